@@ -20,13 +20,18 @@ from penstock.testing import Reply, Scripted, call, wait
 STEPS = 50
 AGENTS = 200
 
+LONG = 100
+RESULT = 20_000
+WIRES = ("openai-compatible:m", "openai:m", "anthropic:m", "google:m", "bedrock:m", "cohere:m", "ollama:m")
+
 STEP = 1.0
+GROWTH = 2.2
 FAIR = 1.5
 
 
 def measure() -> Report:
     report = Report()
-    for measure_one in (early.table, _steps, _crowd):
+    for measure_one in (early.table, _steps, _long, _crowd):
         report.tables.append(measure_one(report))
     return report
 
@@ -98,6 +103,33 @@ def _ask_async(requests: list[list[Message]]) -> None:
             await model.astream_text_and_classify(messages, [_small])
 
     asyncio.run(ask())
+
+
+def _long(report: Report) -> Table:
+    """A run of twice as many steps costs twice as much: a step costs what is new in it, not what came before."""
+    say(f"agent, {LONG} and {2 * LONG} steps with results of {RESULT // 1000} KB")
+    rows: list[list[str]] = []
+    for wire in WIRES:
+        runners = {steps: partial(_run_long, wire, steps) for steps in (LONG, 2 * LONG)}
+        least = race(runners, rounds=3)
+        ratio = least[2 * LONG] / least[LONG]
+        cell = report.judge(f"{2 * LONG} steps / {LONG} steps, {wire}", ratio, GROWTH)
+        rows.append([wire, *(f"{1000 * seconds:.0f}" for seconds in least.values()), cell])
+        report.rows.append({"run": f"long, {wire}", "short": least[LONG], "long": least[2 * LONG], "ratio": ratio})
+    title = f"Runs with results of {RESULT // 1000} KB, on a scripted line: ms of CPU"
+    return Table(title, ["", f"{LONG} steps", f"{2 * LONG} steps", "ratio"], rows)
+
+
+def _run_long(wire: str, steps: int) -> None:
+    text = ('A line of a result, with "quotes".\n' * RESULT)[:RESULT]
+
+    async def look(number: int) -> str:
+        """Look at something."""
+        return text
+
+    script = Scripted([*(Reply("Hm.", call("look", {"number": at})) for at in range(steps)), Reply("Done.")])
+    agent = Agent(Model(wire, via=script), [look], limits=Limits(steps=None))
+    assert asyncio.run(agent.arun("Go.")).output == "Done."
 
 
 def _crowd(report: Report) -> Table:

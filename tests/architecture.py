@@ -41,6 +41,7 @@ ALLOWED = {
     "transport": "errors events redaction jsontext",
     "model": f"{VOCABULARY} wires dialects tools output decoder providers history transport",
     "agent": "errors events results messages turn jsontext wires dialects tools output history run log transport model",
+    "hooks": "errors events content messages jsontext tools model agent",
     "runs": "errors events messages tools history run log agent",
     "adapters": f"{VOCABULARY} jsontext framing calls wires dialects tools decoder run model agent",
     "mcp": "errors events content results tools transport agent",

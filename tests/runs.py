@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent, RunResult
+from penstock.agent.agent import Agent
+from penstock.agent.run_result import RunResult
 from penstock.events import StreamChunk, Text, ToolCall, ToolCallInvalid
 from penstock.messages import Message, user
 from penstock.model.model import Model

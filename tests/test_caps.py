@@ -41,6 +41,8 @@ from penstock.framing.frames import Stray
 from penstock.framing.json_array import JSONValues
 from penstock.framing.sniff import Body
 from penstock.framing.sse import SSE
+from penstock.hooks.tool_search import ToolSearch
+from penstock.hooks.transcript import transcript
 from penstock.jsontext.partial import PartialJSON
 from penstock.jsontext.portable import as_text
 from penstock.log import memory
@@ -56,6 +58,7 @@ from penstock.testing import Loopback, Raw, ReceivedRequest, Reply, Scripted, de
 from penstock.testing.sample import Sampler
 from penstock.testing.wires.judge import find_rejection
 from penstock.tools.schema_arguments import SchemaArguments
+from penstock.tools.tool import Tool
 from penstock.wires import find_encoder, find_response_encoder, wire_name
 from penstock.wires.gemini.partial_args import keys_of
 from penstock.wires.shared.fields import clean_value
@@ -93,6 +96,7 @@ def constants_of(path: Path) -> Iterator[str]:
                 yield f"{module_of(path)}.{target.id}"
 
 
+PAY = Tool.from_schema("pay", "Pay.", {"type": "object"})
 EXISTING = [cap for path in SOURCES.rglob("*.py") for cap in constants_of(path)]
 """All caps, by module and name."""
 
@@ -639,6 +643,10 @@ CAPS = [
     Cap("cli.MAX_ID", 10, lambda: short_ids(["a" * 15, "b" * 15]), ["a" * 8, "b" * 8], ["a" * 15, "b" * 15]),
     Cap("cli.MAX_CANDIDATES", 2, runs_that_an_ambiguous_id_may_mean, 2, 4),
     Cap("cli.MAX_KEY", 10, is_key_on_one_line, False, True),
+    Cap("hooks.MAX_PART", 10, lambda: len(transcript([user("x" * 50)])), 19, 56),
+    Cap("hooks.MAX_TRANSCRIPT", 10, lambda: len(transcript([user("x" * 50)])), 13, 56),
+    Cap("hooks.MAX_QUERY", 5, lambda: ToolSearch([PAY]).tools[0].function(query="find pay"), [],
+        [{"name": "pay", "description": "Pay."}]),
     Cap("errors.MAX_LISTED", 2, lambda: "a, b, c" in str(UnknownNameError("zz", "abc")), False, True),
 ]  # fmt: skip
 

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from penstock import check
-from penstock.agent.agent import Agent, RunResult
+from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AgentRun, AsyncAgentRun
+from penstock.agent.run_result import RunResult
 from penstock.errors import UsageError
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.start import MAX_TEXT

@@ -56,7 +56,8 @@ def test_an_option_named_as_in_other_libraries_gets_a_suggestion(create: Any, op
 
 @pytest.mark.parametrize(("option", "name"), [("tool_schemas", "tools"), ("parallel_tool_calls", "parallel")])
 def test_options_of_tools_are_named_wherever_they_are_passed(option: str, name: str) -> None:
-    for refuse in (penstock.Agent, penstock.Model, penstock.Model("sim:fast").stream, penstock.Agent("sim:fast").run):
+    run: Any = penstock.Agent("sim:fast").run
+    for refuse in (penstock.Agent, penstock.Model, penstock.Model("sim:fast").stream, run):
         with pytest.raises(penstock.UnknownOptionError, match=rf"'{option}'.*\W{name}\W"):
             refuse("sim:fast", **{option: []})  # type: ignore[arg-type]
 
@@ -81,8 +82,9 @@ def test_a_stream_says_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("option", "advice"),
     [
-        ("max_tokens", "; pass it to the agent: Agent(..., max_tokens=...)"),
-        ("system_prompt", "; pass it to the agent: Agent(..., instructions=...)"),
+        ("calls", "; pass it to the agent: Agent(..., calls=...)"),
+        ("system_prompt", ", did you mean 'instructions'?"),
+        ("temprature", ", did you mean 'temperature'?"),
         ("message_history", ", did you mean 'messages'?"),
         ("run_ids", ", did you mean 'run_id'?"),
         ("zzz", "; help(penstock.Agent.run) lists all"),

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent, AgentStreamer
+from penstock.agent.agent import Agent
+from penstock.agent.streamer import AgentStreamer
 from penstock.dialects.prompt import prompts
 from penstock.errors import BadRequestError, UsageError
 from penstock.events import Text, ToolCall, Unknown

@@ -17,8 +17,8 @@ import pytest
 
 import penstock
 from penstock import Agent, Model, Turn, Usage, events
-from penstock.agent.agent import REQUEST_OPTIONS
 from penstock.agent.options import AgentOptions
+from penstock.agent.step import REQUEST_OPTIONS
 from penstock.cli.app import penstock as command
 from penstock.events import Error, Finish, Opaque, Text, ToolCall
 from penstock.messages import result, tool_results, user

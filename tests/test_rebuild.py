@@ -306,7 +306,8 @@ def test_the_end_of_a_run_is_written_once() -> None:
 def test_every_input_of_the_machine_leaves_an_event() -> None:
     """A new method of `Run` must be listed here with the event by which a log knows of it."""
     inputs = {
-        "begin": "step_start", "chunks": "the chunks", "ended": "step_end", "failed": "error",
+        "begin": "step_start", "step_prepared": "step_start", "request_failed": "retry", "chunks": "the chunks",
+        "ended": "step_end", "failed": "error",
         "tool_progress": "itself",
         "tool_done": "tool_end", "tool_late": "tool_end", "decide": "decision", "provide": "tool_end", "say": "said",
             "call_expired": "tool_end",

@@ -129,7 +129,7 @@ def test_a_stored_run_continues_with_the_tools_of_its_source(mode: str) -> None:
 
 
 def test_tokens_are_processed_with_the_tools_of_a_source() -> None:
-    from penstock.agent.agent import AgentStreamer
+    from penstock.agent.streamer import AgentStreamer
 
     text = '<tool_call>{"name": "old", "arguments": {"text": "a"}}</tool_call>'
     agent = AgentStreamer(tools=[Shelf((old,))], calls="hermes")

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any
 __version__: str
 
 if TYPE_CHECKING:
+    from penstock import hooks as hooks
     from penstock import log as log
     from penstock import serve as serve
     from penstock.adapters.accumulator import StreamingToolCallAccumulator
     from penstock.adapters.consume import aconsume, consume
     from penstock.adapters.xml_parser import StreamingXMLParser
-    from penstock.agent.agent import Agent, AgentStreamer, RunResult
+    from penstock.agent.agent import Agent
     from penstock.agent.agent_run import AgentRun, AsyncAgentRun
+    from penstock.agent.run_result import RunResult
+    from penstock.agent.step import Step
+    from penstock.agent.streamer import AgentStreamer
     from penstock.calls.partial_calls import PartialToolCall
     from penstock.decoder import Decoder, decode
     from penstock.dialects.parser import TextParser
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
         BadRequestError,
         ConnectionFailed,
         ContextLengthError,
+        HookError,
         MissingKeyError,
         NotFoundError,
         OutputError,
@@ -85,6 +90,7 @@ if TYPE_CHECKING:
         ApprovalRequest,
         Decision,
         Done,
+        HistoryReplaced,
         OutputInvalid,
         Said,
         StepEnd,
@@ -105,8 +111,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "adapters.accumulator": ("StreamingToolCallAccumulator",),
-    "agent.agent": ("Agent", "AgentStreamer", "RunResult"),
+    "agent.agent": ("Agent",),
     "agent.agent_run": ("AgentRun", "AsyncAgentRun"),
+    "agent.run_result": ("RunResult",),
+    "agent.step": ("Step",),
+    "agent.streamer": ("AgentStreamer",),
     "adapters.consume": ("aconsume", "consume"),
     "calls.partial_calls": ("PartialToolCall",),
     "decoder": ("Decoder", "decode"),
@@ -117,7 +126,7 @@ _HOMES = {
     "adapters.xml_parser": ("StreamingXMLParser",),
     "errors": (
         "AlreadyReadError", "ArgumentsError", "AuthenticationError", "BadRequestError",
-        "ConnectionFailed", "ContextLengthError", "MissingKeyError", "NotFoundError",
+        "ConnectionFailed", "ContextLengthError", "HookError", "MissingKeyError", "NotFoundError",
         "OutputError", "OverloadedError", "PenstockError", "ProviderError", "RateLimitError",
         "ReplayMissError", "TimedOut", "ToolError", "UnexpectedReplyError",
         "UnknownDialectError", "UnknownNameError", "UnknownOptionError", "UnknownProviderError", "UnknownWireError",
@@ -128,7 +137,8 @@ _HOMES = {
         "Text", "ToolCall", "ToolCallClosed", "ToolCallDelta", "ToolCallInvalid", "ToolCallStart", "Unknown", "Usage",
     ),
     "run.events": (
-        "ApprovalRequest", "Decision", "Done", "OutputInvalid", "Said", "StepEnd", "StepStart", "StreamEvent",
+        "ApprovalRequest", "Decision", "Done", "HistoryReplaced", "OutputInvalid", "Said", "StepEnd", "StepStart",
+        "StreamEvent",
         "ToolEnd", "ToolProgress", "ToolResults", "ToolStart",
     ),
     "history.check": ("check",),
@@ -153,7 +163,7 @@ _HOMES = {
     "wires": ("WireName",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_PACKAGES = ("log", "mcp", "serve", "tracing")  # which have public names of their own
+_PACKAGES = ("hooks", "log", "mcp", "serve", "tracing")  # which have public names of their own
 
 
 if not TYPE_CHECKING:  # type checkers see only the names above
@@ -196,6 +206,8 @@ __all__ = [
     "File",
     "Finish",
     "History",
+    "HistoryReplaced",
+    "HookError",
     "Image",
     "JSONPiece",
     "Limits",
@@ -230,6 +242,7 @@ __all__ = [
     "RunResult",
     "Runs",
     "Said",
+    "Step",
     "StepEnd",
     "StepStart",
     "StoreError",

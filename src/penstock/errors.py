@@ -14,6 +14,7 @@ PenstockError
 │   └── UnknownRunError              there is no run with the id (log/store.py)
 ├── ToolError                    a tool failed; the model reads the message
 ├── ArgumentsError               the arguments of a call do not fit the tool
+├── HookError                    `before_step` raised, took too long, or returned something that is not a step
 ├── StoreError                   the store of a log failed (log/store.py)
 │   └── DamagedRunError              the log of a run lacks events, or has some that cannot be read (log/store.py)
 ├── LostRunError                 another process has taken over the run (log/store.py)
@@ -155,7 +156,11 @@ _ELSEWHERE = {
 }
 """Options that a model does not have, because they belong to a request."""
 
-_RUN_OPTIONS = ("prompt", "messages", "deps", "log", "run_id", "thread", "tenant", "meta")
+_RUN_OPTIONS = (
+    "prompt", "messages", "deps", "log", "run_id", "thread", "tenant", "meta", "output", "model", "tools",
+    "instructions", "before_step", "limits", "tool_choice", "parallel", "streaming", "extra", "max_tokens",
+    "temperature", "top_p", "top_k", "stop", "seed", "presence_penalty", "frequency_penalty", "reasoning", "cache",
+)  # fmt: skip
 """The options of a run; the others belong to its agent."""
 
 _SYNONYMS = {
@@ -201,6 +206,10 @@ class ToolError(PenstockError):
 
 class ArgumentsError(PenstockError):
     """The arguments of a call do not fit the tool; the message names the fields, so that the model can correct them."""
+
+
+class HookError(PenstockError):
+    """A hook of an agent failed: it raised, took too long, or returned something that it may not."""
 
 
 class OutputError(PenstockError, ValueError):

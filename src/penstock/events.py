@@ -254,9 +254,13 @@ class Error(Event, frozen=True, tag="error"):
 
 
 class Retry(Event, frozen=True, gc=False, tag="retry"):
-    """An attempt was withdrawn: its events are void, and the response starts again."""
+    """An attempt was withdrawn: its events are void, and the response starts again.
+
+    `model` is the name of another model that is asked now (`step.fallbacks`); empty if it is the same one.
+    """
 
     reason: str
+    model: str = ""
     type: ClassVar[Literal["retry"]] = "retry"
 
 

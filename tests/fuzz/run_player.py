@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from random import Random
 from typing import Any
 
 import msgspec
 
 from penstock.errors import UsageError
 from penstock.events import Error, StreamChunk, Text
-from penstock.messages import user
+from penstock.messages import Message, user
 from penstock.results import Outcome
-from penstock.run.commands import AskModel, CancelTool, CheckApproval, Command, Emit, StartTool, StopAsking
+from penstock.run.commands import (
+    AskModel,
+    CancelTool,
+    CheckApproval,
+    Command,
+    Emit,
+    PrepareStep,
+    StartTool,
+    StopAsking,
+)
 from penstock.run.events import (
     ApprovalRequest,
     Done,
@@ -28,6 +38,7 @@ from penstock.run.load import load
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
 from penstock.run.rebuild import rebuild
+from penstock.run.step_changes import StepChanges, StepDecision, splices_between
 from tests.fuzz.run_scripts import LAST, MAX_STEPS, Move, Script
 from tests.fuzz.run_watch import Broken, Watch
 
@@ -40,7 +51,8 @@ class Player:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.run = Run([user("Go.")], script.policies, script.limits, script.run_repaired)
-        self.run.is_logged = script.is_logged
+        self.run.is_logged, self.run.has_hooks = script.is_logged, script.has_hooks
+        self.preparing: PrepareStep | None = None  # the hooks decide
         self.log: list[LogEvent] = [RunStart((user("Go."),), "agent"), Taken(1, "first")]
         self.boundaries = 0  # at which the run was rebuilt
         self.crashes = 0  # at which it died, and was continued to its end
@@ -90,6 +102,8 @@ class Player:
         if self.run.is_over:
             return options
         options += [(0.2, self.expire), (1.5, self.die), (1.0, self.look), (0.5, self.say)]
+        if self.preparing is not None:
+            options += [(6, partial(self.decide_step, detail)), (0.2, self.fail_hook)]
         if self.chunks is not None:
             options += [(12, partial(self.feed, 1 + detail % 5)), (0.3, self.hang_up), (0.2, self.fail)]
         for key in self.running:
@@ -106,6 +120,8 @@ class Player:
         """Brings the run to its end without any surprise."""
         if self.outbox.items or self.outbox.unread_events:
             self.read(100)
+        elif self.preparing is not None:
+            self.decide_step(0)
         elif self.chunks is not None:
             self.feed(self.script.read_size)
         elif self.running:
@@ -167,8 +183,19 @@ class Player:
     def fail(self) -> None:
         self.chunks = None
         failed = Error("no connection")
-        self.hold("a failure", lambda: self.take("failed", self.run.failed(failed) if not self.run.is_over else []))
+        self.hold("a failure", lambda: self.take("failed", self.run.request_failed(failed)))
         self.catch_up()
+
+    def decide_step(self, detail: int) -> None:
+        """The hooks decide on the next step: they change it, change the history, or stop the run."""
+        command, self.preparing = self.preparing, None
+        assert command is not None
+        decision = random_decision(command.messages, Random(detail))
+        self.take(f"step_prepared {decision}", self.run.step_prepared(decision))
+
+    def fail_hook(self) -> None:
+        self.preparing = None
+        self.take("a hook failed", self.run.failed(Error("before_step raised")))
 
     def end_tool(self, key: str, detail: int) -> None:
         del self.running[key]
@@ -250,6 +277,7 @@ class Player:
         state = stored_state(self.run, is_read)
         self.forget()
         self.run = load(stored, self.script.policies, self.script.limits, self.script.run_repaired)[0]
+        self.run.has_hooks = self.script.has_hooks
         loaded = stored_state(self.run, is_read)
         if differences := {key: (state[key], loaded[key]) for key in state if state[key] != loaded[key]}:
             raise Broken("a stored run is the same when it is loaded", differences)
@@ -266,12 +294,14 @@ class Player:
         """What dies with the process."""
         self.watch.die()
         self.outbox = Outbox()
-        self.chunks, self.running, self.unit = None, {}, iter(())
+        self.chunks, self.preparing, self.running, self.unit = None, None, {}, iter(())
 
     def rebuilt(self) -> Run:
         """The run as another process rebuilds it from the log."""
         events = [decode_logged(encode(event)) for event in self.log]
-        return rebuild(events, self.script.policies, self.script.limits, self.script.run_repaired)
+        run = rebuild(events, self.script.policies, self.script.limits, self.script.run_repaired)
+        run.has_hooks = self.script.has_hooks
+        return run
 
     def check_log(self) -> None:
         """The log is the run: rebuilt from it, the run is the one that wrote it, or its interrupted form."""
@@ -289,7 +319,8 @@ class Player:
     def after_the_end(self) -> None:
         inputs = [
             self.run.chunks([Text(0, "more")]), self.run.ended(), self.run.cancel(), self.run.expire("late"),
-            self.run.failed(Error("late")), self.run.call_expired("c1"),
+            self.run.failed(Error("late")), self.run.call_expired("c1"), self.run.step_prepared(StepDecision()),
+            self.run.request_failed(Error("late")),
             *(self.run.tool_done(key, Outcome(())) for key in self.stale),
             *(self.run.tool_late(key) for key in self.running),
         ]  # fmt: skip
@@ -311,6 +342,8 @@ class Player:
                     self.outbox.put(command.events)
                 case CheckApproval():
                     pass  # see below
+                case PrepareStep():
+                    self.hold("a hook", partial(self.prepare, command))
                 case AskModel():
                     self.hold("a request", partial(self.ask, command))
                 case StartTool(awaits_reader=True):
@@ -319,12 +352,12 @@ class Player:
                     self.watch.start(command, is_undone=CancelTool(command.key) in commands)
                     self.running[command.key] = command
                 case StopAsking():
-                    self.chunks = None
+                    self.chunks = self.preparing = None
                 case CancelTool():
                     self.running.pop(command.key, None)
                     self.stale.append(command.key)
-        if self.run.is_over and (self.running or self.chunks is not None):
-            raise Broken("at the end nothing is left running", [*self.running, self.chunks])
+        if self.run.is_over and (self.running or self.chunks is not None or self.preparing is not None):
+            raise Broken("at the end nothing is left running", [*self.running, self.chunks, self.preparing])
         if self.script.is_logged:
             self.check_log()
         self.catch_up()
@@ -340,6 +373,13 @@ class Player:
     def catch_up(self) -> None:
         if self.script.is_prompt:
             self.read(100_000)
+
+    def prepare(self, command: PrepareStep) -> None:
+        if self.run.reached(command):
+            if self.watch.is_cancelled:
+                raise Broken("stop means stop", "a hook after a cancel")
+            self.watch.valid(list(command.messages))
+            self.preparing = command
 
     def ask(self, command: AskModel) -> None:
         if not self.run.reached(command):
@@ -363,6 +403,22 @@ class Player:
         return list(answers[at % len(answers)] if at < MAX_STEPS else LAST)
 
 
+def random_decision(messages: tuple[Message, ...], chance: Random) -> StepDecision:
+    """What hooks might decide: nothing, another request, fallbacks, a shorter history, the end."""
+    kind = chance.randrange(8)
+    short = [messages[0], *messages[-2:]] if len(messages) > 3 and messages[-2].role == "assistant" else [*messages]
+    if kind == 0 and chance.random() < 0.3:
+        return StepDecision(stop="enough")
+    if kind in (1, 2):
+        joined = [user("Go, and be quick."), *short[1:]]
+        return StepDecision(history=splices_between(messages, joined))
+    splices = splices_between(messages, short) if kind == 3 else ()
+    return StepDecision(StepChanges(
+        messages=splices or None, tools=("look",) if kind == 4 else None, instructions="Hm." if kind == 5 else None,
+        fallbacks=("b", "c") if kind > 3 else None, options={"temperature": 0.5} if kind == 6 else None,
+    ))  # fmt: skip
+
+
 def interrupted_state(run: Run) -> dict[str, Any]:
     """What a log says of a run: calls that were checked or may start are on hold, those that have started run."""
     state: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(run.snapshot()))
@@ -375,7 +431,8 @@ def interrupted_state(run: Run) -> dict[str, Any]:
         execution["state"] = execution["state"].replace("ready", "held")
         del execution["needs_approval"]
     del state["tally"]["takeovers"]  # which counts only when a run is taken over
-    return state | {"said": [message.text for message in run.said]}
+    changes = msgspec.to_builtins(run.changes) if run.phase == "answer" else None
+    return state | {"said": [message.text for message in run.said], "changes": changes}
 
 
 def stored_state(run: Run, is_read: bool) -> dict[str, Any]:

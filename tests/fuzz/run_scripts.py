@@ -61,6 +61,7 @@ class Script(Struct, frozen=True):
     is_logged: bool = False  # the run has a log, from which it is rebuilt
     has_crashes: bool = False  # at each boundary between two inputs, a copy of the run dies and is continued
     read_size: int = 100  # how many chunks come at once after the last move
+    has_hooks: bool = False  # hooks decide on each step
 
 
 def make_script(seed: int) -> Script:
@@ -83,6 +84,7 @@ def make_script(seed: int) -> Script:
         is_prompt=seed % 2 == 0,
         is_logged=seed % 4 >= 2,
         has_crashes=seed % 16 in (2, 3),
+        has_hooks=seed % 32 >= 16,
     )
 
 

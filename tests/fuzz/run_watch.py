@@ -14,6 +14,7 @@ from penstock.run.commands import StartTool
 from penstock.run.events import (
     ApprovalRequest,
     Done,
+    HistoryReplaced,
     StepEnd,
     StepStart,
     StreamEvent,
@@ -213,12 +214,14 @@ class Watch:
             raise Broken("limits hold", f"{len(self.started)} calls, limit {limits.calls}")
 
     def complete(self, messages: list[Message]) -> None:
-        """The answers in the history are those that were read."""
+        """The answers in the history are those that were read; hooks may have replaced some."""
+        if any(isinstance(event, HistoryReplaced) for event in self.events):
+            return
         builders: list[TurnBuilder] = []
         for event in self.events:
             if isinstance(event, StepStart):
                 builders.append(TurnBuilder())
-            elif is_chunk(event):
+            elif is_chunk(event) and builders:  # else it is the error of a hook
                 builders[-1].add(event)  # type: ignore[arg-type]
         read = [parts for builder in builders if (parts := builder.build().parts)]
         kept = [message.parts for message in messages if message.role == "assistant"]

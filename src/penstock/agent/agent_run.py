@@ -108,8 +108,7 @@ class RunReader(Generic[D, Output]):
     @property
     def has_answer(self) -> bool:
         """Whether the model has responded in this run."""
-        messages = self._driver.run.messages[self._driver.first_message :]
-        return any(message.role == "assistant" for message in messages)
+        return self._driver.run.has_answer
 
     def dump(self, key: Key | None = None) -> bytes:
         """The run as JSON, to be continued elsewhere by `Agent.resume`.

@@ -13,6 +13,7 @@ from penstock.agent.async_tool_runner import AsyncToolRunner
 from penstock.agent.caller_loop import CallerLoop
 from penstock.agent.dispatcher import Dispatcher
 from penstock.agent.driven_run import DrivenRun
+from penstock.agent.hook_calls import AsyncHookCalls
 from penstock.agent.records import LOGGED
 from penstock.agent.timers import Timers
 from penstock.run.commands import (
@@ -23,6 +24,7 @@ from penstock.run.commands import (
     Command,
     Emit,
     ExpireLater,
+    PrepareStep,
     StartTool,
     StopAsking,
 )
@@ -42,6 +44,7 @@ class AsyncDispatcher(Dispatcher):
         self.arrived = asyncio.Event()
         self.has_room = asyncio.Event()
         self.responses = AsyncResponseReader(driven, self, self.room)
+        self.hooks = AsyncHookCalls(driven, self)
         self.tools = AsyncToolRunner(driven, self, self.loop, self.room)
         self.checks = AsyncChecks(driven.run, driven.policy_of, self.approval_checked)
 
@@ -61,7 +64,7 @@ class AsyncDispatcher(Dispatcher):
                         self.arrived.set()
                     if command.events and isinstance(last := command.events[-1], Done):
                         driven.remember(last)
-                case AskModel() | StartTool(awaits_reader=True):
+                case PrepareStep() | AskModel() | StartTool(awaits_reader=True):
                     self.hold(partial(self._reached, command))
                 case StartTool():
                     if not driven.is_cancelled:  # else the loop was too busy yet to cancel the run
@@ -76,6 +79,7 @@ class AsyncDispatcher(Dispatcher):
                     self.tools.stop(command.key)
                 case StopAsking():
                     self.responses.stop()
+                    self.hooks.stop()
                 case _:
                     assert_never(command)
 
@@ -111,14 +115,18 @@ class AsyncDispatcher(Dispatcher):
 
     def stop_all(self) -> None:
         self.responses.stop()
+        self.hooks.stop()
         self.tools.stop_all()
 
-    def _reached(self, command: AskModel | StartTool) -> None:
+    def _reached(self, command: PrepareStep | AskModel | StartTool) -> None:
         """The reader has come to a command that waited."""
         self._driven.ownership.check(command)
         if self._driven.is_cancelled or not self._driven.run.reached(command):
             return
-        if isinstance(command, StartTool):
-            self.tools.start(command)
-        else:
-            self.responses.start(command)
+        match command:
+            case PrepareStep():
+                self.hooks.start(command)
+            case AskModel():
+                self.responses.start(command)
+            case StartTool():
+                self.tools.start(command)

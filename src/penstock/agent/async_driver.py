@@ -167,7 +167,12 @@ class AsyncDriver(Driver[AsyncDispatcher]):
         end = time.monotonic() + MAX_WAIT
         while not driven.outbox.is_written and time.monotonic() < end:  # noqa: ASYNC110  # another thread writes
             await asyncio.sleep(PAUSE)
-        tasks = (*dispatcher.checks.cancel(), *dispatcher.tools.close(), *dispatcher.responses.close())
+        tasks = (
+            *dispatcher.checks.cancel(),
+            *dispatcher.tools.close(),
+            *dispatcher.responses.close(),
+            *dispatcher.hooks.close(),
+        )
         left = {task for task in tasks if not task.done()}
         left.discard(asyncio.current_task())
         if left:

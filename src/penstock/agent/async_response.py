@@ -10,9 +10,8 @@ from functools import partial
 from penstock.agent.caller_loop import is_stopped
 from penstock.agent.dispatcher import Dispatcher
 from penstock.agent.driven_run import FOLD_SIZE, DrivenRun
-from penstock.agent.step_request import step_request
+from penstock.agent.step_request import step_options
 from penstock.agent.tool_execution import Room
-from penstock.messages import Message
 from penstock.model.stream import AsyncStream
 from penstock.run.commands import AskModel, Command
 
@@ -32,7 +31,7 @@ class AsyncResponseReader:
 
     def start(self, command: AskModel) -> None:
         """Ask the model in a task."""
-        self._task = asyncio.create_task(self._read(command.messages), context=self._driven.scope.variables.copy())
+        self._task = asyncio.create_task(self._read(command), context=self._driven.scope.variables.copy())
         self._task.add_done_callback(self._ended)
 
     def stop(self) -> None:
@@ -58,12 +57,12 @@ class AsyncResponseReader:
                 return partial(self._driven.failed, error)
         return self._driven.run.begin
 
-    async def _read(self, messages: tuple[Message, ...]) -> None:
+    async def _read(self, command: AskModel) -> None:
         driven, run, outbox = self._driven, self._driven.run, self._driven.outbox
         if driven.is_cancelled:
             return
         try:
-            self._stream = await self._request(messages)
+            self._stream = await self._request(command)
             async with self._stream as stream:
                 async for chunks in stream.batches():
                     self._dispatcher.carry_out(run.chunks(chunks))
@@ -74,14 +73,12 @@ class AsyncResponseReader:
         except SystemExit as error:  # which would end the loop
             self._end(partial(driven.failed, error))
 
-    async def _request(self, messages: tuple[Message, ...]) -> AsyncStream:
-        """The response to these messages, with the tools that the sources have now. It is sent when it is entered."""
-        driven = self._driven
-        if driven.config.sources:
-            driven.use(await driven.step_tools.alisted())
-        driven.scope.begin_request(driven.run.step, messages)
-        request = step_request(driven.config, driven.run.step, messages)
-        return request.model.astream(request.messages, **request.options)
+    async def _request(self, command: AskModel) -> AsyncStream:
+        """The response to this request, with the tools that the sources have now. It is sent when it is entered."""
+        driven, step = self._driven, self._driven.run.step
+        driven.use(driven.hooks.config_for(command, step, await driven.step_tools.alisted()))
+        driven.scope.begin_request(step, command.messages, driven.config)
+        return driven.conversation.astream(list(command.messages), **step_options(driven.config))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A response has ended: its end, or what ended the task, waits for the reader."""
@@ -93,7 +90,7 @@ class AsyncResponseReader:
         elif (error := task.exception()) is None:
             self._end(driven.run.ended)
         elif not isinstance(error, KeyboardInterrupt):  # which has ended the loop already
-            self._end(partial(driven.failed, error))
+            self._end(partial(driven.request_failed, error))
 
     def _end(self, step: Callable[[], list[Command]]) -> None:
         """Tell the machine of the end when the reader has read everything before it."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.agent.callbacks import Callbacks
 from penstock.agent.observer import Observer
+from penstock.agent.step import BeforeStep, Instructions
 from penstock.errors import UsageError
 from penstock.events import Fault
 from penstock.model.model import Model
@@ -32,13 +34,14 @@ REPAIRABLE: frozenset[Fault] = frozenset(get_args(Fault)) - {"cut"}
 class AgentConfig(Struct, frozen=True, kw_only=True):
     """A model, its tools, and the rules for a run.
 
-    `sources` list more tools before each request. A run that is not `is_read` has nobody who could answer a question.
+    `sources` list more tools before each request. `models` are those that `before_step` may choose by name; `patience`
+    replaces the timeouts and retries of each. A run that is not `is_read` has nobody who could answer a question.
     """
 
     name: str
     model: Model
     tools: Mapping[str, Tool[..., Any]]
-    instructions: str
+    instructions: Instructions
     start: StartPolicy | None
     limits: Limits
     run_repaired: frozenset[Fault]
@@ -49,6 +52,9 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     callbacks: Callbacks
     options: Mapping[str, Any]
     sources: tuple[ToolSource, ...] = ()
+    before_step: tuple[BeforeStep, ...] = ()
+    models: Mapping[str, Model] = {}
+    patience: tuple[Timeouts | None, Retries | None] = (None, None)
     is_read: bool = True
     tracing: Observer | None = None
 
@@ -56,6 +62,11 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     def policies(self) -> dict[str, ToolPolicy]:
         """The rules for each tool that runs here or elsewhere; the provider runs hosted tools by its own."""
         return {name: self._policy(tool) for name, tool in self.tools.items() if not tool.is_hosted}
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether functions of the user decide on each step."""
+        return bool(self.before_step) or callable(self.instructions)
 
     @property
     def rescues(self) -> bool:
@@ -80,6 +91,11 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
             asks_if_in_text=self.rescues and approval is None and not tool.read_only,
             check=tool.complete_arguments,
         )
+
+
+def unread(config: AgentConfig) -> AgentConfig:
+    """The configuration of a run that nobody reads: who could answer is asked later."""
+    return replace(config, approvals="pause", is_read=False)
 
 
 class NoModel(Model):
@@ -111,6 +127,32 @@ def checked_model(model: Any) -> Model:
     if isinstance(model, Model):
         return model
     raise UsageError(f"the model of an agent must be a Model, or its name as 'provider:model', not {model!r}")
+
+
+def checked_models(models: Any) -> dict[str, Model]:
+    """The models that hooks may choose, by name; a name without a model is the model's own, as `provider:model`."""
+    if isinstance(models, str) or not isinstance(models, Mapping | Iterable):
+        raise UsageError(f"models must be a dict of models by name, or a list of models, not {models!r}")
+    if isinstance(models, Mapping):
+        return {str(name): checked_model(model) for name, model in models.items()}
+    known = [checked_model(model) for model in models]
+    return {model.name: model for model in known}
+
+
+def checked_hooks(before_step: Any) -> tuple[BeforeStep, ...]:
+    """The hooks in their order."""
+    hooks = () if before_step is None else tuple(before_step) if isinstance(before_step, Sequence) else (before_step,)
+    if not all(map(callable, hooks)):
+        raise UsageError(f"before_step must be a function of a step, or a list of them, not {before_step!r}")
+    return hooks
+
+
+def checked_instructions(instructions: Instructions) -> Instructions:
+    given: object = instructions
+    if not isinstance(given, str) and not callable(given):
+        expected = "a string, or a function of a Context that returns one"
+        raise UsageError(f"instructions must be {expected}, not {given!r}")
+    return instructions
 
 
 def checked_start(start: Any) -> StartPolicy | None:

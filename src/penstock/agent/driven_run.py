@@ -10,7 +10,9 @@ from penstock.agent.ownership import Ownership
 from penstock.agent.records import RunRecords
 from penstock.agent.run_errors import as_exception, error_event, is_interrupt, provider_error
 from penstock.agent.run_scope import RunScope
+from penstock.agent.step_hooks import StepHooks
 from penstock.agent.step_tools import StepTools
+from penstock.errors import ProviderError
 from penstock.log.outbox import LoggedOutbox
 from penstock.log.store import OwnedRun
 from penstock.run.commands import Command
@@ -39,10 +41,13 @@ class DrivenRun:
         self.records = RunRecords(config, "" if owned is None else owned.claim.run_id)
         self.scope = RunScope()
         self.step_tools = StepTools(config)
+        self.hooks = StepHooks(self.records.run_id, deps, has_log=owned is not None)
+        self.conversation = config.model.for_conversation()
         self.is_cancelled = False
         self.done: Done | None = None
         self.error: Exception | None = None
         self._policies = config.policies
+        run.has_hooks = config.has_hooks
 
     def enter(self) -> None:
         """The run begins here, in the context of the caller."""
@@ -66,6 +71,15 @@ class DrivenRun:
             return []
         self.error = as_exception(error)
         return self.run.failed(error_event(error))
+
+    def request_failed(self, error: BaseException) -> list[Command]:
+        """The commands after a request to the model failed: another model may be asked, if the provider failed."""
+        if not isinstance(error, ProviderError):
+            return self.failed(error)
+        commands = self.run.request_failed(error_event(error))
+        if self.run.is_over and commands:
+            self.error = error
+        return commands
 
     def expired(self) -> list[Command]:
         """The commands after the time limit of the run."""
@@ -122,9 +136,12 @@ class DrivenRun:
         return bool(self.config.sources) and self.run.phase in ("answer", "tools")
 
     def use(self, config: AgentConfig) -> None:
-        """Use the tools of this configuration from here on."""
-        if config is not self.config:
-            self.config, self._policies = config, config.policies
+        """Use this configuration from here on, for a request and the calls of its response."""
+        if config.model is not self.config.model:
+            self.conversation = config.model.for_conversation()
+        has_other_tools, self.config = config.tools is not self.config.tools, config
+        if has_other_tools:
+            self._policies = config.policies
             self.run.tools_listed(self._policies)
 
     def policy_of(self, name: str) -> ToolPolicy:

@@ -33,7 +33,6 @@ class Driver(Generic[P]):
 
     def __init__(self, driven: DrivenRun, dispatcher: P) -> None:
         self.view = reader_view(driven.config)
-        self.first_message = len(driven.run.messages)  # of this run
         self.listener = LogListener(driven, dispatcher)
         self._driven = driven
         self._dispatcher: P = dispatcher

@@ -39,7 +39,6 @@ class LoggedDriver(Generic[D]):
         pauses = config.approvals == "pause"
         settings = Settings(config.policies, config.limits, config.run_repaired, config.output, pauses)
         self.run_id = start.row.id
-        self.first_message = len(start.start.messages)
         self.owner = None
         self._follower = Follower(start, settings)
         self._config = config
@@ -112,7 +111,6 @@ class LoggedDriver(Generic[D]):
     def _prepare(self, driver: D) -> D:
         """Let a driver continue what the reader has read so far."""
         driver.view = self._view
-        driver.first_message = self.first_message
         if self._is_detached:
             driver.detach()
         return driver

@@ -23,8 +23,8 @@ class RunObserver(Protocol):
         """The run begins, or continues in this process."""
         ...
 
-    def begin_request(self, step: int, messages: Sequence[Message]) -> None:
-        """A request is sent to the model."""
+    def begin_request(self, step: int, messages: Sequence[Message], config: AgentConfig) -> None:
+        """A request is sent to the model of this configuration: that of the agent, or what a hook made of it."""
         ...
 
     def begin_tool(self, start: StartTool) -> None:

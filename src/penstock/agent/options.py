@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.agent.callbacks import OnToolEnd
 from penstock.agent.config import Approvals
 from penstock.agent.observer import Observer
+from penstock.agent.step import BeforeStep
 from penstock.events import Fault
+from penstock.model.model import Model
 from penstock.model.options import StepOptions
 from penstock.run.limits import Limits
 from penstock.tools.policy import StartPolicy
@@ -22,6 +24,8 @@ class AgentOptions(StepOptions, total=False):
     calls: str
     rescue: bool | Iterable[str]
     start: StartPolicy | None
+    before_step: BeforeStep | Sequence[BeforeStep] | None
+    models: Mapping[str, Model | str] | Iterable[Model | str]
     run_repaired: bool | Iterable[Fault]
     limits: Limits | None
     timeouts: Timeouts | None

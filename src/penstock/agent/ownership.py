@@ -9,7 +9,7 @@ from penstock.errors import UsageError
 from penstock.log import points
 from penstock.log.flusher import RunCallbacks, RunWriter, flusher_of
 from penstock.log.store import OwnedRun
-from penstock.run.commands import AskModel, StartTool
+from penstock.run.commands import AskModel, PrepareStep, StartTool
 
 
 class Ownership:
@@ -56,12 +56,15 @@ class Ownership:
         assert self._lost is not None
         raise self._lost
 
-    def check(self, command: AskModel | StartTool) -> None:
+    def check(self, command: PrepareStep | AskModel | StartTool) -> None:
         """The reader has reached this command: raise a `LostRunError` if it must not be carried out here."""
-        if isinstance(command, StartTool):
-            self.visit("before_tool_start", command.name)
-        else:
-            self.visit("before_request")
+        match command:
+            case StartTool():
+                self.visit("before_tool_start", command.name)
+            case AskModel():
+                self.visit("before_request")
+            case PrepareStep():
+                pass
         self.check_lease()
 
     def check_lease(self) -> None:

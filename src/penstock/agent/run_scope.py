@@ -36,10 +36,10 @@ class RunScope:
             variables.run(self.observer.begin_tool, start)
         return variables
 
-    def begin_request(self, step: int, messages: Sequence[Message]) -> None:
+    def begin_request(self, step: int, messages: Sequence[Message], config: AgentConfig) -> None:
         """A request is about to be sent, in this context."""
         if self.observer is not None:
-            self.observer.begin_request(step, messages)
+            self.observer.begin_request(step, messages, config)
 
     def tool_ended(self, key: str) -> None:
         """A tool has ended."""

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import time
 
+from msgspec.structs import replace
+
 from penstock.agent.config import AgentConfig
 from penstock.errors import UsageError
 from penstock.history.check import check
 from penstock.history.read import read
 from penstock.history.repair import repair
+from penstock.messages import Message
 from penstock.run.envelope import Key, verify
+from penstock.run.events import HistoryReplaced
 from penstock.run.load import load
 from penstock.run.machine import Run
+from penstock.run.step_changes import splices_between
 
 
 def load_run(stored: bytes | str, key: Key | None, config: AgentConfig) -> Run:
@@ -27,7 +32,7 @@ def load_run(stored: bytes | str, key: Key | None, config: AgentConfig) -> Run:
     at = len(run.messages) - (run.phase == "tools")
     step = read(run.messages[at:]).messages  # without malformed vendor state
     earlier = repair(run.messages[:at])
-    run.messages[:] = [*earlier, *step]
+    _replace(run, [*earlier, *step])
     if any(message.role != "user" for message in run.said):
         raise UsageError("the stored run is not valid: a message that was added to it is not one of the user")
     run.said[:] = repair(run.said)
@@ -37,3 +42,11 @@ def load_run(stored: bytes | str, key: Key | None, config: AgentConfig) -> Run:
     if problems := check(run.history):
         raise UsageError(f"the stored run is not valid: {problems[0]}")
     return run
+
+
+def _replace(run: Run, messages: list[Message]) -> None:
+    """Use the repaired messages. What hooks changed later is stored as differences from them."""
+    if messages != run.messages:
+        run.record.add(HistoryReplaced(splices_between(run.messages, messages)))
+        run.changes = replace(run.changes, messages=None)
+    run.messages[:] = messages

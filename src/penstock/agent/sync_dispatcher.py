@@ -12,6 +12,7 @@ from typing import assert_never
 from penstock.agent.approval_checks import SyncChecks
 from penstock.agent.dispatcher import Dispatcher
 from penstock.agent.driven_run import DrivenRun
+from penstock.agent.hook_calls import SyncHookCalls
 from penstock.agent.records import LOGGED
 from penstock.agent.sync_response import SyncResponseReader
 from penstock.agent.sync_tool_runner import SyncToolRunner
@@ -24,6 +25,7 @@ from penstock.run.commands import (
     Command,
     Emit,
     ExpireLater,
+    PrepareStep,
     StartTool,
     StopAsking,
 )
@@ -40,6 +42,7 @@ class SyncDispatcher(Dispatcher):
         self.arrivals: SimpleQueue[None] = SimpleQueue()
         self.responses = SyncResponseReader(driven, self, self.lock)
         self.tools = SyncToolRunner(driven, self, self.lock)
+        self._hooks = SyncHookCalls(driven, self, self.lock, self.tools.loop)
         self._checks = SyncChecks(self.lock, driven.run, driven.policy_of, self.tools.loop, self.approval_checked)
 
     def happened(self, step: Callable[[], list[Command]]) -> None:
@@ -61,7 +64,7 @@ class SyncDispatcher(Dispatcher):
                         self.arrivals.put(None)
                     if command.events and isinstance(last := command.events[-1], Done):
                         driven.remember(last)
-                case AskModel() | StartTool(awaits_reader=True):
+                case PrepareStep() | AskModel() | StartTool(awaits_reader=True):
                     self.hold(partial(self._reached, command))
                 case StartTool():
                     due += self.tools.start(command)
@@ -75,6 +78,7 @@ class SyncDispatcher(Dispatcher):
                     self.tools.stop(command.key)
                 case StopAsking():
                     self.responses.stop()
+                    self._hooks.stop()
                 case _:
                     assert_never(command)
 
@@ -111,14 +115,21 @@ class SyncDispatcher(Dispatcher):
 
     def stop_all(self) -> None:
         self.responses.stop()
+        self._hooks.stop()
         self.tools.stop_all()
 
-    def _reached(self, command: AskModel | StartTool) -> None:
+    def _reached(self, command: PrepareStep | AskModel | StartTool) -> None:
         """The reader has come to a command that waited."""
         self._driven.ownership.check(command)
-        if self._driven.run.reached(command):
-            start_tool, ask = self.tools.start, self.responses.start
-            self.carry_out(ask(command) if isinstance(command, AskModel) else start_tool(command))
+        if not self._driven.run.reached(command):
+            return
+        match command:
+            case PrepareStep():
+                self.carry_out(self._hooks.start(command))
+            case AskModel():
+                self.carry_out(self.responses.start(command))
+            case StartTool():
+                self.carry_out(self.tools.start(command))
 
     def _check_approval(self, check: CheckApproval) -> list[Command]:
         """Have a predicate called; returns what is to be done if there is no thread for it."""

@@ -9,9 +9,8 @@ from functools import partial
 
 from penstock.agent.dispatcher import PAUSE, Dispatcher
 from penstock.agent.driven_run import FOLD_SIZE, DrivenRun
-from penstock.agent.step_request import step_request
+from penstock.agent.step_request import step_options
 from penstock.agent.tool_execution import in_thread
-from penstock.messages import Message
 from penstock.model.stream import Stream
 from penstock.run.commands import AskModel, Command
 
@@ -29,7 +28,7 @@ class SyncResponseReader:
     def start(self, command: AskModel) -> list[Command]:
         """Ask the model in a thread; returns what is to be done if there is no thread for it."""
         try:
-            self._thread = in_thread(partial(self._run, command.messages), "model", self._driven.scope.variables)
+            self._thread = in_thread(partial(self._run, command), "model", self._driven.scope.variables)
         except RuntimeError as error:
             return self._driven.failed(error)
         return []
@@ -54,18 +53,18 @@ class SyncResponseReader:
                 return partial(self._driven.failed, error)
         return self._driven.run.begin
 
-    def _run(self, messages: tuple[Message, ...]) -> None:
+    def _run(self, command: AskModel) -> None:
         """Read a response; its end, or what ended this thread, waits for the reader."""
         try:
-            self._read(messages)
+            self._read(command)
             end = self._driven.run.ended
         except BaseException as error:  # noqa: BLE001  # the reader gets it
-            end = partial(self._driven.failed, error)
+            end = partial(self._driven.request_failed, error)
         self._dispatcher.hold(partial(self._dispatcher.happened, end))
 
-    def _read(self, messages: tuple[Message, ...]) -> None:
+    def _read(self, command: AskModel) -> None:
         driven, run, outbox = self._driven, self._driven.run, self._driven.outbox
-        response = self._request(messages)
+        response = self._request(command)
         with self._lock:
             if run.is_over or driven.ownership.is_left:
                 return
@@ -81,13 +80,11 @@ class SyncResponseReader:
                 if run.phase == "over" or driven.ownership.is_left:
                     return
 
-    def _request(self, messages: tuple[Message, ...]) -> Stream:
-        """The response to these messages, with the tools that the sources have now. It is sent when it is entered."""
-        driven = self._driven
-        if driven.config.sources:
-            config = driven.step_tools.listed()
-            with self._lock:
-                driven.use(config)
-        driven.scope.begin_request(driven.run.step, messages)
-        request = step_request(driven.config, driven.run.step, messages)
-        return request.model.stream(request.messages, **request.options)
+    def _request(self, command: AskModel) -> Stream:
+        """The response to this request, with the tools that the sources have now. It is sent when it is entered."""
+        driven, step = self._driven, self._driven.run.step
+        config = driven.hooks.config_for(command, step, driven.step_tools.listed())
+        with self._lock:
+            driven.use(config)
+        driven.scope.begin_request(step, command.messages, config)
+        return driven.conversation.stream(list(command.messages), **step_options(config))

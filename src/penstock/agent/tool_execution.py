@@ -87,7 +87,7 @@ class ToolExecution:
                 else:
                     value = as_outcome(value)
         except BaseException as error:  # any error of a tool is its result
-            if _is_from_outside(error):
+            if is_from_outside(error):
                 raise
             return failure(error)
         return value
@@ -167,8 +167,8 @@ def _is_awaited(value: Any) -> TypeGuard[Awaited]:
     return isinstance(value, AsyncGenerator) or inspect.isawaitable(value)
 
 
-def _is_from_outside(error: BaseException) -> bool:
-    """Whether the task or the program was ended from outside, and not by the tool itself."""
+def is_from_outside(error: BaseException) -> bool:
+    """Whether the task or the program was ended from outside, and not by the user's function itself."""
     if isinstance(error, KeyboardInterrupt):
         return threading.current_thread() is threading.main_thread()
     task = asyncio.current_task()

@@ -10,6 +10,17 @@ from msgspec import Struct
 from penstock.messages import Message
 from penstock.results import Outcome
 from penstock.run.events import LogEvent, StreamEvent
+from penstock.run.step_changes import UNCHANGED, StepChanges
+
+
+class PrepareStep(Struct, frozen=True):
+    """Have the hooks of the agent decide on the next step; pass their decision to `Run.step_prepared`.
+
+    It waits for the reader like `AskModel`: hooks are code of the user, and may have side effects.
+    """
+
+    step: int
+    messages: tuple[Message, ...]
 
 
 class AskModel(Struct, frozen=True):
@@ -17,13 +28,18 @@ class AskModel(Struct, frozen=True):
 
     It waits for the reader: when everything emitted before it has been read and the next event is asked for, call
     `Run.reached`, and send the request only if it returns True. `Run.ended` is called at such a moment too.
+
+    `changes` are what the hooks changed, of which the messages have theirs already. `model` is the name of the model;
+    empty for the agent's own.
     """
 
     messages: tuple[Message, ...]
+    changes: StepChanges = UNCHANGED
+    model: str = ""
 
 
 class StopAsking(Struct, frozen=True):
-    """Cancel the request to the model, if one is under way."""
+    """Cancel the request to the model, or the hooks before it, if they are under way."""
 
 
 class StartTool(Struct, frozen=True):
@@ -85,8 +101,9 @@ class Emit(Struct, frozen=True):
         return self.events if self.log is None else self.log
 
 
-Command = AskModel | StopAsking | StartTool | CheckApproval | AnswerTool | ExpireLater | CancelTool | Emit
-Output = StreamEvent | AskModel | StopAsking | StartTool | CheckApproval | AnswerTool | ExpireLater | CancelTool
+_Other = PrepareStep | AskModel | StopAsking | StartTool | CheckApproval | AnswerTool | ExpireLater | CancelTool
+Command = _Other | Emit
+Output = StreamEvent | _Other
 """What an input to the run leads to: an event, or a command."""
 
 
@@ -102,9 +119,9 @@ def sort_outputs(outputs: list[Output], events: list[StreamEvent], commands: lis
     """Append the events and the commands to their lists."""
     for output in outputs:
         match output:
-            case (
-                AskModel() | StopAsking() | StartTool() | CheckApproval() | AnswerTool() | ExpireLater() | CancelTool()
-            ):
+            case PrepareStep() | AskModel() | StopAsking() | StartTool() | CancelTool():
+                commands.append(output)
+            case CheckApproval() | AnswerTool() | ExpireLater():
                 commands.append(output)
             case _:
                 events.append(output)

@@ -9,16 +9,21 @@ import msgspec
 from penstock.events import Event, FinishReason, StreamChunk, Usage
 from penstock.jsontext.nearest import nearest_json
 from penstock.messages import Message, ToolResult
+from penstock.run.step_changes import UNCHANGED, Splice, StepChanges
 
-EndReason = Literal["answered", "length", "refused", "cut", "error", "limit", "cancelled", "paused"]
+EndReason = Literal["answered", "length", "refused", "cut", "error", "limit", "stopped", "cancelled", "paused"]
 ToolEnding = Literal["done", "failed", "declined", "cancelled", "discarded"]
 RequestKind = Literal["approval", "deferred", "input"]
 
 
 class StepStart(Event, frozen=True, tag="step_start"):
-    """A request is sent to the model, when this was read; `step` counts from 1."""
+    """A request is sent to the model, when this was read; `step` counts from 1.
+
+    `changes` are what `before_step` has changed for it: a request that is sent again uses the same.
+    """
 
     step: int
+    changes: StepChanges = UNCHANGED
     type: ClassVar[Literal["step_start"]] = "step_start"
 
 
@@ -126,6 +131,16 @@ class Said(Event, frozen=True, tag="said"):
     type: ClassVar[Literal["said"]] = "said"
 
 
+class HistoryReplaced(Event, frozen=True, tag="history_replaced"):
+    """`before_step` has replaced the history of the run for good (`step.replace_history`): a summary, for example.
+
+    `splices` are the differences: which messages were replaced, and by which.
+    """
+
+    splices: tuple[Splice, ...]
+    type: ClassVar[Literal["history_replaced"]] = "history_replaced"
+
+
 class OutputInvalid(Event, frozen=True, tag="output_invalid"):
     """The answer is not valid structured output: `message` goes back to the model, with what is wrong with it."""
 
@@ -192,6 +207,7 @@ RunEvent = (
     | ApprovalRequest
     | Decision
     | Said
+    | HistoryReplaced
     | OutputInvalid
     | Done
 )

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.errors import UsageError
-from penstock.events import Usage
+from penstock.events import Retry, Usage
 from penstock.run.execution import Execution
 from penstock.tools.policy import DEFAULT_RETRIES, ToolPolicy
 
@@ -24,8 +24,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     `seconds` the duration of the run, `repeats` how often a call with the same arguments may come. `parallel` and
     `calls_per_answer` do not end it: more tools than `parallel` wait for each other, and of a response with more calls
     than `calls_per_answer` the surplus does not run; the results say so. `output_retries` is how often structured
-    output that is not valid goes back to the model. `takeovers` is for runs with a log: how often workers may take the
-    run over in a row without any progress, because it may be the run that ends its workers.
+    output that is not valid goes back to the model. `hook_seconds` is how long `before_step` may take, which may ask a
+    model for a summary; a run whose hook takes longer fails. `takeovers` is for runs with a log: how often workers may
+    take the run over in a row without any progress, because it may be the run that ends its workers.
     """
 
     steps: int | None = 50
@@ -37,17 +38,19 @@ class Limits(Struct, frozen=True, kw_only=True):
     calls_per_answer: int | None = 128
     output_retries: int | None = DEFAULT_RETRIES
     takeovers: int | None = 5
+    hook_seconds: float | None = 120.0
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value: Any = getattr(self, name)
-            kinds = int | float if name == "seconds" else int
+            is_time = name in ("seconds", "hook_seconds")
+            kinds = int | float if is_time else int
             least = 1 if name == "parallel" else 0
             if value is None or (
                 isinstance(value, kinds) and not isinstance(value, bool) and least <= value < math.inf
             ):
                 continue
-            wanted = "a number of seconds" if name == "seconds" else "a whole number"
+            wanted = "a number of seconds" if is_time else "a whole number"
             raise UsageError(f"Limits: {name} must be {wanted} of {least} or more, or None, not {value!r}")
 
     @property
@@ -61,8 +64,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 class Tally(Struct):
     """What a run has used so far. `seen` counts calls by fingerprint, `failures` the failures in a row by tool,
     `takeovers` the takeovers in a row without progress, `invalid_outputs` the answers that were not valid output.
-    `so_far` is the usage of the response that is streaming, which
-    is not part of `usage` yet.
+    `attempt` counts the models of the step under way that have failed. `so_far` is the usage of the response that is
+    streaming, which is not part of `usage` yet.
     """
 
     usage: Usage = Usage()
@@ -73,6 +76,7 @@ class Tally(Struct):
     failures: dict[str, int] = {}
     takeovers: int = 0
     invalid_outputs: int = 0
+    attempt: int = 0
 
     def stuck(self, limits: Limits) -> str:
         """Why no worker may take the run over once more; empty if one may."""
@@ -84,15 +88,19 @@ class Tally(Struct):
     def is_sound(self) -> bool:
         """Whether no count is negative, as in a stored tally that was changed."""
         tokens = [count for usage in (self.usage, self.so_far) for count in (usage.input_tokens, usage.output_tokens)]
-        return (
-            min(self.step, self.calls, self.invalid_outputs, *tokens, *self.seen.values(), *self.failures.values()) >= 0
-        )
+        counts = (self.step, self.calls, self.invalid_outputs, self.attempt)
+        return min(*counts, *tokens, *self.seen.values(), *self.failures.values()) >= 0
 
     def answered(self, repeats: Mapping[str, int]) -> None:
         """A response has ended; `repeats` are its calls by fingerprint."""
         self.paid()
         for fingerprint, count in repeats.items():
             self.seen[fingerprint] = self.seen.get(fingerprint, 0) + count
+
+    def withdrawn(self, retry: Retry) -> None:
+        """A response was withdrawn, perhaps to ask another model."""
+        self.paid()
+        self.attempt += bool(retry.model)
 
     def paid(self) -> None:
         """A response has ended or was withdrawn: its tokens count in both cases."""

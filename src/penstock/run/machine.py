@@ -6,9 +6,10 @@ inputs a run can be stored as JSON, loaded elsewhere and continued.
 
 | phase | what happens | then |
 |---|---|---|
-| `new` | nothing yet | `begin` → `answer` |
-| `answer` | the model streams; tools may start early | `ended` → `tools` or `over` |
-| `tools` | tools run, or calls wait for a decision or a result | the last one is done → `answer` |
+| `new` | nothing yet, or hooks decide on the first step | `begin` or `step_prepared` → `answer` |
+| `answer` | the model streams; tools may start early | `ended` → `tools`, `hook`, `answer` or `over` |
+| `tools` | tools run, or calls wait for a decision or a result | the last one is done → `hook` or `answer` |
+| `hook` | hooks decide on the next step | `step_prepared` → `answer` or `over` |
 | `over` | nothing more | |
 
 A tool starts by its policy. `closed`: as soon as the JSON of its arguments closes, before the protocol has confirmed
@@ -27,7 +28,6 @@ from typing import Any
 from penstock.errors import OutputError, UsageError
 from penstock.events import (
     Error,
-    FinishReason,
     Retry,
     StreamChunk,
     ToolCall,
@@ -45,8 +45,8 @@ from penstock.run.commands import (
     Command,
     Emit,
     Output,
+    PrepareStep,
     StartTool,
-    StopAsking,
     as_commands,
     sort_outputs,
 )
@@ -66,7 +66,9 @@ from penstock.run.events import (
     is_chunk,
 )
 from penstock.run.record import CONSEQUENTIAL
-from penstock.run.state import RunState, calls_of
+from penstock.run.requests import RunRequests, waits_for_client
+from penstock.run.state import calls_of
+from penstock.run.step_changes import StepDecision
 from penstock.tools.policy import ToolPolicy
 from penstock.turn import Turn
 
@@ -80,7 +82,7 @@ ENDS: dict[str, tuple[EndReason, str]] = {
 _INVALID = "The output is not valid. Give the whole output again, corrected. What is wrong:"
 
 
-class Run(RunState):
+class Run(RunRequests):
     """A run of an agent: requests and tool calls until the model makes no more calls.
 
     Calls with one of the faults in `run_repaired` run with repaired arguments. It has as many methods as things can
@@ -93,12 +95,12 @@ class Run(RunState):
         """The run begins, or continues with what was stored."""
         match self.phase:
             case "new" if why := self.tally.stuck(self.rules.limits):
-                return self._commands(self._end("error", why))
+                return self._commands(self.end("error", why))
             case "new":
                 why = self.rules.limits.no_run
-                return self._commands(self._end("limit", why) if why else self._ask())
-            case "answer" | "tools" if why := self.tally.stuck(self.rules.limits):
-                return self._commands(self._stop("error", why, "error"))
+                return self._commands(self.end("limit", why) if why else self.ask())
+            case "answer" | "tools" | "hook" if why := self.tally.stuck(self.rules.limits):
+                return self._commands(self.stop("error", why, "error"))
             case "answer":
                 return self._ask_again()
             case "tools":
@@ -106,8 +108,18 @@ class Run(RunState):
                 requests = [] if self.is_logged else self.waiting
                 outputs = [*self.executions.interrupt(), *requests, *expiries]
                 return self._commands(outputs + self._after(self.executions.release()))
+            case "hook":
+                return self._commands(self.ask())
             case "over":
                 return [Emit([self.done(*self.ending)], [])]
+
+    def step_prepared(self, decision: StepDecision) -> list[Command]:
+        """The hooks have decided on the next step."""
+        if self.phase not in ("new", "hook"):
+            return []
+        if decision.stop is not None:
+            return self._commands(self.end("stopped", decision.stop))
+        return self._commands(self.start_step(decision))
 
     def tools_listed(self, policies: Mapping[str, ToolPolicy]) -> None:
         """The tools for the next request are known; no tool of an earlier step is running."""
@@ -131,9 +143,15 @@ class Run(RunState):
                 sort_outputs(outputs, events, commands)
         return [Emit(events), *commands]
 
-    def reached(self, command: AskModel | StartTool) -> bool:
+    def reached(self, command: PrepareStep | AskModel | StartTool) -> bool:
         """The reader has read everything before this command; returns whether to carry it out now."""
-        return self.phase == "answer" if isinstance(command, AskModel) else self.executions.reached(command)
+        match command:
+            case PrepareStep():
+                return self.phase in ("new", "hook")
+            case AskModel():
+                return self.phase == "answer"
+            case StartTool():
+                return self.executions.reached(command)
 
     def ended(self) -> list[Command]:
         """The model's response is over, and the reader has read all of it."""
@@ -141,33 +159,39 @@ class Run(RunState):
             return []
         self.fold(0)
         turn, executions = self.builder.build(), self.executions
+        end = "content_filter" if turn.refusal else turn.finish_reason
+        if end in ("error", "cut") and (again := self._fall_back(turn.error.message if turn.error else ENDS[end][1])):
+            return again
         outputs: list[Output] = []
         for call in turn.invalid_calls:
             if (execution := executions.table.at(call.block)) is None or not execution.is_confirmed:
                 outputs += executions.invalid(call)
         self.take_turn(turn)
         outputs.append(StepEnd(self.step, turn.finish_reason or "cut", turn.usage))
-        end = "content_filter" if turn.refusal else turn.finish_reason
         if end in ENDS:
             reason, why = ENDS[end]
-            return self._commands(outputs + self._end(reason, turn.error.message if turn.error else why))
+            return self._commands(outputs + self.end(reason, turn.error.message if turn.error else why))
         if not turn.tool_calls and not turn.invalid_calls and not self.said:
             return self._commands(outputs + self._end_without_calls(turn))
         repeats = max((self.tally.seen.get(fingerprint, 0) for fingerprint in executions.table.repeats), default=0)
         waiting = executions.table.count("held", "checking", "ready")
         if over := self.tally.over(self.rules.limits, waiting, repeats):
-            return self._commands(outputs + self._end("limit", over))
+            return self._commands(outputs + self.end("limit", over))
         self.phase = "tools"
         return self._commands(outputs + self._after(executions.release()))
 
+    def request_failed(self, error: Error) -> list[Command]:
+        """The request to the model failed: another model is asked, if the step has one."""
+        return self._fall_back(error.message) or self.failed(error)
+
     def failed(self, error: Error) -> list[Command]:
-        """The request to the model failed, or the driver did."""
+        """The driver failed, a hook did, or a request that is not sent again."""
         if self.phase == "over":
             return []
         self.error = error
         self.fold(0)
         self.builder.add(error)
-        return self._commands([error, *self._stop("error", error.message, "error")])
+        return self._commands([error, *self.stop("error", error.message, "error")])
 
     def approval_checked(self, key: str, answer: bool | Outcome) -> list[Command]:
         """It is known whether a call needs approval, or why its arguments do not fit."""
@@ -241,7 +265,7 @@ class Run(RunState):
         if self.phase == "answer" and any(isinstance(event, StepStart) for event in unread):
             self.phase, self.tally.step = "tools", self.step - 1  # the step has not begun: no request was sent
         if self.phase != "over":
-            outputs = self._stop("cancelled", why)
+            outputs = self.stop("cancelled", why)
         elif any(isinstance(event, Done) for event in unread):
             self.keep_read(unread_chunks)
             self.ending = "cancelled", why
@@ -250,14 +274,12 @@ class Run(RunState):
             return []
         hidden = {event.key for event in unread if isinstance(event, ToolStart)}
         due = [output for output in [*unread, *outputs] if is_due(output, self.starts, hidden)]
-        return self._commands(
-            [as_read(output, self.messages) if isinstance(output, ToolEnd) else output for output in due]
-        )
+        return self._commands([as_read(one, self.messages) if isinstance(one, ToolEnd) else one for one in due])
 
     def expire(self, why: str) -> list[Command]:
         """The time limit of the run is over. What the reader has not read yet still comes, unless it cancels."""
         self.fold_all()
-        return self._commands(self._stop("limit", why))
+        return self._commands(self.stop("limit", why))
 
     def pause(self, seconds: float | None = None) -> list[Command]:
         """The run ends here for now; stored, it can continue later. Only a run that waits for others can be paused.
@@ -293,7 +315,7 @@ class Run(RunState):
             case ToolCallInvalid(choice=0):
                 return self.executions.invalid(chunk)
             case Retry():
-                self.tally.paid()
+                self.tally.withdrawn(chunk)
                 return self.executions.void_all("the answer was withdrawn")
             case Usage():
                 self.tally.so_far = chunk
@@ -303,15 +325,26 @@ class Run(RunState):
                 pass
         return []
 
-    def _ask(self) -> list[Output]:
-        self.begin_step()
-        return [StepStart(self.step), AskModel(tuple(self.messages))]
+    def _withdraw(self, why: str, model: str = "") -> list[Command] | None:
+        """Take back what has come of the response; None if a call in it had side effects."""
+        if self.executions.had_effect({call.block for call in calls_of(self.builder.build().parts)}):
+            return None
+        return self.chunks([Retry(why, model)]) if self.has_chunks or model else []
+
+    def _fall_back(self, why: str) -> list[Command]:
+        """Ask the next of the step's models; nothing if there is none, or a call had side effects."""
+        left = (self.changes.fallbacks or ())[self.tally.attempt :]
+        if self.phase != "answer" or not left:
+            return []
+        self.fold(0)
+        withdrawn = self._withdraw(why, left[0])
+        return [] if withdrawn is None else [*withdrawn, self.request()]
 
     def _ask_again(self) -> list[Command]:
         """A response was interrupted with its process: ask for it again, or keep it if calls in it had side effects."""
-        if not self.executions.had_effect({call.block for call in calls_of(self.builder.build().parts)}):
-            withdrawn = self.chunks([Retry("the run was interrupted")]) if self.has_chunks else []
-            return [*withdrawn, AskModel(tuple(self.messages))]
+        withdrawn = self._withdraw("the run was interrupted")
+        if withdrawn is not None:
+            return [*withdrawn, self.request()]
         turn = self.take_turn(self.builder.build())
         self.phase = "tools"
         restarted = [*self.executions.interrupt(), *self.executions.wait_on(self.seconds_left)]
@@ -322,7 +355,7 @@ class Run(RunState):
         """Cancel a run with a log: what the reader has not read is in the log, and stays."""
         self.fold(0)
         hidden = {event.key for event in unread if isinstance(event, ToolStart)}
-        outputs = self._stop("cancelled", why)
+        outputs = self.stop("cancelled", why)
         due: list[Output] = [output for output in [*unread, *outputs] if is_due(output, self.starts, hidden)]
         events: list[StreamEvent] = []
         commands: list[Command] = []
@@ -336,51 +369,32 @@ class Run(RunState):
         """Continue after something happened to a tool: with the next step, if all of this one have ended."""
         if self.phase != "tools" or not self.executions.table.is_finished:
             return outputs
-        self.tally.tried(self.executions.table, self.rules.policies)
-        outputs += self.settle("")
+        work = "" if self.said else self.builder.client_work
+        outputs += self.close_step()
         over = self.tally.failing(self.rules.policies) or self.tally.over(self.rules.limits, 0, 0)
         if over:
-            return outputs + self._end("limit", over)
-        work = "" if self.said else self.builder.client_work
-        return outputs + (self._end("paused", _waits(work)) if work else self._ask())
+            return outputs + self.end("limit", over)
+        return outputs + (self.end("paused", waits_for_client(work)) if work else self.ask())
 
     def _end_without_calls(self, turn: Turn) -> list[Output]:
         if turn.client_work:
-            return self._end("paused", _waits(turn.client_work))
+            return self.end("paused", waits_for_client(turn.client_work))
         if turn.finish_reason == "length":
-            return self._end("length", "")
+            return self.end("length", "")
         if self.rules.output is not None:
             try:
                 self.read_output()
             except OutputError as error:
                 return self._reject(error)
-        return self._end("answered", "")
+        return self.end("answered", "")
 
     def _reject(self, error: OutputError) -> list[Output]:
         """The output is not valid: the model is asked again, with what is wrong with it, a limited number of times."""
         self.tally.invalid_outputs += 1
         if over := self.tally.rejected(self.rules.limits):
-            return self._end("limit", f"{over}: {error.problem}")
+            return self.end("limit", f"{over}: {error.problem}")
         if over := self.tally.over(self.rules.limits, 0, 0):
-            return self._end("limit", over)
+            return self.end("limit", over)
         rejection = OutputInvalid(error.problem, user(f"{_INVALID}\n{error.problem}"))
         self.said.append(rejection.message)
-        return [rejection, *self._ask()]
-
-    def _end(self, reason: EndReason, why: str) -> list[Output]:
-        outputs = self.settle(why)
-        self.finish(reason, why)
-        return [*outputs, self.done(reason, why)]
-
-    def _stop(self, reason: EndReason, why: str, finish: FinishReason = "cut") -> list[Output]:
-        """End at once, in any phase."""
-        if self.phase == "over":
-            return []
-        outputs: list[Output] = []
-        if self.phase == "answer":
-            outputs = [StopAsking(), StepEnd(self.step, finish, self.take_turn(self.builder.build()).usage)]
-        return outputs + self._end(reason, why)
-
-
-def _waits(work: str) -> str:
-    return f"the provider waits for the client ({work}); act on it, and continue from the messages"
+        return [rejection, *self.close_step(), *self.ask()]

@@ -7,7 +7,7 @@ because it ends before it happened, did not happen. The run continues from there
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, assert_never
 
 from penstock.errors import UsageError
 from penstock.events import Error, Fault, Retry, StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, Usage
@@ -16,6 +16,7 @@ from penstock.run.events import (
     ApprovalRequest,
     Decision,
     Done,
+    HistoryReplaced,
     LogEvent,
     OutputInvalid,
     RunStart,
@@ -32,6 +33,7 @@ from penstock.run.events import (
 from penstock.run.execution import Execution, fingerprint_of
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
+from penstock.run.state import calls_of
 from penstock.tools.policy import ToolPolicy
 
 
@@ -69,25 +71,10 @@ class Replay:
         if run.phase == "over" and not isinstance(event, Taken):
             raise UsageError(f"the log of a run has {event.type} after its end")
         match event:
-            case StepStart():
-                self._begin_step(event)
-            case StepEnd():
-                run.take_turn(run.builder.build())
-                run.phase, run.tally.takeovers = "tools", 0
-            case ToolStart():
-                self._start(event)
-            case ToolEnd():
-                run.tally.takeovers = 0
-                self._end(event)
-            case ApprovalRequest():
-                self._wait(event)
-            case Decision():
-                self._decide(event)
-            case Said():
-                run.said.append(event.message)
-            case OutputInvalid():
-                run.tally.invalid_outputs += 1
-                run.said.append(event.message)
+            case StepStart() | StepEnd() | HistoryReplaced() | OutputInvalid() | Said():
+                self._step(event)
+            case ToolStart() | ToolEnd() | ToolResults() | ApprovalRequest() | Decision() | ToolProgress():
+                self._tool(event)
             case Taken():
                 run.tally.takeovers += event.epoch > 1
                 run.executions.close_questions()
@@ -99,20 +86,60 @@ class Replay:
                 run.output, run.tally.usage = event.output, event.usage
             case RunStart():
                 raise UsageError("the log of a run has a second run_start")
-            case ToolProgress() | ToolResults():
-                pass
             case _:
                 self._add_chunk(event)
         run.record.add(event)
+
+    def _step(self, event: StepStart | StepEnd | HistoryReplaced | OutputInvalid | Said) -> None:
+        run = self._run
+        match event:
+            case StepStart():
+                self._begin_step(event)
+            case StepEnd():
+                self._end_step()
+            case HistoryReplaced():
+                run.replace_history(event.splices)
+            case Said():
+                run.said.append(event.message)
+            case OutputInvalid():
+                run.tally.invalid_outputs += 1
+                run.said.append(event.message)
+                run.add_said()
+            case _:
+                assert_never(event)
+
+    def _tool(self, event: ToolStart | ToolEnd | ToolResults | ApprovalRequest | Decision | ToolProgress) -> None:
+        match event:
+            case ToolStart():
+                self._start(event)
+            case ToolEnd():
+                self._run.tally.takeovers = 0
+                self._end(event)
+            case ToolResults():
+                self._run.close_step()
+            case ApprovalRequest():
+                self._wait(event)
+            case Decision():
+                self._decide(event)
+            case ToolProgress():
+                pass
+            case _:
+                assert_never(event)
 
     def _begin_step(self, start: StepStart) -> None:
         run = self._run
         if run.phase == "answer" or start.step != run.step + 1:
             raise UsageError(f"the log of a run has step {start.step} after step {run.step}")
-        if run.phase == "tools":
-            run.tally.tried(run.executions.table, run.rules.policies)
-            run.settle("")
-        run.begin_step()
+        if run.phase == "tools":  # stored by a version that did not store `ToolResults`
+            run.close_step()
+        run.begin_step(start.changes)
+
+    def _end_step(self) -> None:
+        run = self._run
+        turn = run.take_turn(run.builder.build())
+        run.phase, run.tally.takeovers = "tools", 0
+        if not calls_of(turn.parts):
+            run.close_step()
 
     def _add_chunk(self, chunk: StreamChunk) -> None:
         run, calls = self._run, self._run.executions.calls
@@ -126,7 +153,7 @@ class Replay:
             case ToolCallInvalid(choice=0):
                 calls.invalid(chunk)
             case Retry():
-                run.tally.paid()
+                run.tally.withdrawn(chunk)
                 for execution in run.executions.table:
                     calls.void(execution.block, "")
             case Usage():

@@ -27,6 +27,7 @@ from penstock.messages import Message, ToolResult
 from penstock.run.events import (
     ApprovalRequest,
     Decision,
+    HistoryReplaced,
     LogEvent,
     OutputInvalid,
     RunStart,
@@ -34,6 +35,7 @@ from penstock.run.events import (
     StepEnd,
     StepStart,
     ToolEnd,
+    ToolResults,
     ToolStart,
 )
 from penstock.turn import TurnBuilder
@@ -43,7 +45,11 @@ CONSEQUENTIAL = frozenset({ToolCallClosed, ToolCall, ToolCallInvalid, Opaque, Re
 
 _CALLS = ToolCallClosed | ToolCall | ToolCallInvalid
 _OF_CALLS = ToolStart | ToolEnd | ApprovalRequest
-_KEPT = CONSEQUENTIAL | {StepStart, StepEnd, ToolStart, ToolEnd, ApprovalRequest, Decision, Said, OutputInvalid}
+_KEPT = CONSEQUENTIAL | {
+    StepStart, StepEnd, ToolStart, ToolEnd, ToolResults, ApprovalRequest, Decision, Said, HistoryReplaced,
+    OutputInvalid,
+}  # fmt: skip
+_RESULTS = ToolResults(Message("tool"))  # the results themselves are in `ToolEnd`
 
 
 class Record:
@@ -65,6 +71,8 @@ class Record:
         kept = cast(LogEvent, event)
         if isinstance(kept, ToolEnd):
             kept = replace(kept, data=None)
+        elif isinstance(kept, ToolResults):
+            kept = _RESULTS
         elif isinstance(kept, Retry):
             self._earlier = ()
         self.events.append(kept)

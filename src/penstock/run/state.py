@@ -6,7 +6,7 @@ It decides nothing: `Run` (in `machine`) does.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -35,6 +35,7 @@ from penstock.run.limits import Limits, Tally
 from penstock.run.numbering import RunNumbering
 from penstock.run.record import Record
 from penstock.run.start_rules import RunRules, Starts
+from penstock.run.step_changes import UNCHANGED, Splice, StepChanges, spliced
 from penstock.run.stored import Phase, RunSnapshot, encode_events
 from penstock.tools.policy import ToolPolicy
 from penstock.turn import Turn, TurnBuilder
@@ -57,8 +58,10 @@ class RunState:
     `messages` are without the step under way (see `history`), `output` is the text of the last response (with
     structured output, its JSON), `error` the last one that the model or the driver reported, `ending` how and why the
     run ended. `said` are messages for the next step. A run that `is_logged` has a log, which keeps also what its reader
-    has not read. `seconds_left` is how long calls that waited already when the run was stored may still wait, by call
-    id. `record` has its events; those before them are in `base`, if version 1 has stored the run.
+    has not read. With `has_hooks`, hooks decide on each step; `changes` are what they changed for the one under way.
+    `has_answer`: the model has responded. `seconds_left` is how long calls that waited already when the run was stored
+    may still wait, by call id. `record` has its events; those before them are in `base`, if version 1 has stored the
+    run.
     """
 
     def __init__(
@@ -85,6 +88,9 @@ class RunState:
         self.said: list[Message] = []
         self._result: tuple[Any] | None = None  # the output, once it was validated
         self.is_logged = False
+        self.has_hooks = False
+        self.has_answer = False
+        self.changes = UNCHANGED
         self.seconds_left: Mapping[str, float] = {}
         self.record = Record(self.messages)
         self.base: bytes | None = None
@@ -217,21 +223,48 @@ class RunState:
         """The calls of a step, of which there are none yet."""
         return Executions(self.tally.step, self.rules, self.tally, self.starts)
 
-    def begin_step(self) -> None:
+    def begin_step(self, changes: StepChanges = UNCHANGED) -> None:
         """The next request is sent to the model."""
-        self._add_said()
         self.tally.step += 1
+        self.tally.attempt = 0
         self.phase = "answer"
+        self.changes = changes
         self.numbering.next_response()
         self.builder = TurnBuilder()
         self.unfolded.clear()
         self.executions = self.new_executions()
+
+    def close_step(self) -> list[Output]:
+        """All calls of a step have ended: its results, and what was said meanwhile, are in the history.
+
+        What is said from here on, while hooks decide on the next step, is for the step after it.
+        """
+        self.tally.tried(self.executions.table, self.rules.policies)
+        outputs = self.settle("")
+        self.add_said()
+        self.phase = "hook"
+        self.executions = self.new_executions()
+        return outputs
+
+    def add_said(self) -> None:
+        """Add the messages that were said during the run; user messages do not follow each other."""
+        for message in self.said:
+            if self.messages and self.messages[-1].role == message.role:
+                self.messages[-1] = join_messages(self.messages[-1], message)
+            else:
+                self.messages.append(message)
+        self.said.clear()
+
+    def replace_history(self, splices: Sequence[Splice]) -> None:
+        """Replace messages of the history."""
+        self.messages[:] = spliced(self.messages, splices)
 
     def take_turn(self, turn: Turn) -> Turn:
         """Add the response to the history."""
         self.record.add_response(self.builder)
         if turn.parts:
             self.messages.append(Message("assistant", turn.parts))
+            self.has_answer = True
         self.tally.answered(self.executions.table.repeats)
         self.output = turn.text if self.rules.output is None else find_output(turn.parts)
         return turn
@@ -251,7 +284,7 @@ class RunState:
 
     def finish(self, reason: EndReason, why: str) -> None:
         """The run is over."""
-        self._add_said()
+        self.add_said()
         self.phase, self.ending = "over", (reason, why)
         self.executions = self.new_executions()
 
@@ -288,15 +321,6 @@ class RunState:
         return execution is not None and execution.state == "starting"
 
     # -- inside ----------------------------------------------------------------------------------------------------
-
-    def _add_said(self) -> None:
-        """Add the messages that were said during the run; user messages do not follow each other."""
-        for message in self.said:
-            if self.messages and self.messages[-1].role == message.role:
-                self.messages[-1] = join_messages(self.messages[-1], message)
-            else:
-                self.messages.append(message)
-        self.said.clear()
 
     def _results(self, messages: list[Message]) -> list[Message]:
         """The results of the last response's calls in one message; calls that have not ended say so in theirs."""

@@ -19,7 +19,7 @@ from penstock.run.limits import Tally
 from penstock.turn import Turn
 
 VERSION = 2
-Phase = Literal["new", "answer", "tools", "over"]
+Phase = Literal["new", "answer", "tools", "hook", "over"]
 
 
 class Version(Struct, frozen=True):

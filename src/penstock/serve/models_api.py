@@ -25,7 +25,12 @@ from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_head import ResponseHead
 
 DECLINED = "this client cannot approve calls"
-_FINISH: dict[EndReason, FinishReason] = {"answered": "stop", "length": "length", "refused": "content_filter"}
+_FINISH: dict[EndReason, FinishReason] = {
+    "answered": "stop",
+    "stopped": "stop",
+    "length": "length",
+    "refused": "content_filter",
+}
 """The ends of a run that are the end of a response; after any other, the response is an error."""
 
 

@@ -73,9 +73,15 @@ class RunTrace:
         self._context = set_span_in_context(self._span, parent)
         attach(self._context)
 
-    def begin_request(self, step: int, messages: Sequence[Message]) -> None:
+    def begin_request(self, step: int, messages: Sequence[Message], config: AgentConfig) -> None:
         """The request of a step is sent to the model."""
         self._close_tools_of_step()
+        if self._step is not None:  # another model was asked before, and failed
+            fail(self._step.span, self._step.error or "error")
+            self._step.span.end()
+        if config is not self._config:
+            self._config, self._common = config, _common(config)
+            self._chat = self._metric("chat")
         options = self._config.options
         attributes: Attributes = {
             **self._common, names.GEN_AI_OPERATION_NAME: "chat", names.PENSTOCK_STEP: step,
@@ -83,7 +89,7 @@ class RunTrace:
         }  # fmt: skip
         if self._tracing.content:
             attributes[names.GEN_AI_INPUT_MESSAGES] = content.input_messages(messages)
-            attributes[names.GEN_AI_SYSTEM_INSTRUCTIONS] = content.instructions(self._config.instructions)
+            attributes[names.GEN_AI_SYSTEM_INSTRUCTIONS] = content.instructions(str(config.instructions))
         span = self._start(f"chat {self._config.model.model}", SpanKind.CLIENT, attributes)
         self._step = StepSpan(span, time.monotonic(), self._tracing.content)
 

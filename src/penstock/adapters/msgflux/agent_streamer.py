@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock.adapters.msgflux.chunks import ChatCompletionModel
-from penstock.agent import agent
+from penstock.agent import streamer
 from penstock.agent.token_stream import Executor, Tokens
 from penstock.errors import UsageError
 from penstock.events import Refusal, Text
@@ -61,7 +61,7 @@ class AgentStreamer:
             case _:
                 own_model, options["on_text"] = None, model
         options["on_text"] = options.get("on_text") or _print
-        self.agent = agent.AgentStreamer(own_model, tools, instructions, name=self.name, **options)
+        self.agent = streamer.AgentStreamer(own_model, tools, instructions, name=self.name, **options)
 
     def __repr__(self) -> str:
         return repr(self.agent)

@@ -9,7 +9,7 @@ from rich.console import Console
 from penstock.cli.owners import parse_owner
 from penstock.cli.screen.remark import Remark, Shown
 from penstock.cli.screen.rows import write_rows
-from penstock.cli.screen.run_page import prompt_of
+from penstock.cli.screen.run_page import prompt_of, replaced_text
 from penstock.cli.screen.terminal import escape, one_line
 from penstock.events import (
     ArgumentDelta,
@@ -34,6 +34,7 @@ from penstock.run.events import (
     ApprovalRequest,
     Decision,
     Done,
+    HistoryReplaced,
     OutputInvalid,
     RequestKind,
     RunStart,
@@ -121,6 +122,8 @@ def _run_line(event: Shown) -> tuple[str, str] | None:
             return "note", event.text
         case OutputInvalid():
             return "invalid", f"output: {event.problem}"
+        case HistoryReplaced():
+            return "history", replaced_text(event)
         case ToolResults():
             return None
         case Done():
@@ -142,7 +145,8 @@ def _chunk_line(event: StreamChunk) -> tuple[str, str] | None:
         case Error():
             return "error", f"{event.code} {event.message}".strip()
         case Retry():
-            return "retry", f"{event.reason}: ignore the response above"
+            other = f"{event.model} is asked now, " if event.model else ""
+            return "retry", f"{event.reason}: {other}ignore the response above"
         case Text() | Reasoning() | Refusal() | ToolCallDelta() | Opaque() | Usage() | Finish() | Unknown():
             return None
         case ArgumentDelta() | OutputDelta():

@@ -16,6 +16,7 @@ from penstock.run.events import (
     ApprovalRequest,
     Decision,
     Done,
+    HistoryReplaced,
     OutputInvalid,
     RequestKind,
     RunStart,
@@ -77,6 +78,8 @@ class RunPage(Page[Shown]):
                 card.progress = Progress("asking", message=WAITS[event.kind])
             case Done():
                 self._done(event)
+            case HistoryReplaced():
+                self._note("note", "· ", (replaced_text(event), "aside"))
             case OutputInvalid():
                 self._note("note", "✗ ", (f"the output is not valid: {one_line(event.problem, 400)}", "odd"))
             case Decision() | ToolResults():
@@ -142,6 +145,12 @@ class RunPage(Page[Shown]):
         if event.reason != "answered":
             why = f": {one_line(event.why)}" if event.why else ""
             self._note("done", "■ ", (f"{event.reason}{why}", "bad" if event.reason == "error" else "odd"))
+
+
+def replaced_text(event: HistoryReplaced) -> str:
+    """What replaced the history of a run."""
+    replaced = sum(splice.stop - splice.start for splice in event.splices)
+    return f"{replaced} messages were replaced by {sum(len(splice.messages) for splice in event.splices)}"
 
 
 def prompt_of(start: RunStart) -> str:

@@ -47,6 +47,7 @@ from penstock.run.events import (
     ApprovalRequest,
     Decision,
     Done,
+    HistoryReplaced,
     LogEvent,
     OutputInvalid,
     RunEvent,
@@ -180,7 +181,7 @@ class AGUIEncoder:
             case Done():
                 self._state = "over"
                 return [*parts.end_step(), *finished(self._head, event)]
-            case RunStart() | ToolStart() | ToolResults() | OutputInvalid() | Taken():
+            case RunStart() | ToolStart() | ToolResults() | OutputInvalid() | HistoryReplaced() | Taken():
                 return ()
             case _:
                 assert_never(event)

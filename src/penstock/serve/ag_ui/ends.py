@@ -42,7 +42,7 @@ def finished(head: Head, event: Done) -> Iterator[AGUIEvent]:
             yield {"type": "RUN_ERROR", "message": public_end(event), "code": event.reason, "usage": usage}
         case "cancelled":
             yield _run_finished(head, {"type": "cancelled"}, usage=usage)
-        case "answered" | "length" | "refused" | "paused":
+        case "answered" | "length" | "refused" | "stopped" | "paused":
             output: Any = event.output
             if head.has_output and event.reason == "answered":
                 output = msgspec.json.decode(event.output)

@@ -45,6 +45,7 @@ from penstock.run.events import (
     ApprovalRequest,
     Decision,
     Done,
+    HistoryReplaced,
     LogEvent,
     OutputInvalid,
     RunEvent,
@@ -186,7 +187,7 @@ class UIMessageEncoder:
                 return self._end(event)
             case Waiting():
                 return self._end_step()
-            case ToolResults() | OutputInvalid() | Taken():
+            case ToolResults() | OutputInvalid() | HistoryReplaced() | Taken():
                 return ()
             case _:
                 assert_never(event)
@@ -236,7 +237,7 @@ class UIMessageEncoder:
             case "cancelled":
                 yield {"type": "message-metadata", "messageMetadata": metadata}
                 yield {"type": "abort", "reason": why}
-            case "answered" | "length" | "refused" | "limit" | "paused":
+            case "answered" | "length" | "refused" | "limit" | "stopped" | "paused":
                 yield {"type": "finish", "finishReason": finish_reason(event.reason), "messageMetadata": metadata}
             case _:
                 assert_never(event.reason)

@@ -1,0 +1,124 @@
+"""The keywords of a run: where it is kept, and settings that differ from those of its agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from msgspec.structs import replace
+
+from penstock.agent.config import AgentConfig, checked_hooks, checked_instructions, checked_model
+from penstock.agent.step import REQUEST_OPTIONS, BeforeStep, Instructions
+from penstock.errors import UsageError
+from penstock.messages import Message
+from penstock.model.checks import check_option_names, check_option_values, check_types
+from penstock.model.model import Model
+from penstock.model.options import StepOptions
+from penstock.output.output_type import output_type
+from penstock.run.limits import Limits
+from penstock.tools.source import split_sources
+from penstock.tools.tool import tool_table
+
+if TYPE_CHECKING:
+    from penstock.log.follower import LoggedStart
+    from penstock.log.store import Store
+
+
+class LogOptions(TypedDict, total=False):
+    """Where a run is kept. `log` is a store (`penstock.log.open`); the others need it.
+
+    The same `run_id` with the same agent, messages and `meta` is the run that exists: it is followed, and continued if
+    nobody owns it. `thread` and `tenant` are for lists of runs. `meta` is JSON, such as the id of a user.
+    """
+
+    log: Store | None
+    run_id: str | None
+    thread: str
+    tenant: str
+    meta: Any
+
+
+LOG_OPTIONS = ("log", "run_id", "thread", "tenant", "meta")
+
+
+class RunOptions(LogOptions, StepOptions, total=False):
+    """The keywords of `stream`, `run` and their async twins: where the run is kept (`LogOptions`), and settings that
+    replace those of the agent for this run: `model`, `tools`, `instructions`, `before_step`, `limits`, and the options
+    of requests. Settings cannot be combined with `log`, as another process continues the run with the agent's own.
+    """
+
+    model: Model | str
+    tools: Iterable[Any]
+    instructions: Instructions
+    before_step: BeforeStep | Sequence[BeforeStep] | None
+    limits: Limits
+
+
+_SETTINGS = ("model", "tools", "instructions", "before_step", "limits")
+
+
+def split_options(options: RunOptions, agent: Callable[..., Any]) -> tuple[LogOptions, dict[str, Any]]:
+    """Where the run is kept, and the settings that differ; an `UnknownOptionError` for what is neither.
+
+    `agent` is the class with the other options, which are suggested for it.
+    """
+    given: dict[str, Any] = {**options}
+    known = (*LOG_OPTIONS, *_SETTINGS, *REQUEST_OPTIONS)
+    check_option_names(given, known, agent, "a run", ("prompt", "messages", "deps"))
+    log: Any = {name: value for name, value in given.items() if name in LOG_OPTIONS}
+    return log, {name: value for name, value in given.items() if name not in LOG_OPTIONS}
+
+
+def with_settings(config: AgentConfig, settings: Mapping[str, Any], output: Any) -> AgentConfig:
+    """The configuration of a run with these settings instead of the agent's."""
+    if not settings and output is None:
+        return config
+    changes: dict[str, Any] = {} if output is None else {"output": output_type(output)}
+    options = {name: value for name, value in settings.items() if name in REQUEST_OPTIONS}
+    check_option_values(options)
+    if options:
+        changes["options"] = {**config.options, **options}
+    if "model" in settings:
+        changes["model"] = checked_model(settings["model"]).with_timeouts(*config.patience)
+    if "tools" in settings:
+        own, changes["sources"] = split_sources(settings["tools"])
+        changes["tools"] = tool_table(own)
+    if "instructions" in settings:
+        changes["instructions"] = checked_instructions(settings["instructions"])
+    if "before_step" in settings:
+        changes["before_step"] = checked_hooks(settings["before_step"])
+    if "limits" in settings:
+        check_types(limits=(settings["limits"], Limits))
+        changes["limits"] = settings["limits"] or config.limits
+    return replace(config, **changes)
+
+
+def refuse_settings(settings: Mapping[str, Any], output: Any) -> None:
+    """Raise a `UsageError` for settings of a run with a log."""
+    names = [*settings, *([] if output is None else ["output"])]
+    if names:
+        raise UsageError(
+            f"{names[0]}= cannot be combined with log=: another process continues the run with the agent of its name, "
+            f"which would not have it; set {names[0]} on the agent, or decide in before_step"
+        )
+
+
+def logged_start(name: str, messages: Sequence[Message], options: LogOptions) -> LoggedStart | None:
+    """The start of a run with a log; None if there is no log."""
+    store = options.get("log")
+    if store is None:
+        for option in ("run_id", "thread", "tenant", "meta"):
+            if options.get(option):
+                raise UsageError(f"{option} is for a run with a log: pass log= as well")
+        return None
+    from penstock.log.follower import LoggedStart
+    from penstock.log.start import new_start
+
+    if not hasattr(store, "claim"):
+        raise UsageError(f"log must be a store, as in penstock.log.open('runs.db'), not {store!r}")
+    if not name:
+        raise UsageError("a run with a log needs the name of its agent: add one, as in Agent(..., name='support')")
+    row, start = new_start(
+        name, messages, options.get("run_id"), options.get("thread", ""), options.get("tenant", ""), options.get("meta")
+    )
+    return LoggedStart(store, row, start)

@@ -1,0 +1,132 @@
+"""A step that is about to be sent: what `before_step` sees, and what it may change."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Unpack
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.errors import UsageError, type_name
+from penstock.events import Usage
+from penstock.history.check import check
+from penstock.history.read import as_messages
+from penstock.messages import Message
+from penstock.model.checks import check_option_names, check_option_values
+from penstock.model.model import Model
+from penstock.model.options import StepOptions
+from penstock.tools.signature import Context
+from penstock.tools.tool import Tool, as_tool
+from penstock.wires.shared.request import OPTIONS
+
+REQUEST_OPTIONS = ("tool_choice", "parallel", "streaming", "extra", *OPTIONS)
+"""The options of a request that a step has, beside its messages, tools, instructions and model."""
+
+
+class Step(Struct, frozen=True, kw_only=True, eq=False):
+    """The next request of a run. `before_step` returns it, a changed copy of it, or None to leave it as it is.
+
+    `number` counts the steps of the run from 1. `messages` is what the model gets; `history` is that of the run, which
+    only `replace_history` changes. `tools` are all of the agent's at first; `agent_tools` has them by name. `options`
+    has `tool_choice`, `temperature` and the others that are set. `fallbacks` are the models that are asked, in order,
+    if the request fails. `usage` is what the run has used so far, `deps` what the program passed to it, and `run_id`
+    its id.
+    """
+
+    number: int
+    messages: tuple[Message, ...]
+    tools: tuple[Tool[..., Any], ...]
+    instructions: str
+    model: Model
+    options: Mapping[str, Any]
+    history: tuple[Message, ...]
+    agent_tools: Mapping[str, Tool[..., Any]] = {}
+    fallbacks: tuple[Model | str, ...] = ()
+    usage: Usage = Usage()
+    deps: Any = None
+    run_id: str = ""
+    stopped: str | None = None
+
+    @property
+    def tool_choice(self) -> str:
+        """The tool choice of the request; empty leaves it to the provider."""
+        choice: str = self.options.get("tool_choice") or ""
+        return choice
+
+    def replace(
+        self,
+        *,
+        messages: Any = None,
+        tools: Iterable[Any] | None = None,
+        instructions: str | None = None,
+        model: Model | str | None = None,
+        fallbacks: Iterable[Model | str] | None = None,
+        **options: Unpack[StepOptions],
+    ) -> Step:
+        """A copy with other values, for this request alone; None keeps those of the step.
+
+        `tools` are tools or names of tools of the agent. A model is a `Model`, the name of one of the agent's `models`,
+        or a name as `provider:model`. Other keywords are options, which replace those of the same name: `tool_choice`,
+        `temperature` and so on.
+        """
+        check_option_names(options, REQUEST_OPTIONS, Step.replace, "a step")
+        check_option_values(options)
+        return replace(
+            self,
+            messages=self.messages if messages is None else _messages(messages),
+            tools=self.tools if tools is None else _tools(tools, self.agent_tools),
+            instructions=self.instructions if instructions is None else instructions,
+            model=self.model if model is None else _model(model),
+            fallbacks=self.fallbacks if fallbacks is None else tuple(_model(one) for one in fallbacks),
+            options={**self.options, **options},
+        )
+
+    def replace_history(self, messages: Any) -> Step:
+        """A copy whose messages are those of the run from here on: a summary of what came before, for example.
+
+        Every call in them must have its result. The run emits a `HistoryReplaced`.
+        """
+        history = _messages(messages)
+        if (problems := check(list(history))) and not check(list(self.history)):
+            raise UsageError(f"step.replace_history: {problems[0]}; keep each call with its result, or use repair()")
+        return replace(self, messages=history, history=history)
+
+    def stop(self, why: str) -> Step:
+        """A copy that ends the run before this request: with the reason `stopped`, and why in a sentence."""
+        return replace(self, stopped=why)
+
+
+BeforeStep = Callable[[Step], Step | Awaitable[Step | None] | None]
+"""A hook that is called before each request of a run."""
+Instructions = str | Callable[[Context[Any]], str | Awaitable[str]]
+"""Instructions for the model, or a function that returns them for each step."""
+
+
+def _messages(messages: Any) -> tuple[Message, ...]:
+    read = tuple(as_messages(messages))
+    if not read:
+        raise UsageError("a step needs messages: there is nothing to answer")
+    return read
+
+
+def _model(model: Any) -> Any:
+    if not isinstance(model, Model | str):
+        raise UsageError(f"the model of a step must be a Model, or the name of one, not {type_name(model)}")
+    return model
+
+
+def _tools(tools: Iterable[Any], known: Mapping[str, Tool[..., Any]]) -> tuple[Tool[..., Any], ...]:
+    if isinstance(tools, str | bytes | Mapping):
+        raise UsageError(f"the tools of a step must be a list of tools or names, not {type_name(tools)}")
+    by_function = {id(tool.__wrapped__): tool for tool in known.values()}
+    return tuple(_tool(one, known, by_function) for one in tools)
+
+
+def _tool(one: Any, known: Mapping[str, Tool[..., Any]], by_function: Mapping[int, Tool[..., Any]]) -> Tool[..., Any]:
+    """A tool of the agent by its name or its function, or another one."""
+    if not isinstance(one, str):
+        return by_function.get(id(one)) or as_tool(one)
+    if one not in known:
+        raise UsageError(f"the agent has no tool {one!r}: add it to the agent, or pass the tool itself")
+    return known[one]

@@ -1,0 +1,191 @@
+"""The hooks of an agent in one run: what they decide on each step, and the configuration of each request.
+
+There is no I/O here: `decide` yields the calls of the user's functions, and a caller makes them, in sync or async code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.agent.config import AgentConfig
+from penstock.agent.step import REQUEST_OPTIONS, Step
+from penstock.errors import HookError, UsageError
+from penstock.events import Usage
+from penstock.messages import Message
+from penstock.model.model import Model
+from penstock.run.commands import AskModel, PrepareStep
+from penstock.run.step_changes import UNCHANGED, StepChanges, StepDecision, splices_between
+from penstock.tools.signature import Context
+from penstock.tools.tool import Tool
+
+UNFORCED_CHOICES = ("", "auto", "none")
+"""The tool choices that hold for every step; one that forces a call holds for the first."""
+
+Call = Callable[[], Any]
+"""A call of a user's function; what it returns is awaited if it can be, and sent back."""
+
+
+class StepHooks:
+    """The hooks of one run, with the models and tools that they brought and the agent does not have."""
+
+    def __init__(self, run_id: str, deps: Any, *, has_log: bool) -> None:
+        self._run_id = run_id
+        self._deps = deps
+        self._has_log = has_log
+        self._models: dict[str, Model] = {}
+        self._tools: dict[str, Tool[..., Any]] = {}
+
+    def decide(
+        self, command: PrepareStep, config: AgentConfig, usage: Usage
+    ) -> Generator[tuple[str, Call], Any, StepDecision]:
+        """Have the hooks decide on a step; yields each call with the name of its function, for errors."""
+        instructions = config.instructions
+        if callable(instructions):
+            context: Context[Any] = Context(deps=self._deps, step=command.step)
+            instructions = yield "instructions", partial(instructions, context)
+            if not isinstance(instructions, str):
+                raise HookError(f"the function instructions must return a string, not {instructions!r}")
+        step = first = self._step(command, config, instructions, usage)
+        for hook in config.before_step:
+            step = _checked((yield "before_step", partial(hook, step)), step)
+            if step.stopped is not None:
+                break
+        try:
+            return self._decision(first, step, config)
+        except UsageError as error:
+            raise HookError(f"before_step: {error}") from error
+
+    def _step(self, command: PrepareStep, config: AgentConfig, instructions: str, usage: Usage) -> Step:
+        return Step(
+            number=command.step,
+            messages=command.messages,
+            history=command.messages,
+            tools=tuple(config.tools.values()),
+            agent_tools=config.tools,
+            instructions=instructions,
+            model=config.model,
+            options=_options(config, command.step),
+            usage=usage,
+            deps=self._deps,
+            run_id=self._run_id,
+        )
+
+    def _decision(self, first: Step, step: Step, config: AgentConfig) -> StepDecision:
+        """The decision as it is logged: differences, and names."""
+        if step.stopped is not None:
+            return StepDecision(stop=step.stopped)
+        has_instructions = step.instructions != config.instructions
+        changes = StepChanges(
+            messages=splices_between(step.history, step.messages) or None,
+            tools=None if step.tools == first.tools else self._tool_names(step.tools, config),
+            instructions=step.instructions if has_instructions else None,
+            model=None if step.model is config.model else self._model_name(step.model, config),
+            fallbacks=tuple(self._model_name(model, config) for model in step.fallbacks) or None,
+            options=_changed_options(first.options, step.options),
+        )
+        return StepDecision(changes, splices_between(first.history, step.history))
+
+    def _tool_names(self, tools: Iterable[Tool[..., Any]], config: AgentConfig) -> tuple[str, ...]:
+        known = {id(tool): name for name, tool in config.tools.items()}
+        return tuple(known[id(tool)] if id(tool) in known else self._bring(tool, config) for tool in tools)
+
+    def _bring(self, tool: Tool[..., Any], config: AgentConfig) -> str:
+        """Keep a tool that the agent does not have."""
+        if tool.name in config.tools:
+            raise HookError(f"before_step chose another tool with the name {tool.name!r} than the agent has: rename it")
+        if self._has_log:
+            raise HookError(
+                f"before_step chose the tool {tool.name!r}, which the agent does not have; another process could not "
+                "continue the run: add it to the tools of the agent"
+            )
+        self._tools[tool.name] = tool
+        return tool.name
+
+    def _model_name(self, model: Model | str, config: AgentConfig) -> str:
+        if isinstance(model, str):
+            self._find_model(model, config)
+            return model
+        for name, known in config.models.items():
+            if known is model:
+                return name
+        if self._has_log:
+            raise HookError(
+                f"before_step chose {model!r}, which the agent does not have; another process could not continue the "
+                "run: add it to the agent, as in Agent(..., models={'small': model})"
+            )
+        name = model.name
+        while name in config.models or self._models.get(name, model) is not model:
+            name += "+"
+        self._models[name] = model
+        return name
+
+    def _find_model(self, name: str, config: AgentConfig) -> Model:
+        model = config.models.get(name) or self._models.get(name)
+        if model is None and ":" not in name:
+            raise UsageError(f"the agent has no model {name!r}: add it, as in Agent(..., models={{{name!r}: model}})")
+        if model is None:
+            model = self._models[name] = Model(name)
+        return model.with_timeouts(*config.patience)
+
+    def config_for(self, request: AskModel, step: int, config: AgentConfig) -> AgentConfig:
+        """The configuration of a request: that of the agent, with what the hooks have changed."""
+        changes, options = request.changes, _options(config, step)
+        is_own = changes == UNCHANGED and not request.model and not callable(config.instructions)
+        if is_own and options.keys() >= config.options.keys() & set(REQUEST_OPTIONS):
+            return config
+        others = {name: value for name, value in config.options.items() if name not in REQUEST_OPTIONS}
+        instructions = "" if callable(config.instructions) else config.instructions
+        return replace(
+            config,
+            tools=config.tools if changes.tools is None else self._chosen_tools(changes.tools, config),
+            model=self._find_model(request.model, config) if request.model else config.model,
+            instructions=instructions if changes.instructions is None else changes.instructions,
+            options={**others, **options, **(changes.options or {})},
+        )
+
+    def _chosen_tools(self, names: tuple[str, ...], config: AgentConfig) -> Mapping[str, Tool[..., Any]]:
+        """The tools with these names; one that was removed since the hooks decided is left out."""
+        known = {**config.tools, **self._tools}
+        return {name: known[name] for name in names if name in known}
+
+
+def _options(config: AgentConfig, step: int) -> dict[str, Any]:
+    """The options of a step before the hooks: a forced tool choice is for the first step.
+
+    A model that obeys would call the tool until a limit ends the run.
+    """
+    options = {name: value for name, value in config.options.items() if name in REQUEST_OPTIONS}
+    if step > 1 and options.get("tool_choice", "") not in UNFORCED_CHOICES:
+        del options["tool_choice"]
+    return options
+
+
+def _changed_options(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any] | None:
+    changed = {name: value for name, value in after.items() if name not in before or before[name] != value}
+    try:
+        msgspec.json.encode(changed)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise HookError(f"before_step set options that cannot be written as JSON: {error}") from None
+    return changed or None
+
+
+def _checked(value: Any, step: Step) -> Step:
+    """The step that a hook returned."""
+    if value is None:
+        return step
+    if not isinstance(value, Step):
+        expected = "the step, a changed copy of it (step.replace(…)), or None"
+        raise HookError(f"before_step must return {expected}, not {value!r}")
+    if (value.number, value.run_id) != (step.number, step.run_id):
+        raise HookError(f"before_step returned step {value.number} of another request: return the one that it gets")
+    # What the step of a caller has may be anything, whatever its types say.
+    if not all(isinstance(message, Message) for message in value.messages):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise HookError("before_step returned a step whose messages are not messages: use step.replace(messages=…)")
+    if not isinstance(value.instructions, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise HookError(f"before_step returned instructions that are not a string: {value.instructions!r}")
+    return value

@@ -1,0 +1,176 @@
+"""Compaction: keeps the history of a run below a number of tokens.
+
+Old results of tools are shortened first. If that is not enough, the oldest exchanges are replaced by a summary, or left
+out with a note. An exchange is removed whole, so that no call is ever without its result.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.agent.step import Step
+from penstock.errors import PenstockError, UsageError
+from penstock.events import Text
+from penstock.hooks.tokens import estimate_tokens
+from penstock.hooks.transcript import transcript
+from penstock.messages import Message, Part, ToolResult, join_messages, user
+from penstock.model.model import Model
+
+SUMMARY = "Summary of the earlier conversation:\n"
+"""How the text begins that replaces the exchanges that were left out."""
+NOTE = "The earlier part of the conversation was left out."
+
+_PROMPT = (
+    "Summarize this conversation between a user and an assistant with tools, for the assistant, which continues with "
+    "your summary instead of the conversation. Keep the task, decisions, facts, names, numbers, file paths, results "
+    "that still matter, and what is left to do. Write at most {words} words, and nothing else.\n\n"
+)
+_logger = logging.getLogger("penstock.hooks")
+Count = Callable[[Sequence[Message]], int]
+
+
+def compact(
+    max_tokens: int,
+    *,
+    model: Model | str | None = None,
+    target: float = 0.5,
+    keep: int = 4,
+    max_result: int = 400,
+    summary_words: int = 400,
+    count: Count = estimate_tokens,
+) -> Callable[[Step], Any]:
+    """A hook that makes the history shorter, for good, when it has more than `max_tokens`.
+
+    It then shortens results to `max_result` characters, from the oldest on, and replaces the oldest exchanges by a
+    summary of `model`, until `target` of the tokens are left; without a model, or if that fails, a note replaces them.
+    The first user message and the last `keep` exchanges stay as they are, unless `max_tokens` cannot be kept otherwise.
+    `count` counts tokens; instructions and tools are not counted.
+    """
+    if max_tokens < 1 or not 0 < target <= 1 or keep < 1:
+        raise UsageError("compact needs max_tokens of 1 or more, target between 0 and 1, and keep of 1 or more")
+    rules = _Rules(max_tokens, int(max_tokens * target), keep, max_result, count)
+    summarizer = Model(model) if isinstance(model, str) else model
+
+    async def compact_history(step: Step) -> Step | None:
+        if count(step.history) <= max_tokens:
+            return None
+        parts = _split(rules, step.history)
+        summary = NOTE
+        if parts.removed and summarizer is not None:
+            summary = await _summary(summarizer, [*parts.summaries, *parts.removed], summary_words)
+        return step.replace_history(_joined(rules, parts, summary))
+
+    return compact_history
+
+
+class _Rules(Struct, frozen=True):
+    max_tokens: int
+    target: int
+    keep: int
+    max_result: int
+    count: Count
+
+
+class _Parts(Struct, frozen=True):
+    """A history that is too long: its first messages, the summaries in them, what is removed, and what is kept."""
+
+    head: list[Message]
+    summaries: list[Message]
+    removed: list[Message]
+    kept: list[Message]
+
+
+def _split(rules: _Rules, history: Sequence[Message]) -> _Parts:
+    """Shorten the old results, and find the exchanges to remove."""
+    first = next((at for at, message in enumerate(history) if message.role == "user"), -1) + 1
+    head, exchanges = list(history[:first]), _exchanges(history[first:])
+    old, recent = exchanges[: -rules.keep], exchanges[-rules.keep :]
+    left = rules.count(history)
+    for number, exchange in enumerate(old):
+        if left <= rules.target:
+            break
+        shorter = [_shortened(message, rules.max_result) for message in exchange]
+        left -= rules.count(exchange) - rules.count(shorter)
+        old[number] = shorter
+    removed = 0
+    while left > rules.target and removed < len(old):
+        left -= rules.count(old[removed])
+        removed += 1
+    head, summaries = _without_summaries(head) if removed else (head, [])
+    return _Parts(head, summaries, _flat(exchanges[:removed]), _flat([*old[removed:], *recent]))
+
+
+def _exchanges(messages: Sequence[Message]) -> list[list[Message]]:
+    """The messages in groups that can be removed: a response with the results of its calls, or user messages."""
+    groups: list[list[Message]] = []
+    for message in messages:
+        begins = message.role == "assistant" or not groups or (message.role == "user" and groups[-1][0].role != "user")
+        if begins and message.role != "tool":
+            groups.append([message])
+        elif groups:
+            groups[-1].append(message)
+        else:
+            groups.append([message])
+    return groups
+
+
+def _joined(rules: _Rules, parts: _Parts, summary: str) -> list[Message]:
+    """The history again, with the summary in its first user message."""
+    head, kept = parts.head, parts.kept
+    if parts.removed:
+        text = user(f"{SUMMARY}{summary}")
+        head = [*head[:-1], join_messages(head[-1], text)] if head and head[-1].role == "user" else [*head, text]
+    if kept and head and kept[0].role == "user" == head[-1].role:
+        head, kept = [*head[:-1], join_messages(head[-1], kept[0])], kept[1:]
+    if rules.count([*head, *kept]) > rules.max_tokens:  # what is left are recent results
+        share = max(rules.max_result, 4 * rules.target // max(1, sum(len(one.results) for one in kept)))
+        kept = [_shortened(message, share) for message in kept]
+    return [*head, *kept]
+
+
+def _without_summaries(head: list[Message]) -> tuple[list[Message], list[Message]]:
+    """The first messages without earlier summaries, which go into the next one."""
+    if not head:
+        return head, []
+    last = head[-1]
+    summaries = [part for part in last.parts if isinstance(part, Text) and part.text.startswith(SUMMARY)]
+    rest = tuple(part for part in last.parts if part not in summaries)
+    if not summaries or not rest:
+        return head, []
+    return [*head[:-1], replace(last, parts=rest)], [user(part.text) for part in summaries]
+
+
+def _shortened(message: Message, most: int) -> Message:
+    """The message with shorter results; the same object if they are short."""
+    parts = tuple(_short_part(part, most) for part in message.parts)
+    return message if parts == message.parts else replace(message, parts=parts)
+
+
+def _short_part(part: Part, most: int) -> Part:
+    if not isinstance(part, ToolResult) or (len(part.text) <= most and len(part.content) <= 1):
+        return part
+    text, others = part.text, sum(not isinstance(one, Text) for one in part.content)
+    if len(text) > most:
+        half = most // 2
+        text = f"{text[:half]}\n[… {len(text) - 2 * half} characters were left out …]\n{text[len(text) - half :]}"
+    note = f"\n[{others} images or files were left out]" if others else ""
+    return ToolResult(part.call_id, part.name, (Text(0, text + note),), part.is_error)
+
+
+def _flat(groups: Iterable[list[Message]]) -> list[Message]:
+    return [message for group in groups for message in group]
+
+
+async def _summary(model: Model, messages: Sequence[Message], words: int) -> str:
+    """A summary by the model; the note if it gives none."""
+    try:
+        turn = await model.acomplete(_PROMPT.format(words=words) + transcript(messages))
+    except PenstockError as error:
+        _logger.warning("the summary of a history failed, so a part of it is left out: %s", error)
+        return NOTE
+    return turn.text.strip() or NOTE

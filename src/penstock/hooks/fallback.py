@@ -1,0 +1,24 @@
+"""Fallback models: who is asked if a request fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.agent.step import Step
+from penstock.errors import UsageError
+from penstock.model.model import Model
+
+
+def fallback(*models: Model | str) -> Callable[[Step], Step]:
+    """A hook with which other models are asked, in order, if the request fails after the model's own retries.
+
+    Before the first chunk the reader sees a `Retry` with the name of the model. After it too: what has come is void. A
+    response with a call that already had side effects is kept, and the run fails.
+    """
+    if not models:
+        raise UsageError("fallback needs at least one other model")
+
+    def add_fallbacks(step: Step) -> Step:
+        return step.replace(fallbacks=[*step.fallbacks, *models])
+
+    return add_fallbacks

@@ -1,0 +1,34 @@
+"""Stop conditions: when a run ends before its next request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.agent.step import Step
+from penstock.errors import UsageError
+
+
+def stop_when(condition: Callable[[Step], Any], why: str = "a stop condition was met") -> Callable[[Step], Step]:
+    """A hook that ends the run when the condition is true of the next step; a string that it returns says why."""
+
+    def stop_if_met(step: Step) -> Step:
+        met = condition(step)
+        return step.stop(met if isinstance(met, str) else why) if met else step
+
+    return stop_if_met
+
+
+def stop_after(*, steps: int | None = None, tool: str | None = None) -> Callable[[Step], Step]:
+    """A hook that ends the run after this many steps, or after a tool has returned a result that is not an error."""
+    if steps is None and tool is None:
+        raise UsageError("stop_after needs steps=… or tool=…")
+
+    def met(step: Step) -> str:
+        if steps is not None and step.number > steps:
+            return f"the run took {steps} steps"
+        last = step.history[-1].results if tool is not None else []
+        has_run = any(result.name == tool and not result.is_error for result in last)
+        return f"the tool {tool} has returned" if has_run else ""
+
+    return stop_when(met)

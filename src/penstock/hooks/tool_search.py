@@ -1,0 +1,115 @@
+"""Tool search: the model sees a search tool instead of hundreds of tools, and gets those that it found."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.agent.step import Step
+from penstock.errors import UsageError
+from penstock.messages import Message
+from penstock.tools.tool import Tool, as_tools
+
+MAX_QUERY = 1000
+"""The characters of a query that are read."""
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+_DESCRIPTION = (
+    "Search for tools by what they do. Only the tools that you find can be called, from your next response on. "
+    "Search again with other words if none fits."
+)
+
+
+class ToolSearch:
+    """Tool search over many tools: `Agent(model, tools=search.tools, before_step=search)`.
+
+    The model gets the search tool and those of `always`; the tools that a search finds join the next step, and stay as
+    long as the search or a call of them is in the history. `limit` is how many tools a search finds at most.
+    """
+
+    def __init__(
+        self, tools: Iterable[Any], *, always: Iterable[Any] = (), limit: int = 5, name: str = "search_tools"
+    ) -> None:
+        if limit < 1:
+            raise UsageError(f"limit must be 1 or more, not {limit!r}")
+        self._found, self._always = as_tools(tools), as_tools(always)
+        self._index = _Index(self._found)
+        self._search: Tool[..., Any] = Tool.from_schema(
+            name, _DESCRIPTION, _QUERY, lambda query: self._index.find(query, limit), read_only=True
+        )
+
+    @property
+    def tools(self) -> list[Tool[..., Any]]:
+        """All tools, for the agent: the search tool, those that the model always has, and those to be found."""
+        return [self._search, *self._always, *self._found]
+
+    def __call__(self, step: Step) -> Step:
+        """The step with the search tool and what was found so far."""
+        own = {tool.name for tool in self.tools}
+        names = set(self._names_in(step.messages))
+        other = [tool for tool in step.tools if tool.name not in own]
+        found = [tool for tool in self._found if tool.name in names]
+        return step.replace(tools=[self._search, *self._always, *other, *found])
+
+    def _names_in(self, messages: Sequence[Message]) -> Iterator[str]:
+        """The names of the tools that were found or called."""
+        for message in messages:
+            yield from (call.name for call in message.tool_calls)
+            for result in message.results:
+                if result.name == self._search.name and not result.is_error:
+                    yield from _names_of(result.text)
+
+
+_QUERY = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+
+
+class _Found(msgspec.Struct):
+    name: str
+    description: str = ""
+
+
+def _names_of(text: str) -> Iterator[str]:
+    """The names in the result of a search; none if it was shortened."""
+    try:
+        yield from (tool.name for tool in msgspec.json.decode(text, type=list[_Found]))
+    except msgspec.MsgspecError:
+        return
+
+
+class _Index:
+    """Ranks tools by the words of a query in their names, descriptions and parameters; rare words count more."""
+
+    def __init__(self, tools: Sequence[Tool[..., Any]]) -> None:
+        self._tools = tools
+        self._words = [_weights(tool) for tool in tools]
+        self._counts = Counter(word for words in self._words for word in words)
+
+    def find(self, query: str, limit: int) -> list[dict[str, str]]:
+        wanted = set(_words_in(query[:MAX_QUERY]))
+        scores = [(self._score(words, wanted), -at) for at, words in enumerate(self._words)]
+        best = sorted((score for score in scores if score[0] > 0), reverse=True)[:limit]
+        tools = [self._tools[-at] for _, at in best]
+        return [{"name": tool.name, "description": tool.description} for tool in tools]
+
+    def _score(self, words: dict[str, float], wanted: set[str]) -> float:
+        rarity = {word: math.log(1 + len(self._tools) / self._counts[word]) for word in wanted & words.keys()}
+        return sum(words[word] * rarity[word] for word in rarity)
+
+
+def _weights(tool: Tool[..., Any]) -> dict[str, float]:
+    """How much each word says about a tool: most if it is in the name."""
+    fields: Any = tool.parameters.get("properties")
+    weights = dict.fromkeys(_words_in(" ".join(fields) if isinstance(fields, dict) else ""), 0.5)
+    weights |= dict.fromkeys(_words_in(tool.description), 1.0)
+    return weights | dict.fromkeys(_words_in(tool.name), 3.0)
+
+
+def _words_in(text: str) -> list[str]:
+    """The words of a text or a name, in lower case and without a plural `s`."""
+    words = [word.lower() for word in _WORD.findall(text)]
+    return [word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words]

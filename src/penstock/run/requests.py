@@ -1,0 +1,59 @@
+"""How the requests of a run begin and how the run ends: the events and commands of each, in their order."""
+
+from __future__ import annotations
+
+from penstock.events import FinishReason
+from penstock.run.commands import AskModel, Output, PrepareStep, StopAsking
+from penstock.run.events import EndReason, HistoryReplaced, StepEnd, StepStart
+from penstock.run.state import RunState
+from penstock.run.step_changes import StepDecision, spliced
+
+
+class RunRequests(RunState):
+    """The state of a run, and its requests to the model."""
+
+    def ask(self) -> list[Output]:
+        """Begin the next step, or have the hooks decide on it first."""
+        if self.has_hooks:
+            return [PrepareStep(self.step + 1, tuple(self.messages))]
+        return self.start_step(StepDecision())
+
+    def start_step(self, decision: StepDecision) -> list[Output]:
+        """Begin the next step as the hooks decided."""
+        events: list[Output] = []
+        if decision.history:
+            self.replace_history(decision.history)
+            events.append(HistoryReplaced(decision.history))
+        self.begin_step(decision.changes)
+        return [*events, StepStart(self.step, decision.changes), self.request()]
+
+    def request(self) -> AskModel:
+        """The request of the step under way."""
+        changes = self.changes
+        messages = self.messages if changes.messages is None else spliced(self.messages, changes.messages)
+        return AskModel(tuple(messages), changes, changes.model_for(self.tally.attempt))
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether hooks decide on the next step."""
+        return self.phase == "hook" or (self.phase == "new" and self.has_hooks)
+
+    def end(self, reason: EndReason, why: str) -> list[Output]:
+        """End the run between two steps."""
+        outputs = self.settle(why)
+        self.finish(reason, why)
+        return [*outputs, self.done(reason, why)]
+
+    def stop(self, reason: EndReason, why: str, finish: FinishReason = "cut") -> list[Output]:
+        """End the run at once, in any phase."""
+        if self.phase == "over":
+            return []
+        outputs: list[Output] = [StopAsking()] if self.is_preparing else []
+        if self.phase == "answer":
+            outputs = [StopAsking(), StepEnd(self.step, finish, self.take_turn(self.builder.build()).usage)]
+        return outputs + self.end(reason, why)
+
+
+def waits_for_client(work: str) -> str:
+    """Why a run is paused whose provider waits for the client."""
+    return f"the provider waits for the client ({work}); act on it, and continue from the messages"

@@ -1,0 +1,89 @@
+"""What hooks changed of a step: compact enough for a log, and complete enough to send the same request again.
+
+Messages are described by their differences from the history, models and tools by their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from penstock.errors import UsageError
+from penstock.messages import Message
+
+
+class Splice(Struct, frozen=True, omit_defaults=True):
+    """Replaces the messages of a history from the number `start` to before `stop` by others."""
+
+    start: int
+    stop: int
+    messages: tuple[Message, ...] = ()
+
+
+class StepChanges(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What hooks changed for one request; None for what they left as it is in the agent.
+
+    `messages` are the differences from the history of the run. `options` are those that were changed, also
+    `tool_choice`; None leaves one to the provider. `fallbacks` are the models that are asked, in order, if the request
+    fails.
+    """
+
+    messages: tuple[Splice, ...] | None = None
+    tools: tuple[str, ...] | None = None
+    instructions: str | None = None
+    model: str | None = None
+    fallbacks: tuple[str, ...] | None = None
+    options: dict[str, Any] | None = None
+
+    def model_for(self, attempt: int) -> str:
+        """The name of the model for this attempt, which counts from 0; empty for the agent's own."""
+        return (self.model or "") if attempt == 0 else (self.fallbacks or ())[attempt - 1]
+
+
+UNCHANGED = StepChanges()
+"""The changes of a step that no hook has changed."""
+
+
+class StepDecision(Struct, frozen=True):
+    """What the hooks decided on the next step: what they changed for its request, or why the run stops before it.
+
+    `history` are the differences between the history of the run and what replaces it, for good.
+    """
+
+    changes: StepChanges = UNCHANGED
+    history: tuple[Splice, ...] = ()
+    stop: str | None = None
+
+
+def splices_between(before: Sequence[Message], after: Sequence[Message]) -> tuple[Splice, ...]:
+    """The splices that turn one history into another. Messages are the same if they are the same objects."""
+    return tuple(_splices(before, after))
+
+
+def _splices(before: Sequence[Message], after: Sequence[Message]) -> Iterator[Splice]:
+    places = {id(message): at for at, message in enumerate(before)}
+    start, new = 0, list[Message]()
+    for message in after:
+        at = places.get(id(message), -1)
+        if at < start:  # it is new, or comes again, or was moved to the end
+            new.append(message)
+            continue
+        if new or at > start:
+            yield Splice(start, at, tuple(new))
+        start, new = at + 1, []
+    if new or start < len(before):
+        yield Splice(start, len(before), tuple(new))
+
+
+def spliced(messages: Sequence[Message], splices: Sequence[Splice]) -> list[Message]:
+    """The messages with these replacements; a `UsageError` if they are not those of such a history."""
+    result: list[Message] = []
+    at = 0
+    for splice in splices:
+        if not at <= splice.start <= splice.stop <= len(messages):
+            raise UsageError(f"the log of a run replaces messages {splice.start} to {splice.stop} of {len(messages)}")
+        result += [*messages[at : splice.start], *splice.messages]
+        at = splice.stop
+    return [*result, *messages[at:]]
