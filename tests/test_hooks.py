@@ -107,8 +107,12 @@ def test_sync_equals_async_with_hooks(mode: str) -> None:
     def hook(step: Step) -> Step:
         return step.replace(tools=["look"], instructions=f"Step {step.number}.")
 
+    def look(city: str) -> str:
+        """Look, when the response has ended: so that the order of events does not depend on the time."""
+        return f"{city} is sunny"
+
     def events(mode: str, hook: Hook) -> list[StreamEvent]:
-        return read(agent_on(line(), *Bench().tools, before_step=hook), mode)[0]
+        return read(agent_on(line(), look, before_step=hook), mode)[0]
 
     assert events(mode, hook) == events("sync", as_async(hook))
 
