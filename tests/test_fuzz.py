@@ -11,7 +11,6 @@ from tests.budget import share
 from tests.fuzz import runs, states, streams
 from tests.fuzz.cases import plain
 from tests.fuzz.generate import make_case
-from tests.fuzz.known import KNOWN, KNOWN_OF_RUNS
 from tests.fuzz.protocols import WIRES
 from tests.fuzz.shrink import shrink
 
@@ -25,10 +24,7 @@ STATES = share(3_000, 1_500)
 def test_the_laws_hold_for_damaged_streams(wire: str, record_property: Any) -> None:
     found, count = streams.first_failures(wire, range(STREAMS))
     record_property("fuzzed streams", count)
-    new = [streams.explain(case, name) for name, case in found.items() if name not in KNOWN]
-    assert not new, "\n".join(new)
-    mended = [name for name, known in KNOWN.items() if wire in known.wires and name not in found]
-    assert not mended, f"these hold on {wire} now: remove them from tests/fuzz/known.py"
+    assert not found, "\n".join(streams.explain(case, name) for name, case in found.items())
 
 
 def test_the_laws_hold_for_random_runs(record_property: Any) -> None:
@@ -37,10 +33,7 @@ def test_the_laws_hold_for_random_runs(record_property: Any) -> None:
     record_property("boundaries", counts["boundaries"])
     record_property("crashes", counts["crashes"])
     assert counts["crashes"] > RUNS / 2
-    new = [runs.explain(script, name) for name, script in found.items() if name not in KNOWN_OF_RUNS]
-    assert not new, "\n".join(new)
-    mended = [name for name, known in KNOWN_OF_RUNS.items() if known.wires and name not in found]
-    assert not mended, "these hold now: remove them from tests/fuzz/known.py"
+    assert not found, "\n".join(runs.explain(script, name) for name, script in found.items())
 
 
 def test_a_changed_state_is_refused_or_its_run_ends_well(record_property: Any) -> None:

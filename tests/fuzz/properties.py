@@ -180,12 +180,11 @@ def prefixes(case: Case, whole: list[StreamChunk], body: bytes) -> Found:
     ends = chance.sample(ends, min(len(ends), 8)) + [chance.randrange(len(body) + 1) for _ in range(3)]
     for end in ends:
         prefix = decode_pieces(case.wire, [body[:end]])
-        extra = [] if is_withdrawn else [call for call in calls_of(prefix) if call not in known]
-        for call in extra:
-            name = (
-                "calls of a prefix are calls of the whole" if call[3] else "a cut call without arguments is not whole"
-            )
-            yield name, f"{call} after {end} of {len(body)} bytes, not in {known}"
+        settled = [event for event in prefix if not may_get_arguments(event, case.wire)]
+        for call in [] if is_withdrawn else calls_of(settled):
+            if call not in known:
+                seen = f"{call} after {end} of {len(body)} bytes, not in {known}"
+                yield "calls of a prefix are calls of the whole", seen
         turn = penstock.collect(prefix)
         is_by_mark = turn.finish_reason == "tool_calls" and any(mark in body[:end] for mark in END_MARKS)
         is_by_mark |= case.style == "body"
@@ -193,6 +192,16 @@ def prefixes(case: Case, whole: list[StreamChunk], body: bytes) -> Found:
             yield "a prefix is cut", f"{turn.finish_reason} after {end} of {len(body)} bytes"
         for name, seen in order(case, prefix, body):
             yield name, f"after {end} of {len(body)} bytes: {seen}"
+
+
+def may_get_arguments(event: StreamChunk, wire: str) -> bool:
+    """Whether only the reason for the end confirms a call to which arguments may still be added (decision 43).
+
+    It has none, they are free text, or, on Gemini, it said that it continues.
+    """
+    if not isinstance(event, ToolCall) or event.sealed_by != "finish":
+        return False
+    return wire == "gemini" or event.kind == "custom" or event.arguments_raw.strip() in ("", "null", '"null"')
 
 
 Identity = tuple[int, str, str, dict[str, Any]]

@@ -11,6 +11,7 @@ and whole.
 
 from __future__ import annotations
 
+import json
 import re
 
 import msgspec
@@ -24,6 +25,7 @@ _PLAIN = re.compile(rb"((?:event: ?([^\r\n]*)(?:\r\n|[\r\n]))?data: ?)")
 _WHOLE = re.compile(rb"\s*(?:\{.*\}|\[DONE\])\s*")  # two such lines are two frames without a blank line between them
 _CUT = re.compile(rb"(?:d(?:at?)?|e(?:v(?:en?)?)?)?")  # a prefix of `data` or `event`, where a stream was cut
 _STRIPPED = re.compile(rb"(?:event: ?[\w.-]*?)?data:([^\r\n]*?[}\]]) *(?:event:|data:)[^\r\n]*\Z")
+_decoder = json.JSONDecoder(strict=False)
 _FIELD = re.compile(rb'[\w-]+:[^{}\[\]"\\]*')  # a field whose value cannot be a piece of JSON
 _REPLACED = "\ufffd"  # stands for bytes that are not UTF-8
 _STRIDE = 16  # how many parts are checked at once
@@ -264,8 +266,11 @@ class SSE:
         rest = lines[start:]
         if start and not rest.startswith(b"{"):
             self._dispatch(rest, out)
-        else:
-            add_frame(rest, out)
+            return
+        end = len(rest) if _is_json(rest) else _value_end(rest)
+        add_frame(rest[:end], out)
+        if rest[end:]:
+            out.append(_stray(rest[end:]))
 
     def _remember(self, plain: re.Match[bytes], block: bytes) -> None:
         """Remembers the heading of this block, unless its space is missing, which the next payload might begin with."""
@@ -325,6 +330,16 @@ def _is_json(data: bytes) -> bool:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return False
     return True
+
+
+def _value_end(data: bytes) -> int:
+    """The end of the JSON value at the start: a stream that was cut there has it. If there is none, all of the data."""
+    text = data.decode("utf-8", "surrogateescape")
+    try:
+        end = _decoder.raw_decode(text)[1]
+    except (ValueError, RecursionError):
+        return len(data)
+    return len(text[:end].encode("utf-8", "surrogateescape"))
 
 
 def _is_one_line(data: bytes) -> bool:

@@ -91,6 +91,7 @@ class Anthropic(NumberedWire):
         self._read_deltas(values)
 
     def _read_deltas(self, values: list[BlockDelta]) -> None:
+        self.reports.has_known_frames = True
         append = self.out.append
         label, wanted, block, call = self._target
         pieces: list[str] = []  # of the arguments of one call
@@ -132,7 +133,6 @@ class Anthropic(NumberedWire):
         return NO_TARGET
 
     def _first_delta(self, label: Label, delta: TextDelta | InputDelta | ThinkingDelta) -> None:
-        self.reports.has_known_frames = True
         if isinstance(delta, InputDelta):
             self.add_arguments(label, delta.piece)
         elif isinstance(self.parts.get(label), OpenVendor):
@@ -291,7 +291,7 @@ class Anthropic(NumberedWire):
             return
         id = message.get("id") or ""
         if self._message_id is not None and id and id != self._message_id:
-            self.withdraw("the provider started a new message before the last one had ended")
+            self.withdraw("the provider started a new message before the last one had ended", message.get("model"))
             self._container = None
             self._reported.clear()
         self._message_id = id

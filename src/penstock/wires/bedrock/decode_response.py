@@ -105,6 +105,7 @@ class Bedrock(NumberedWire):
             for payload in payloads:
                 self.read_loose(payload, event)
             return
+        self.reports.has_known_frames = True
         for value in values:
             self._typed_delta(value.contentBlockIndex, value.delta)
 

@@ -100,6 +100,7 @@ class Cohere(Wire):
 
     def read_typed(self, values: list[Frame], payloads: list[bytes], event: str) -> None:
         append, answer, calls = self.out.append, self._answer, self._calls.open
+        self.reports.has_known_frames = True
         for piece in values:
             message, index = piece.delta.message, piece.index
             content = message.content

@@ -24,6 +24,7 @@ from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.indexes import Index, take_index
 from penstock.wires.shared.loose import items, take, whole_number
 from penstock.wires.shared.loose_frames import UNREADABLE
+from penstock.wires.shared.progress import is_interruption
 from penstock.wires.shared.wire import Wire
 
 
@@ -113,6 +114,8 @@ class Gemini(Wire):
         for choice, calls in self._calls.items():
             reason = self.FINISH.get(self.answer_for(choice).raw_reason or "")
             calls.end(is_stop=reason == "stop" and not self.reports.errors)
+        for answer in self.answers.writers.values():
+            answer.cut_unconfirmed()
         if self._counts:
             self.usage.add({key: _decoded_count(count) for key, count in self._counts.items()})
         super().end(by_mark)
@@ -189,6 +192,8 @@ class Gemini(Wire):
         if self.FINISH.get(answer.raw_reason or "") == "stop":
             answer.raw_reason = None
         answer.finish(reason, message)
+        if not self.reports.errors and not is_interruption(self.FINISH, reason):  # this may be the last that is read
+            answer.confirm()
 
     # Frames of any shape.
 

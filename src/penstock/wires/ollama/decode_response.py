@@ -58,6 +58,7 @@ class Line(Struct, gc=False, forbid_unknown_fields=True):
     created_at: str | None = None
 
 
+_NULL = Raw(b"null")
 _COUNTS = ("prompt_eval_count", "eval_count", "total_duration", "load_duration", "prompt_eval_duration",
            "eval_duration")  # fmt: skip
 _IGNORED = {"model", "created_at", "remote_model", "remote_host", "role", "tool_name", "index", "type"}
@@ -82,7 +83,7 @@ class Ollama(Wire):
 
     def read_typed(self, values: list[Line], payloads: list[bytes], event: str) -> None:
         append, answer = self.out.append, self.answer_for()
-        self.reports.has_known_frames = True
+        self.reports.has_known_frames |= any(line.done is not None for line in values)
         for position, line in enumerate(values):
             message = line.message
             if line.response or line.thinking:
@@ -112,7 +113,7 @@ class Ollama(Wire):
 
     def _call(self, answer: AnswerWriter, call: Call) -> None:
         function = call.function or Function()
-        arguments = text_of(function.arguments)
+        arguments = "" if function.arguments == _NULL else text_of(function.arguments)
         if not function.name and not call.id and not arguments:
             return  # QUIRKS 28
         opened = answer.call(call.id or "", function.name or "")

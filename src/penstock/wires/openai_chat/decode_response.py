@@ -134,8 +134,8 @@ class OpenAIChat(Wire):
         if not isinstance(value, dict):
             self.reports.no_object(value)
             return
-        is_error = self.reports.error_in(value)
         choices = value.get("choices") or []
+        is_error = self.reports.error_in(_without_tags(value) if choices else value)
         if not isinstance(choices, list):
             self._report_loss(value, "choices that are not a list")
             choices, value = [], {"choices": None, "usage": _object(value.get("usage"))}
@@ -218,6 +218,11 @@ def _choice_index(index: Any, position: int) -> int:
             return position
     number = as_index(index)
     return position if number is None else number
+
+
+def _without_tags(value: dict[str, Any]) -> dict[str, Any]:
+    """A frame without the names of its kind, which do not make it an error if it has choices."""
+    return {key: field for key, field in value.items() if key not in ("object", "type")}
 
 
 def _object(value: Any) -> dict[str, Any]:

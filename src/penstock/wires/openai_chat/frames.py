@@ -42,6 +42,7 @@ class Chunk(Struct, gc=False):
     choices: list[Choice] = []
     usage: dict[str, Any] | None = None
     error: None = None
+    errors: None = None
     error_message: None = None
     error_msg: None = None
     error_code: None = None

@@ -5,7 +5,8 @@ comes once, always, empty, late or never (QUIRKS 1-31). So a new id opens a call
 fragment that could belong to several calls is not assigned to any.
 
 What `Router.find` returns. The owner is the call that last had the fragment's label. "None" means that the fragment
-opens a call if it has an id or a name, and else belongs to no call. A call is over for a fragment if its arguments are
+opens a call if it has an id or a name, and else belongs to no call. The last call is the one that was last opened, got
+a fragment with an id or without a label, or got another label. A call is over for a fragment if its arguments are
 closed and the fragment has another name.
 
 | id | label | state | result |
@@ -69,9 +70,10 @@ class Router:
         if id:
             self._by_id[id] = call
             self._provider_ids.setdefault(call.block, id)
+        if id or label is None or self.by_label.get(label) is not call:  # else it only continues the call of its label
+            self._last = call
         if label is not None:
             self._labels.bind(label, call)
-        self._last = call
 
     def find(self, label: Label | None, id: str, name: str, piece: str) -> OpenCall | None:
         """The call that the fragment belongs to; see the table above."""

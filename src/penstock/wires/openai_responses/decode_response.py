@@ -155,8 +155,8 @@ class OpenAIResponses(Wire):
         """Reads a delta with another target than the last one: a known target, or it is read loosely."""
         place = (delta.type or event, delta.output_index, delta.content_index, delta.summary_index)
         owner = self._index.owner_of(delta.item_id)
-        sink = self._items.sinks.get(place)
-        if sink and owner is not None and not self._index.leads_to(delta.output_index, owner):
+        item, sink = self._items.sinks.get(place, (None, None))
+        if item and (item is not (owner or item) or not self._index.leads_to(delta.output_index, item)):
             sink = None
         self._target = (place, delta.item_id if owner else None, sink) if sink else NO_TARGET
         if sink and delta.delta is not None:
@@ -165,6 +165,7 @@ class OpenAIResponses(Wire):
             self.read_loose(payload, event)
 
     def read_loose(self, payload: bytes, event: str) -> None:
+        self._target = NO_TARGET
         try:
             frame = self.loose.parse(payload) if has_object_arguments(payload) else msgspec.json.decode(payload)
         except UNREADABLE:
@@ -178,7 +179,6 @@ class OpenAIResponses(Wire):
         stem, _, verb = type.removeprefix("response.").rpartition(".")
         self.reports.has_known_frames |= type.startswith("response.")
         if verb != "delta":
-            self._target = NO_TARGET
             self._items.sinks.clear()  # the frame may end what they add to
         match stem, verb:
             case _, "delta" | "done" if stem in TEXTS:
@@ -209,10 +209,11 @@ class OpenAIResponses(Wire):
         """Handles a second response in one stream: the first attempt is withdrawn (as in QUIRKS 123)."""
         response = frame.get("response")
         self._tools.read(response)
-        id = id_of(response.get("id")) if isinstance(response, dict) else ""
+        response = response if isinstance(response, dict) else {}
+        id = id_of(response.get("id"))
         if self._response_id not in (None, id) and (self._output.items or self.reports.errors):
             self.answer_for().withdraw()
-            self.restart("the provider started the response again")
+            self.restart("the provider started the response again", response.get("model"))
             self._begin_output()
         self._response_id = id
 

@@ -37,11 +37,11 @@ ADDRESS = {
 class ItemFrames:
     """Reads the frames of items, and reports what is not known by `unknown`.
 
-    `sinks` are where the next delta goes, by its place: the texts and calls of the last deltas.
+    `sinks` are where the next delta goes, by its place: the items of the last deltas, and their texts and calls.
     """
 
     def __init__(self, output: Output, unknown: Callable[[Any, str], None]) -> None:
-        self.sinks: dict[Place, TextPart | OpenCall] = {}
+        self.sinks: dict[Place, tuple[Item, TextPart | OpenCall]] = {}
         self._output = output
         self._unknown = unknown
 
@@ -129,7 +129,7 @@ class ItemFrames:
         """Remembers where the next delta of this kind goes, if its index leads to the item."""
         index, content, summary = (index_of(frame, key) for key in ("output_index", "content_index", "summary_index"))
         if self._output.index.leads_to(index, item):
-            self.sinks[type, index, content, summary] = sink
+            self.sinks[type, index, content, summary] = item, sink
 
     def _report_late(self, frame: dict[str, Any], piece: str) -> None:
         if piece:

@@ -138,6 +138,25 @@ class AnswerWriter:
         elif not call.is_ended:
             self._ends.setdefault(call, sealed_by)
 
+    def confirm(self) -> None:
+        """Ends the calls without arguments that had an end of their own: the provider has ended the answer normally.
+
+        From here on nothing changes such a call, because a stream that was cut here has it.
+        """
+        if not self.is_short:
+            for call, sealed_by in self._ends.items():
+                self.seal_confirmed(call, sealed_by)
+
+    def cut_unconfirmed(self) -> None:
+        """Fails the calls without arguments that came after the last reason of a normal end."""
+        for call in self._ends:
+            if not self._copies.is_waiting(call):
+                call.fail("cut", NO_ARGUMENTS)
+
+    def is_sealed(self, call: OpenCall) -> bool:
+        """Whether the call has ended, or is held back although it has."""
+        return call.is_ended or self._copies.is_waiting(call)
+
     def has_end(self, call: OpenCall) -> bool:
         """Whether a call without arguments had an end of its own, and waits for that of the answer."""
         return call in self._ends

@@ -30,9 +30,9 @@ class ModelName:
 
     __slots__ = ("_frames_left", "is_wanted", "name")
 
-    def __init__(self) -> None:
-        self.name = ""
-        self.is_wanted = True
+    def __init__(self, name: str | None = None) -> None:
+        self.name = name or ""
+        self.is_wanted = name is None
         self._frames_left = SEARCHED_FRAMES
 
     def look(self, payloads: list[bytes]) -> None:

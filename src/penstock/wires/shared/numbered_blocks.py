@@ -99,7 +99,7 @@ class NumberedWire(Wire):
             tool = part if isinstance(part, OpenTool) else self._calls.only_open()
             if tool is not part and self.answer.has_loss:  # the start of its call may be what was lost
                 tool = None
-            if tool is None or tool.call.is_ended:
+            if tool is None or self.answer.is_sealed(tool.call):
                 self.answer.is_short = True
                 self.reports.unknown({"index": label, "input": piece}, "a piece of a call that is not open")
             else:
@@ -160,12 +160,12 @@ class NumberedWire(Wire):
                 if part.has_whole_arguments():
                     self.stop(label, "finish")
 
-    def withdraw(self, why: str) -> None:
+    def withdraw(self, why: str, model: Any) -> None:
         """Withdraws everything so far: the provider started the response again (QUIRKS 123)."""
         self.answer.withdraw()
         self.parts.clear()
         self._calls.clear()
-        self.restart(why)
+        self.restart(why, model)
 
     def end(self, by_mark: bool = False) -> None:
         is_whole = self.is_finished(self.answer)

@@ -86,16 +86,17 @@ class OpenCall(GrowingCall):
             self._add_carefully(piece, size)
 
     def add_all(self, pieces: list[str]) -> None:
-        """Adds the pieces of one read."""
+        """Adds the pieces of one read; empty ones do not count."""
         first = 0
         while not self._next_settle and first < len(pieces):
-            self.add(pieces[first])
+            if pieces[first]:
+                self.add(pieces[first])
             first += 1
         if first:
             pieces = pieces[first:]
         text = "".join(pieces)
         if self.size + len(text) > MAX_ARGUMENTS:
-            for piece in pieces:
+            for piece in filter(None, pieces):
                 self.add(piece)
             return
         start = 0

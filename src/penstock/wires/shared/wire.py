@@ -191,11 +191,11 @@ class Wire:
 
     # What subclasses call.
 
-    def restart(self, why: str) -> None:
-        """Withdraws all events so far: the provider started the response again."""
+    def restart(self, why: str, model: Any) -> None:
+        """Withdraws all events so far: the provider started the response again, with the model of this name."""
         self.reports.restart()
         self.usage.restart()
-        self._model = ModelName()
+        self._model = ModelName(model if isinstance(model, str) else "")
         self.out.append(Retry(why))
 
     def end(self, by_mark: bool = False) -> None:
