@@ -1,7 +1,7 @@
 """The calls of one Chat Completions answer, assembled from fragments.
 
 `ChatCalls.add_one` is the reference. `add` takes the fragments of one chunk and has a short path for the usual one,
-which only has more arguments for a known index. test_laws decodes every vector by both.
+which only has more arguments for a known index; `add_piece` is this path alone. test_laws decodes every vector by all.
 """
 
 from __future__ import annotations
@@ -47,6 +47,25 @@ class ChatCalls:
             if orphan is not None:
                 orphans.append(orphan)
         return orphans
+
+    def add_piece(self, fragments: list[Fragment]) -> bool:
+        """Adds a fragment that is alone and only has more arguments; returns False for any other, which is not read."""
+        fragment = fragments[0]
+        function = fragment.function
+        if (
+            function is None
+            or fragment.id
+            or function.name
+            or len(fragments) > 1
+            or self._answer.raw_reason is not None
+        ):
+            return False
+        call = self._by_label.get(fragment.index)  # type: ignore[arg-type]  # None is not a label
+        if call is None or fragment.extra_content is not None or fragment.custom is not None:
+            return False
+        if function.arguments:
+            call.add(function.arguments)
+        return True
 
     def add_one(self, fragment: Fragment) -> Fragment | None:
         """Adds a fragment of any shape."""

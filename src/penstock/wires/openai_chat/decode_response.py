@@ -3,7 +3,8 @@
 A frame is decoded into a narrow struct, which nearly all frames fit. One that does not fit (an error, a whole message,
 a number where text should be, an unknown field) is parsed as plain JSON and read loosely.
 
-The loose path is the reference; `read_typed` handles the usual chunks inline. test_laws decodes every vector by both.
+The loose path is the reference; `read_typed` handles the usual chunks inline, and `read_typed_one` one that comes
+alone. test_laws decodes every vector by all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from penstock.events import Error, FinishReason, Text
 from penstock.jsontext.portable import as_json_value
 from penstock.wires.openai_chat.choice import ChatChoice
 from penstock.wires.openai_chat.facts import USAGE
-from penstock.wires.openai_chat.frames import Chunk
+from penstock.wires.openai_chat.frames import Choice, Chunk
 from penstock.wires.openai_chat.reasoning_details import ReasoningDetails
 from penstock.wires.openai_chat.text_fields import may_have_numbers, restore_numbers
 from penstock.wires.shared.answer_writer import AnswerWriter
@@ -46,6 +47,7 @@ class OpenAIChat(Wire):
         "error": "error", "insufficient_system_resource": "error", "network_error": "error", "abort": "error",
     }  # fmt: skip
 
+    has_short_path: ClassVar[bool] = True
     decode = staticmethod(msgspec.json.Decoder(Chunk).decode)
 
     def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
@@ -101,6 +103,26 @@ class OpenAIChat(Wire):
                 answer.finish(entry.finish_reason)
             if chunk.usage is not None:
                 self.usage.add(chunk.usage)
+
+    def read_typed_one(self, value: Chunk, payload: bytes, event: str) -> None:
+        """Reads a piece of the open text or of one call; any other chunk takes the path of several."""
+        if len(value.choices) != 1 or value.usage is not None or event or not self._add_piece(value.choices[0]):
+            self.read_typed([value], [payload], event)
+
+    def _add_piece(self, entry: Choice) -> bool:
+        """Adds a piece that is all that its choice has; returns False for any other, of which nothing is read."""
+        delta, choice = entry.delta, self._choices.get(entry.index)
+        if choice is None or delta is None or entry.finish_reason:
+            return False
+        if delta.reasoning_content or delta.reasoning or delta.reasoning_details or delta.refusal:
+            return False
+        if delta.tool_calls:
+            return not delta.content and choice.calls.add_piece(delta.tool_calls)
+        answer = choice.answer
+        if delta.content and answer.open_kind == "text":
+            self.out.append(Text(answer.open_block, delta.content, entry.index))
+            return True
+        return False
 
     def read_loose(self, payload: bytes, event: str) -> None:
         if event == "error":
