@@ -243,7 +243,7 @@ class Gemini(Wire):
         reason, message = _take_enum(candidate, "finishReason"), take(candidate, "finishMessage", str)
         if reason or message:
             self._finish(answer, reason or "", message or "")
-        if token := candidate.pop("continuationToken", None):
+        if token := take(candidate, "continuationToken", str):
             answer.opaque("continuationToken", token)
         self._ratings(answer.choice, candidate.pop("safetyRatings", None))
         self.reports.fields(candidate, _IGNORED, _FIELD, answer.choice)

@@ -161,7 +161,7 @@ class Wire:
             self.read_typed([value], [payload], event)
 
     def _read_misfit(self, payload: bytes, event: str) -> None:
-        if payload.strip() == DONE:  # only as the whole payload: it may also occur in a text (QUIRKS 112)
+        if payload.lstrip().startswith(DONE):  # only at the start: it may also occur in a text (QUIRKS 112)
             self.end_mark()
         else:
             self.read_loose(payload, event)
