@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 import pytest
 
 import penstock
-from penstock import Model, Retries, Text, UsageError
+from penstock import ConnectionFailed, Model, Retries, Text, UsageError
 from penstock.testing import Loopback, Reply, always, frames
 from penstock.transport import async_pool
-from tests.asking import KEY, PATIENCE, model_at, read, request_of, serving, sync_and_async
+from tests.asking import KEY, PATIENCE, failure, model_at, read, request_of, serving, sync_and_async
 from tests.test_streams import until
 
 BODY = b"".join(frames("openai-chat", Reply("Hi.")))
@@ -264,12 +264,37 @@ FAR = Model("openai-compatible:m", "http://far.invalid/v1", KEY, retries=Retries
 
 
 @sync_and_async
-@pytest.mark.parametrize("scheme", ["socks5", "socks5h", "socks"])
+@pytest.mark.parametrize("scheme", ["socks5", "socks5h", "socks", "SOCKS5"])
 def test_a_socks_proxy_is_used(mode: str, scheme: str, proxy: Callable[[str], None]) -> None:
     with serving(socks_server) as url:
         proxy(f"{scheme}://{urlsplit(url).netloc}")
         assert read(mode, FAR)[1].text == "Hi."
         FAR.close()
+
+
+@sync_and_async
+@pytest.mark.parametrize("answer", [b"", b"\x05\xff", b"\x05\x00"], ids=["nothing", "refused", "unreachable"])
+def test_a_socks_proxy_that_fails_is_a_failed_connection(
+    mode: str, answer: bytes, proxy: Callable[[str], None]
+) -> None:
+    def serve(connection: socket.socket) -> None:
+        connection.recv(16)
+        connection.sendall(answer)
+        if answer == b"\x05\x00" and connection.recv(300):
+            connection.sendall(b"\x05\x05\x00\x01" + bytes(6))
+
+    with serving(serve) as url:
+        proxy(f"socks5://ada:{KEY}@{urlsplit(url).netloc}")
+        failure(mode, ConnectionFailed, FAR)
+    proxy(f"socks5://{urlsplit(url).netloc}")  # nobody listens there any more
+    failure(mode, ConnectionFailed, FAR)
+
+
+@sync_and_async
+@pytest.mark.parametrize("url", [f"http://ada:{KEY}@[::1", "http://far.invalid:99999", "http://", "socks5://"])
+def test_a_proxy_that_is_not_a_url_is_a_clear_error(mode: str, url: str, proxy: Callable[[str], None]) -> None:
+    proxy(url)
+    assert "of the environment is not a URL" in str(failure(mode, UsageError, FAR))
 
 
 @sync_and_async

@@ -10,9 +10,10 @@ from penstock.errors import ConnectionFailed, ProviderError, TimedOut
 from penstock.redaction import Mask
 from penstock.transport.commands import OpenRequest, ReadTimedOut
 
-CONNECT_TIMEOUTS = {"ConnectTimeout", "PoolTimeout", "ConnectionTimeoutError"}
+CONNECT_TIMEOUTS = {"ConnectTimeout", "PoolTimeout", "ConnectionTimeoutError", "ProxyTimeoutError"}
 READ_TIMEOUTS = {"TimeoutException", "TimeoutError"}
 CONNECTION_ERRORS = {"ClientError", "TransportError", "DecodingError", "OSError"}
+SOCKS_ERRORS = {"ProxyError", "ProxyConnectionError", "SOCKSError", "IncompleteReadError"}
 
 
 def client_error(error: Exception, command: OpenRequest) -> ProviderError:
@@ -22,7 +23,7 @@ def client_error(error: Exception, command: OpenRequest) -> ProviderError:
         return TimedOut(f"no connection within {command.connect} seconds (timeouts.connect)", retryable=True)
     if names & READ_TIMEOUTS:
         return ReadTimedOut("no data received in time")
-    if names & CONNECTION_ERRORS:
+    if names & (CONNECTION_ERRORS | SOCKS_ERRORS):
         host = urlsplit(command.request.url).netloc.rpartition("@")[2]
         return ConnectionFailed(f"the connection to {host} failed: {_message(error)}", retryable=True)
     raise error

@@ -22,8 +22,11 @@ def environment_proxy(url: str) -> str | None:
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     scheme, _, address = proxy.partition("://")
+    scheme = scheme.lower()
+    if not _has_host(proxy):
+        raise UsageError(f"the proxy {without_secrets(proxy)} of the environment is not a URL")
     if scheme in ("http", "https"):
-        return proxy
+        return f"{scheme}://{address}"
     if scheme not in _SOCKS:
         raise UsageError(
             f"the proxy {without_secrets(proxy)} of the environment is not supported; use http, https or socks5"
@@ -34,6 +37,14 @@ def environment_proxy(url: str) -> str | None:
             "pip install 'penstock-llm[socks]'"
         )
     return f"{_SOCKS[scheme]}://{address}"
+
+
+def _has_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def is_socks(proxy: str | None) -> bool:
