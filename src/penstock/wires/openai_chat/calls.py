@@ -38,7 +38,7 @@ class ChatCalls:
             if function is not None and not fragment.id and not function.name:
                 call = self._by_label.get(fragment.index)  # type: ignore[arg-type]  # None is not a label
                 if call is not None and fragment.extra_content is None and fragment.custom is None:
-                    if has_reason and function.arguments and call.is_closed:  # see `_is_late`
+                    if has_reason and function.arguments and call.is_closed:  # see `_deliver`
                         orphans.append(fragment)
                     elif function.arguments:
                         call.add(function.arguments)
@@ -158,13 +158,6 @@ class ChatCalls:
             if not call.is_started and self._names.is_settled(call.name):
                 call.start()
 
-    def _is_late(self, call: OpenCall) -> bool:
-        """Whether pieces no longer count: the reason for the end has come, and the arguments were whole by then.
-
-        A stream that was cut here has the call already.
-        """
-        return self._answer.raw_reason is not None and call.is_closed
-
     def _deliver(self, call: OpenCall | None, piece: str, fragment: Fragment) -> Fragment | None:
         """Adds the content of a fragment to its call; returns what belongs to none."""
         if call is None:
@@ -177,8 +170,8 @@ class ChatCalls:
             self._answer.opaque("extra_content", fragment.extra_content, call.block)
         if isinstance(fragment, SignedFragment):
             self._answer.opaque(FIELDS, fragment.fields, call.block)
-        if piece and self._is_late(call):
-            return fragment
+        if piece and self._answer.raw_reason is not None and call.is_closed:
+            return fragment  # late: a stream that was cut at the reason for the end has the call already
         if piece:
             call.add(piece)
         custom = fragment.custom
