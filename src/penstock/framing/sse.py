@@ -267,10 +267,10 @@ class SSE:
         if start and not rest.startswith(b"{"):
             self._dispatch(rest, out)
             return
-        end = len(rest) if _is_json(rest) else _value_end(rest)
-        add_frame(rest[:end], out)
-        if rest[end:]:
-            out.append(_stray(rest[end:]))
+        size = len(rest) if _is_json(rest) else _value_end(rest)
+        add_frame(rest[:size], out)
+        if rest[size:]:
+            out.append(_stray(rest[size:]))
 
     def _remember(self, plain: re.Match[bytes], block: bytes) -> None:
         """Remembers the heading of this block, unless its space is missing, which the next payload might begin with."""
