@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import penstock
 from penstock.agent.agent import Agent
 from penstock.agent.streamer import AgentStreamer
 from penstock.dialects.prompt import prompts
@@ -59,8 +60,14 @@ def iterate_model() -> None:
         pass
 
 
+def drive_run() -> None:
+    runs = penstock.Runs(penstock.log.memory(), {"helper": Agent(model(), name="helper")})
+    assert runs.drive(runs.start("helper", "Go.")).state == "over"
+
+
 BLOCKING: dict[Callable[[], None], str] = {
     run_agent: "await agent.arun()", stream_agent: "agent.astream()", next_of_agent: "agent.astream()",
+    drive_run: "await runs.adrive()",
     complete: "await model.acomplete()", stream_model: "model.astream()", iterate_model: "model.astream()",
 }  # fmt: skip
 every_call = pytest.mark.parametrize("blocking", BLOCKING, ids=lambda blocking: blocking.__name__)
@@ -103,6 +110,7 @@ def test_in_a_notebook_a_blocking_call_works_silently(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "IPython", notebook)
 
     async def cell() -> str:
+        drive_run()
         return Agent(model()).run("Go.").output
 
     with warnings.catch_warnings():

@@ -8,7 +8,7 @@ import warnings
 _warned: set[str] = set()
 
 
-def warn_if_blocking(call: str, instead: str) -> None:
+def warn_if_blocking(call: str, instead: str, stacklevel: int = 3) -> None:
     """Warn, once per process, that this call blocks the running event loop; in a notebook, where one always runs, not.
 
     For a function that the user calls: the warning names the line of that call.
@@ -24,7 +24,7 @@ def warn_if_blocking(call: str, instead: str) -> None:
         return
     _warned.add(call)
     warnings.warn(
-        f"{call} in async code blocks the event loop until it returns; use `{instead}`", RuntimeWarning, stacklevel=3
+        f"{call} in async code blocks the event loop until it returns; use `{instead}`", RuntimeWarning, stacklevel
     )
 
 

@@ -18,6 +18,7 @@ from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AsyncAgentRun
 from penstock.agent.callbacks import Callbacks
 from penstock.agent.config import AgentConfig
+from penstock.agent.plain_code import run_coroutine
 from penstock.errors import PenstockError, UsageError
 from penstock.history.read import as_messages
 from penstock.log import points
@@ -175,7 +176,7 @@ class Runs:
 
     def drive(self, run_id: str) -> RunRow:
         """Drive a run until it is over or waits for a decision or a result: see `adrive`."""
-        return asyncio.run(self.adrive(run_id))
+        return run_coroutine(self.adrive(run_id), "runs.drive()", "await runs.adrive()")
 
     async def awork(self, *, parallel: int = 100, poll: float = 0.5) -> None:
         """Drive runs, this many at once, until the task is cancelled. Runs that are under way are left to others."""
@@ -201,7 +202,7 @@ class Runs:
 
     def work(self, *, parallel: int = 100, poll: float = 0.5) -> None:
         """Drive runs, this many at once, until Ctrl-C: see `awork`."""
-        asyncio.run(self.awork(parallel=parallel, poll=poll))
+        run_coroutine(self.awork(parallel=parallel, poll=poll), "runs.work()", "await runs.awork()")
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
