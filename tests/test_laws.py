@@ -105,7 +105,6 @@ def test_cuts_do_not_show(vector: Vector) -> None:
 NARROW_ONLY = {
     "gemini-a-call-without-arguments",
     "gemini-arguments-keep-their-spelling",
-    "ollama-arguments-in-a-string-or-missing",
 }
 """Vectors with a spelling of arguments that the loose path does not keep."""
 
@@ -131,9 +130,11 @@ def test_every_prefix_is_a_stream_whose_calls_are_calls_of_the_whole(vector: Vec
         prefix = decode_pieces(vector.wire, [body[:end]], vector.tools)
         assert sum(isinstance(event, Finish) and event.choice == 0 for event in prefix) == 1
         cut = penstock.collect(prefix)
-        is_by_mark = cut.finish_reason == "tool_calls" and body[:end].rstrip().endswith(b"[DONE]")
-        assert cut.raw_finish_reason or cut.finish_reason in ("cut", "error") or is_by_mark, "no provider gave a reason"
-        assert {"cut", "error"} & {reason, cut.finish_reason} or cut.finish_reason in (reason, "error", "other", "stop")
+        is_by_mark = cut.finish_reason == "tool_calls" and b"[DONE]" in body[:end]
+        has_reason = cut.raw_finish_reason or cut.finish_reason in ("cut", "error", "other")
+        assert has_reason or is_by_mark, "no provider gave a reason"
+        may_come_first = (reason, "error", "other", "stop", "tool_calls")  # before a later reason replaces it
+        assert {"cut", "error"} & {reason, cut.finish_reason} or cut.finish_reason in may_come_first
         extra += [call for call in calls_of(prefix) if call not in known]
     if not any(isinstance(event, Retry) for event in whole):  # else the attempt that a prefix shows is withdrawn later
         assert not extra

@@ -272,6 +272,7 @@ def test_a_socks_proxy_is_used(mode: str, scheme: str, proxy: Callable[[str], No
         FAR.close()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # python-socks leaves its socket
 @sync_and_async
 @pytest.mark.parametrize("answer", [b"", b"\x05\xff", b"\x05\x00"], ids=["nothing", "refused", "unreachable"])
 def test_a_socks_proxy_that_fails_is_a_failed_connection(
