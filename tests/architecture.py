@@ -32,6 +32,7 @@ ALLOWED = {
     "wires": "errors events messages turn declarations schemas jsontext framing calls",
     "tools": "errors events results messages declarations schemas jsontext",
     "output": "errors events turn declarations schemas jsontext calls tools",
+    "guard": "errors events wires tools",
     "dialects": "errors events messages declarations jsontext calls tools",
     "decoder": "errors events declarations framing wires",
     "providers": "errors redaction",
@@ -40,7 +41,8 @@ ALLOWED = {
     "log": "errors events messages redaction jsontext tools output run",
     "transport": "errors events redaction jsontext",
     "model": f"{VOCABULARY} wires dialects tools output decoder providers history transport",
-    "agent": "errors events results messages turn jsontext wires dialects tools output history run log transport model",
+    "agent": "errors events results messages turn jsontext wires dialects tools output guard history run log transport"
+    " model",
     "hooks": "errors events content messages jsontext tools model agent",
     "runs": "errors events messages tools history run log agent",
     "adapters": f"{VOCABULARY} jsontext framing calls wires dialects tools decoder run model agent",
@@ -55,8 +57,8 @@ ALLOWED = {
 """What each module or package of the top level may import, in the order of the layers; `*` is everything."""
 
 PURE = ("events", "errors", "jsontext", "content", "results", "messages", "turn", "declarations", "schemas",
-        "redaction", "framing", "calls", "wires", "dialects", "tools", "output", "decoder", "providers", "history",
-        "run")  # fmt: skip
+        "redaction", "framing", "calls", "wires", "dialects", "tools", "output", "guard", "decoder", "providers",
+        "history", "run")  # fmt: skip
 """What does no I/O: no sockets, threads, tasks, clocks or loggers."""
 
 

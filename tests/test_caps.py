@@ -657,6 +657,7 @@ ELSEWHERE = {
     "dialects.MAX_READINGS": "test_provenance.py",
     "dialects.MAX_SEARCHES": "test_provenance.py",
     "dialects.MAX_VALUES": "test_provenance.py",
+    "guard.MAX_HELD": "test_guard.py",
     "log.MAX_BYTES": "test_log_open.py",
     "log.MAX_DELAY": "test_flusher.py",
     "log.MAX_GATHERED": "test_flusher.py",

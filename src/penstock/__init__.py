@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         BadRequestError,
         ConnectionFailed,
         ContextLengthError,
+        GuardError,
         HookError,
         MissingKeyError,
         NotFoundError,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
         Unknown,
         Usage,
     )
+    from penstock.guard.guard import Guard, GuardContext, StopRun
     from penstock.history.check import check
     from penstock.history.export import export_messages
     from penstock.history.problem import Problem
@@ -126,7 +128,7 @@ _HOMES = {
     "adapters.xml_parser": ("StreamingXMLParser",),
     "errors": (
         "AlreadyReadError", "ArgumentsError", "AuthenticationError", "BadRequestError",
-        "ConnectionFailed", "ContextLengthError", "HookError", "MissingKeyError", "NotFoundError",
+        "ConnectionFailed", "ContextLengthError", "GuardError", "HookError", "MissingKeyError", "NotFoundError",
         "OutputError", "OverloadedError", "PenstockError", "ProviderError", "RateLimitError",
         "ReplayMissError", "TimedOut", "ToolError", "UnexpectedReplyError",
         "UnknownDialectError", "UnknownNameError", "UnknownOptionError", "UnknownProviderError", "UnknownWireError",
@@ -141,6 +143,7 @@ _HOMES = {
         "StreamEvent",
         "ToolEnd", "ToolProgress", "ToolResults", "ToolStart",
     ),
+    "guard.guard": ("Guard", "GuardContext", "StopRun"),
     "history.check": ("check",),
     "history.export": ("export_messages",),
     "history.problem": ("Problem",),
@@ -205,6 +208,9 @@ __all__ = [
     "Error",
     "File",
     "Finish",
+    "Guard",
+    "GuardContext",
+    "GuardError",
     "History",
     "HistoryReplaced",
     "HookError",
@@ -245,6 +251,7 @@ __all__ = [
     "Step",
     "StepEnd",
     "StepStart",
+    "StopRun",
     "StoreError",
     "Stream",
     "StreamChunk",

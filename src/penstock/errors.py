@@ -18,6 +18,7 @@ PenstockError
 ├── StoreError                   the store of a log failed (log/store.py)
 │   └── DamagedRunError              the log of a run lacks events, or has some that cannot be read (log/store.py)
 ├── LostRunError                 another process has taken over the run (log/store.py)
+├── GuardError                   the guard of an agent raised, took too long, or returned something else
 ├── OutputError                  a response or a run has no output of the type that was asked for
 └── ProviderError                the provider or the connection failed before the response began
     ├── AuthenticationError          the key is wrong, or lacks permission
@@ -225,6 +226,13 @@ class OutputError(PenstockError, ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.problem, self.text)
+
+
+class GuardError(PenstockError):
+    """The guard of an agent raised, took too long, or returned something that is not a verdict.
+
+    The message has nothing of the text that was checked; what the guard raised is the `__cause__`.
+    """
 
 
 class ProviderError(PenstockError):

@@ -30,6 +30,7 @@ from penstock.agent.run_options import RunOptions, logged_start, refuse_settings
 from penstock.agent.step import REQUEST_OPTIONS, BeforeStep, Instructions
 from penstock.errors import UsageError
 from penstock.events import Fault
+from penstock.guard.guard import CheckText, Guard, as_guard
 from penstock.history.read import as_messages
 from penstock.messages import Message, join_messages
 from penstock.model.checks import check_option_names, check_option_values, check_types
@@ -81,9 +82,10 @@ class Agent(Generic[Deps, Output]):
     resumed; with `approvals="wait"` a stream keeps waiting. `tracing` is a `penstock.tracing.Tracing`, which makes
     spans and metrics of runs. `output` is the type of a structured output: a pydantic model, a dataclass, a TypedDict,
     a msgspec struct, a list, a union or a JSON Schema; then `run.output` has this type. With `partial_arguments`, a
-    stream has an `ArgumentDelta` for each piece of a call's arguments. `timeouts` and `retries` replace the model's.
-    Other keywords go with every request: `temperature`, `max_tokens` ... A `tool_choice` that forces a call ("required"
-    or the name of a tool) holds for the first step of a run; in later steps the model chooses.
+    stream has an `ArgumentDelta` for each piece of a call's arguments. `guard` checks the text of every response before
+    anyone sees it: a function, or a `Guard` with settings. `timeouts` and `retries` replace the model's. Other keywords
+    go with every request: `temperature`, `max_tokens` ... A `tool_choice` that forces a call ("required" or the name of
+    a tool) holds for the first step of a run; in later steps the model chooses.
 
     `Agent[Deps, Output]` is an agent whose tools take a `Context[Deps]`, the type of what `deps=` passes to them, and
     whose output has the type `Output`: `str` without `output=`.
@@ -118,6 +120,7 @@ class Agent(Generic[Deps, Output]):
         tracing: Observer | None = None,
         partial_arguments: bool = False,
         output: type[Output] | OutputKind | None = None,
+        guard: Guard | CheckText | None = None,
         on_text: Callable[[str], Any] | None = None,
         on_reasoning: Callable[[str], Any] | None = None,
         on_tool_start: Callable[[str, str, dict[str, Any]], Any] | None = None,
@@ -149,6 +152,7 @@ class Agent(Generic[Deps, Output]):
             tracing=checked_tracing(tracing),
             partial_arguments=partial_arguments,
             output=output_type(output),
+            guard=as_guard(guard),
             callbacks=Callbacks(on_text, on_reasoning, on_tool_start, on_tool_end, on_error),
             options={**options, "calls": calls, "rescue": checked_rescue(calls, rescue)},
         )

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from penstock.agent.async_guarded_stream import AsyncGuardedStream
 from penstock.agent.caller_loop import is_stopped
 from penstock.agent.dispatcher import Dispatcher
 from penstock.agent.driven_run import FOLD_SIZE, DrivenRun
+from penstock.agent.guard_calls import guard_calls
 from penstock.agent.step_request import step_options
 from penstock.agent.tool_execution import Room
 from penstock.model.stream import AsyncStream
@@ -26,7 +28,7 @@ class AsyncResponseReader:
         self._driven = driven
         self._dispatcher = dispatcher
         self._room = room
-        self._stream: AsyncStream | None = None
+        self._stream: AsyncStream | AsyncGuardedStream | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self, command: AskModel) -> None:
@@ -73,12 +75,14 @@ class AsyncResponseReader:
         except SystemExit as error:  # which would end the loop
             self._end(partial(driven.failed, error))
 
-    async def _request(self, command: AskModel) -> AsyncStream:
+    async def _request(self, command: AskModel) -> AsyncStream | AsyncGuardedStream:
         """The response to this request, with the tools that the sources have now. It is sent when it is entered."""
         driven, step = self._driven, self._driven.run.step
         driven.use(driven.hooks.config_for(command, step, await driven.step_tools.alisted()))
         driven.scope.begin_request(step, command.messages, driven.config)
-        return driven.conversation.astream(list(command.messages), **step_options(driven.config))
+        stream = driven.conversation.astream(list(command.messages), **step_options(driven.config))
+        calls = guard_calls(driven)
+        return stream if calls is None else AsyncGuardedStream(stream, calls)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A response has ended: its end, or what ended the task, waits for the reader."""

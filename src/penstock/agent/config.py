@@ -13,6 +13,7 @@ from penstock.agent.observer import Observer
 from penstock.agent.step import BeforeStep, Instructions
 from penstock.errors import UsageError
 from penstock.events import Fault
+from penstock.guard.guard import Guard
 from penstock.model.model import Model
 from penstock.model.text_calls import refuse_rescue
 from penstock.output.output_type import OutputType
@@ -57,6 +58,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     patience: tuple[Timeouts | None, Retries | None] = (None, None)
     is_read: bool = True
     tracing: Observer | None = None
+    guard: Guard | None = None
 
     @property
     def policies(self) -> dict[str, ToolPolicy]:

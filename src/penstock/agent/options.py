@@ -10,6 +10,7 @@ from penstock.agent.config import Approvals
 from penstock.agent.observer import Observer
 from penstock.agent.step import BeforeStep
 from penstock.events import Fault
+from penstock.guard.guard import CheckText, Guard
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
 from penstock.run.limits import Limits
@@ -34,6 +35,7 @@ class AgentOptions(StepOptions, total=False):
     separate_text: bool
     tracing: Observer | None
     partial_arguments: bool
+    guard: Guard | CheckText | None
     on_text: Callable[[str], Any] | None
     on_reasoning: Callable[[str], Any] | None
     on_tool_start: Callable[[str, str, dict[str, Any]], Any] | None

@@ -40,9 +40,9 @@ class SyncDispatcher(Dispatcher):
         super().__init__(driven, ThreadTimers())
         self.lock = threading.RLock()
         self.arrivals: SimpleQueue[None] = SimpleQueue()
-        self.responses = SyncResponseReader(driven, self, self.lock)
         self.tools = SyncToolRunner(driven, self, self.lock)
         self._hooks = SyncHookCalls(driven, self, self.lock, self.tools.loop)
+        self.responses = SyncResponseReader(driven, self, self.lock, self.tools.loop)
         self._checks = SyncChecks(self.lock, driven.run, driven.policy_of, self.tools.loop, self.approval_checked)
 
     def happened(self, step: Callable[[], list[Command]]) -> None:

@@ -9,20 +9,24 @@ from functools import partial
 
 from penstock.agent.dispatcher import PAUSE, Dispatcher
 from penstock.agent.driven_run import FOLD_SIZE, DrivenRun
+from penstock.agent.guard_calls import guard_calls
+from penstock.agent.guarded_stream import GuardedStream
 from penstock.agent.step_request import step_options
 from penstock.agent.tool_execution import in_thread
 from penstock.model.stream import Stream
 from penstock.run.commands import AskModel, Command
+from penstock.transport.loop_thread import RunLoop
 
 
 class SyncResponseReader:
     """Sends the requests of a run, and passes the chunks of each response to its machine. The lock is the run's."""
 
-    def __init__(self, driven: DrivenRun, dispatcher: Dispatcher, lock: threading.RLock) -> None:
+    def __init__(self, driven: DrivenRun, dispatcher: Dispatcher, lock: threading.RLock, loop: RunLoop) -> None:
         self._driven = driven
         self._dispatcher = dispatcher
         self._lock = lock
-        self._stream: Stream | None = None
+        self._loop = loop  # on which an async guard is awaited
+        self._stream: Stream | GuardedStream | None = None
         self._thread: threading.Thread | None = None
 
     def start(self, command: AskModel) -> list[Command]:
@@ -80,11 +84,13 @@ class SyncResponseReader:
                 if run.phase == "over" or driven.ownership.is_left:
                     return
 
-    def _request(self, command: AskModel) -> Stream:
+    def _request(self, command: AskModel) -> Stream | GuardedStream:
         """The response to this request, with the tools that the sources have now. It is sent when it is entered."""
         driven, step = self._driven, self._driven.run.step
         config = driven.hooks.config_for(command, step, driven.step_tools.listed())
         with self._lock:
             driven.use(config)
         driven.scope.begin_request(step, command.messages, config)
-        return driven.conversation.stream(list(command.messages), **step_options(config))
+        stream = driven.conversation.stream(list(command.messages), **step_options(config))
+        calls = guard_calls(driven)
+        return stream if calls is None else GuardedStream(stream, calls, self._loop.begin)

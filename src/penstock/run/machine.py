@@ -169,8 +169,8 @@ class Run(RunRequests):
         self.take_turn(turn)
         outputs.append(StepEnd(self.step, turn.finish_reason or "cut", turn.usage))
         if end in ENDS:
-            reason, why = ENDS[end]
-            return self._commands(outputs + self.end(reason, turn.error.message if turn.error else why))
+            message = turn.error.message if turn.error else turn.finish_message
+            return self._commands(outputs + self.end(ENDS[end][0], message or ENDS[end][1]))
         if not turn.tool_calls and not turn.invalid_calls and not self.said:
             return self._commands(outputs + self._end_without_calls(turn))
         repeats = max((self.tally.seen.get(fingerprint, 0) for fingerprint in executions.table.repeats), default=0)

@@ -36,6 +36,7 @@ FACTS = WireFacts(
         StateFacts("caller", on="call"),
         StateFacts("toolset_name", on="call", data="text"),
         StateFacts("container", data="any"),
+        StateFacts("compaction", text="own"),
     ),
     hosted_tools=(
         HostedTool(

@@ -20,7 +20,7 @@ from penstock.wires.shared.token_counts import UsageTable
 
 FACTS = WireFacts(
     wire="cohere",
-    states=(StateFacts("tool_plan", data="text"),),
+    states=(StateFacts("tool_plan", data="text", text="own"),),
     results_are_text=True,
     has_chat_parts=True,
     losses=(

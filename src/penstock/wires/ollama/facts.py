@@ -24,7 +24,7 @@ from penstock.wires.shared.token_counts import UsageTable
 
 FACTS = WireFacts(
     wire="ollama",
-    states=(StateFacts("context", data="list"),),
+    states=(StateFacts("context", data="list", text="any"),),
     results_may_lack_ids=True,
     needs_answers=True,
     has_chat_parts=True,

@@ -35,7 +35,7 @@ FACTS = WireFacts(
     quirk_ids={NINE_LETTER_IDS: IdRules(alphabet=LETTERS_AND_DIGITS, length=9)},
     states=(
         StateFacts("extra_content", on="call"),
-        StateFacts("reasoning_details", on="reasoning", data="list"),
+        StateFacts("reasoning_details", on="reasoning", data="list", text="reasoning"),
         StateFacts("reasoning_fields", data="list"),
     ),
     results_are_text=True,

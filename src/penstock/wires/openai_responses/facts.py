@@ -33,7 +33,7 @@ FACTS = WireFacts(
         StateFacts("message", on="text"),
         StateFacts("function_call", on="call"),
         StateFacts("custom_tool_call", on="call"),
-        StateFacts("reasoning", on="reasoning"),
+        StateFacts("reasoning", on="reasoning", text="reasoning"),
     ),
     hosted_tools=tuple(
         HostedTool(calls=(call,), results=f"{call}_output", call_id="call_id", result_id="call_id")

@@ -25,12 +25,17 @@ class IdRules(Struct, frozen=True, kw_only=True):
 
 
 class StateFacts(Struct, frozen=True):
-    """A kind of vendor state: which part it belongs to, and what its data is."""
+    """A kind of vendor state: which part it belongs to, and what its data is.
+
+    `text` says which text of the model is in the data, if any: that of the reasoning, any of the response, or one of
+    its `own`, which is nowhere else.
+    """
 
     kind: str
     on: Literal["any", "reasoning", "text", "call"] = "any"
     data: Literal["object", "list", "text", "any"] = "object"
     is_signature: bool = False
+    text: Literal["", "reasoning", "any", "own"] = ""
 
 
 class HostedTool(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,126 @@
+"""A response in async code that is held back until the guard of the agent has cleared it.
+
+The next read and the checks that run are tasks, so that checks overlap with the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import partial
+from inspect import isawaitable, iscoroutinefunction
+from typing import Any, Self
+
+from penstock.agent.guard_calls import GuardCalls, Verdict, check_size, guard_error, verdict
+from penstock.agent.guarded_stream import CLOSING_SECONDS
+from penstock.agent.tool_execution import in_own_thread
+from penstock.errors import GuardError
+from penstock.events import StreamChunk
+from penstock.guard.checks import Check
+from penstock.guard.stage import GuardStage
+from penstock.model.stream import AsyncStream
+
+Answer = Verdict | GuardError
+Reading = asyncio.Task[list[StreamChunk] | None]
+
+
+class AsyncGuardedStream:
+    """Reads an `AsyncStream` like the stream itself: `async with` it, and iterate over its `batches`."""
+
+    def __init__(self, stream: AsyncStream[Any], calls: GuardCalls) -> None:
+        self._stream = stream
+        self._calls = calls
+        self._stage = GuardStage(calls.guard)
+        self._checks: dict[asyncio.Task[Answer], Check] = {}
+        self._reading: Reading | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._end()
+        await self._stream.close()
+
+    def abort(self) -> None:
+        """Break the connection now; whoever reads the batches is cancelled separately."""
+        self._stream.abort()
+
+    async def batches(self) -> AsyncIterator[list[StreamChunk]]:
+        """The chunks that the guard has cleared, as they are."""
+        stage, source = self._stage, self._stream.batches()
+        self._read(source)
+        try:
+            while not (self._reading is None and stage.is_idle):
+                if chunks := await self._next(source):
+                    yield chunks
+                if stage.is_stopped and stage.is_idle:
+                    return
+        finally:
+            await self._end()
+
+    def _read(self, source: AsyncIterator[list[StreamChunk]]) -> None:
+        self._reading = asyncio.create_task(_next_or_none(source))
+
+    async def _next(self, source: AsyncIterator[list[StreamChunk]]) -> list[StreamChunk]:
+        """Wait for the next chunks or verdicts; returns what is cleared now."""
+        stage, reading = self._stage, self._reading
+        check_size(stage)
+        tasks: set[asyncio.Task[Any]] = {*self._checks}
+        if reading is not None and not stage.is_full and not stage.is_stopped:
+            tasks.add(reading)
+        done, _ = await asyncio.wait(tasks, timeout=self._calls.seconds_left(), return_when=asyncio.FIRST_COMPLETED)
+        chunks: list[StreamChunk] = []
+        for task in done:
+            if task is reading:
+                batch: Any = task.result()
+                self._reading = None
+                chunks += stage.close() if batch is None else stage.feed(batch)
+                if batch is not None:
+                    self._read(source)
+            else:
+                chunks += self._settle(task)
+        self._calls.take_late(stage)
+        for check in stage.take_due():
+            self._calls.begin(check)
+            self._checks[asyncio.create_task(self._check(check))] = check
+        return chunks
+
+    def _settle(self, task: asyncio.Task[Any]) -> list[StreamChunk]:
+        check = self._checks.pop(task)
+        if not self._calls.end(check):
+            return []
+        answer: Answer = guard_error(asyncio.CancelledError()) if task.cancelled() else task.result()
+        if not isinstance(answer, GuardError):
+            return self._stage.settle(check, answer)
+        if check.state != "void":
+            raise answer
+        return self._stage.settle(check, None)
+
+    async def _check(self, check: Check) -> Answer:
+        """Call the guard: on the loop if it is async, or else in a thread."""
+        function = self._calls.guard.text if check.arguments is None else self._calls.guard.call
+        call = partial(self._calls.call, check)
+        try:
+            value = call() if iscoroutinefunction(function) else await in_own_thread(call, "guard")
+            return verdict(check, await value if isawaitable(value) else value)
+        except asyncio.CancelledError:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # the guard is user code; the run ends with an error
+            return guard_error(error)
+
+    async def _end(self) -> None:
+        """Cancel what runs, and wait for it for a moment."""
+        tasks: list[asyncio.Task[Any]] = [*self._checks, *([] if self._reading is None else [self._reading])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            done, _ = await asyncio.wait(tasks, timeout=CLOSING_SECONDS)
+            for task in done:
+                with suppress(BaseException):
+                    task.exception()
+
+
+async def _next_or_none(source: AsyncIterator[list[StreamChunk]]) -> list[StreamChunk] | None:
+    return await anext(source, None)

@@ -1,0 +1,59 @@
+"""The checks of calls, if the guard checks them: a call is due as soon as its arguments have closed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.events import ToolCall, ToolCallClosed, ToolCallDelta, ToolCallInvalid, ToolCallStart
+from penstock.guard.checks import Check, CheckQueue
+
+CallChunk = ToolCallStart | ToolCallDelta | ToolCallClosed | ToolCall | ToolCallInvalid
+_Place = tuple[int, int]
+
+
+class CallChecks:
+    """The check of each call of a response, by its choice and block."""
+
+    def __init__(self, checks: CheckQueue) -> None:
+        self._checks = checks
+        self._calls: dict[_Place, Check] = {}
+
+    def find(self, chunk: CallChunk) -> Check:
+        """The check that a chunk of a call waits for. Arguments that close, or change after that, are due."""
+        place = chunk.choice, chunk.block
+        check = self._calls.setdefault(place, Check("call"))
+        match chunk:
+            case ToolCallStart() | ToolCallDelta():
+                return check
+            case ToolCallClosed() | ToolCall():
+                return self._complete(place, chunk.name, chunk.arguments)
+            case ToolCallInvalid(repaired=dict(arguments)):
+                return self._complete(place, chunk.name, arguments)
+            case ToolCallInvalid():
+                check = self._open(place)
+                self._checks.add_text(check, chunk.arguments_raw)
+                return check
+
+    def close(self) -> None:
+        """The response has ended: a call that is open has neither ended nor been reported as cut."""
+        for check in self._calls.values():
+            if check.state == "open":
+                check.state = "void"
+
+    def restart(self) -> None:
+        """Forget the calls."""
+        self._calls.clear()
+
+    def _complete(self, place: _Place, name: str, arguments: dict[str, Any]) -> Check:
+        known = self._calls[place]
+        if known.state != "open" and (known.text, known.arguments) == (name, arguments):
+            return known
+        check = self._open(place)
+        self._checks.add_call(check, name, arguments)
+        return check
+
+    def _open(self, place: _Place) -> Check:
+        """The check of a call, if nothing of it was checked yet, or else another one."""
+        if self._calls[place].state != "open":
+            self._calls[place] = Check("call")
+        return self._calls[place]

@@ -1,0 +1,94 @@
+"""The checks of a response: which are due, how many run, and the text before each."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Literal
+
+from penstock.guard.guard import GuardKind
+
+BEFORE = 1000
+"""How many characters before a piece its check gets."""
+
+CheckState = Literal["open", "due", "running", "cleared", "void"]
+
+
+class Check:
+    """A piece of a response that the guard has to clear: a piece of text, or a call.
+
+    It is `open` while the piece grows, `due` until it can be started, and `void` if the piece was withdrawn. Of a call,
+    `text` is the name, and `arguments` are set; a damaged call is checked as text. `passed` is what may be passed on.
+    """
+
+    __slots__ = ("arguments", "before", "kind", "passed", "state", "text")
+
+    def __init__(self, kind: GuardKind) -> None:
+        self.kind: GuardKind = kind
+        self.state: CheckState = "open"
+        self.text = ""
+        self.arguments: dict[str, Any] | None = None
+        self.before = ""
+        self.passed = ""
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the guard passed another text."""
+        return self.passed != self.text
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing waits for it any more."""
+        return self.state in ("cleared", "void")
+
+
+class CheckQueue:
+    """The checks that are due, in order; at most `parallel` run at once."""
+
+    def __init__(self, parallel: int) -> None:
+        self._parallel = parallel
+        self._due: deque[Check] = deque()
+        self._running = 0
+        self._before: dict[GuardKind, str] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether checks run or are due."""
+        return bool(self._due) or self._running > 0
+
+    def restart(self) -> None:
+        """Nothing is due any more; checks that run have not ended yet."""
+        self._due.clear()
+        self._before.clear()
+
+    def add_text(self, check: Check, text: str) -> None:
+        """The text of a check is complete: it is due, unless it is white space."""
+        check.text, check.before = text, self._before.get(check.kind, "")
+        self._before[check.kind] = (check.before + text)[-BEFORE:]
+        if not text or text.isspace():
+            check.state, check.passed = "cleared", text
+        else:
+            self._add(check)
+
+    def add_call(self, check: Check, name: str, arguments: dict[str, Any]) -> None:
+        """The arguments of a call are complete: it is due."""
+        check.text, check.arguments = name, arguments
+        self._add(check)
+
+    def _add(self, check: Check) -> None:
+        check.state = "due"
+        self._due.append(check)
+
+    def take(self) -> list[Check]:
+        """The checks to start now."""
+        started: list[Check] = []
+        while self._due and self._running < self._parallel:
+            check = self._due.popleft()
+            if check.state == "due":
+                check.state = "running"
+                self._running += 1
+                started.append(check)
+        return started
+
+    def end(self) -> None:
+        """A check has ended."""
+        self._running -= 1

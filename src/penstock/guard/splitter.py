@@ -1,0 +1,76 @@
+"""Cuts text that arrives in pieces of any size into sentences or windows, however it arrives."""
+
+from __future__ import annotations
+
+import re
+
+LONGEST_WORD = 100
+"""A piece that has its size ends with the next white space, or after this many characters more."""
+
+_SENTENCE_END = re.compile(r"""[.!?…][\"'”’»)\]*_]{0,4}\s|[。！？｡]|\n""")
+_TAIL = 5
+"""How many characters at the end of the open text can belong to an end of a sentence that is not complete yet."""
+
+_SPACE = re.compile(r"\s")
+
+
+class Splitter:
+    """A stage: text to pieces that are closed. What is open is returned by `close`.
+
+    A sentence is closed by the white space after its full stop, as only that shows that it is not a number or a name.
+    """
+
+    def __init__(self, size: int | None, *, has_sentences: bool) -> None:
+        self._size = size
+        self._has_sentences = has_sentences
+        self._open: list[str] = []
+        self._is_blank = True  # the open text
+        self._tail = ""  # of all text so far
+        self.length = 0  # of the open text
+
+    def feed(self, text: str) -> list[str]:
+        """Add text; returns the pieces that it closes."""
+        pieces: list[str] = []
+        at = 0
+        for end in [*self._ends(text), len(text) + 1]:
+            while (limit := self._find_limit(text, at)) < min(end, len(text) + 1):
+                pieces.append(self._close(text[at:limit]))
+                at = limit
+            if end <= len(text) and not (self._is_blank and text[at:end].isspace()):
+                pieces.append(self._close(text[at:end]))
+                at = end
+        self._grow(text[at:])
+        self._tail = (self._tail + text[-_TAIL:])[-_TAIL:]
+        return pieces
+
+    def close(self) -> str:
+        """The text ends here; returns what is open."""
+        return self._close("")
+
+    def _ends(self, text: str) -> list[int]:
+        """The places in the text after which a sentence ends."""
+        if not self._has_sentences:
+            return []
+        known = len(self._tail)
+        ends = (match.end() - known for match in _SENTENCE_END.finditer(self._tail + text))
+        return [end for end in ends if end > 0]
+
+    def _find_limit(self, text: str, at: int) -> int:
+        """The place at which a piece from here has its size and ends with a word; after the text if not in it."""
+        if self._size is None:
+            return len(text) + 1
+        full = max(at, at + self._size - self.length)
+        last = at + self._size + LONGEST_WORD - self.length
+        space = _SPACE.search(text, full, last)
+        return space.end() if space else last
+
+    def _grow(self, text: str) -> None:
+        if text:
+            self._open.append(text)
+            self.length += len(text)
+            self._is_blank = self._is_blank and text.isspace()
+
+    def _close(self, text: str) -> str:
+        piece = "".join([*self._open, text])
+        self._open, self.length, self._is_blank = [], 0, True
+        return piece
