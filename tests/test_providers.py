@@ -35,7 +35,8 @@ from tests.asking import KEY
 
 NAMES = (
     "openai", "openrouter", "anthropic", "google", "ollama", "mistral", "cohere", "groq", "together", "fireworks",
-    "nvidia", "deepseek", "xai", "azure", "cerebras", "bedrock", "vllm", "sglang", "llamacpp", "lmstudio",
+    "nvidia", "deepseek", "moonshot", "zai", "minimax", "dashscope", "xai", "azure", "cerebras", "bedrock", "vllm",
+    "sglang", "llamacpp", "lmstudio",
     "openai-compatible", "vertex",
 )  # fmt: skip
 FULL = {
@@ -91,9 +92,10 @@ def test_every_quirk_is_known_to_a_wire(name: str) -> None:
 
 
 def test_every_quirk_has_a_provider() -> None:
-    from penstock.wires.openai_chat.encode_request import NO_PARALLEL_SWITCH, QUIRKS
+    from penstock.wires.openai_chat.encode_request import DROP_REASONING, NO_PARALLEL_SWITCH, QUIRKS
 
-    assert frozenset().union(*(row.quirks for row in PROVIDERS.values())) >= QUIRKS - {NO_PARALLEL_SWITCH}
+    without = {NO_PARALLEL_SWITCH, DROP_REASONING}  # for rows of your own, and `reasoning_back=False`
+    assert frozenset().union(*(row.quirks for row in PROVIDERS.values())) >= QUIRKS - without
 
 
 def test_every_alias_has_a_provider() -> None:

@@ -9,6 +9,7 @@ from typing import Literal, cast
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.errors import MissingKeyError, UnknownProviderError, UsageError
 from penstock.redaction import without_secrets
@@ -16,10 +17,10 @@ from penstock.redaction import without_secrets
 Auth = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "aws"]
 
 ProviderName = Literal[
-    "anthropic", "aws", "azure", "bedrock", "cerebras", "cohere", "deepseek", "fireworks", "fireworks_ai", "gemini",
-    "google", "google-vertex", "grok", "groq", "llama.cpp", "llamacpp", "lm_studio", "lmstudio", "mistral", "nvidia",
-    "nvidia_nim", "ollama", "openai", "openai-compatible", "openai_compatible", "openrouter", "sglang", "together",
-    "together_ai", "vertex", "vllm", "xai",
+    "anthropic", "aws", "azure", "bedrock", "cerebras", "cohere", "dashscope", "deepseek", "fireworks", "fireworks_ai",
+    "gemini", "google", "google-vertex", "grok", "groq", "llama.cpp", "llamacpp", "lm_studio", "lmstudio",
+    "minimax", "mistral", "moonshot", "nvidia", "nvidia_nim", "ollama", "openai", "openai-compatible",
+    "openai_compatible", "openrouter", "sglang", "together", "together_ai", "vertex", "vllm", "xai", "zai",
 ]  # fmt: skip
 """The names of the providers in `PROVIDERS`, and their aliases."""
 
@@ -108,6 +109,24 @@ PROVIDERS: dict[str, Provider] = {
         wire="openai-chat", base_url="https://api.deepseek.com", keys=("DEEPSEEK_API_KEY",),
         urls=("DEEPSEEK_BASE_URL",),
         quirks=PLAIN | {"max-tokens", "echo-reasoning", "known-fields", "no-response-format"}),
+    "moonshot": Provider(
+        wire="openai-chat", base_url="https://api.moonshot.ai/v1", keys=("MOONSHOT_API_KEY",),
+        urls=("MOONSHOT_BASE_URL",), quirks=COMPATIBLE | {"echo-reasoning", "thinking-object"},
+        about="refuses a call of a thinking model without its reasoning"),
+    "zai": Provider(
+        wire="openai-chat", base_url="https://api.z.ai/api/paas/v4", keys=("ZAI_API_KEY", "Z_AI_API_KEY"),
+        urls=("ZAI_BASE_URL",), quirks=COMPATIBLE | {"echo-reasoning", "thinking-object"},
+        about="reads the reasoning since the last user message; `extra={\"thinking\": {\"type\": \"enabled\", "
+              "\"clear_thinking\": False}}` lets it read all"),
+    "minimax": Provider(
+        wire="openai-chat", base_url="https://api.minimax.io/v1", keys=("MINIMAX_API_KEY",), urls=("MINIMAX_BASE_URL",),
+        quirks=PLAIN | {"no-response-format", "reasoning-split", "thinking-object"}),
+    "dashscope": Provider(
+        wire="openai-chat", base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        keys=("DASHSCOPE_API_KEY",), urls=("DASHSCOPE_BASE_URL",),
+        quirks=COMPATIBLE | {"echo-reasoning", "enable-thinking"},
+        about="models of Qwen; in China, set the base URL to https://dashscope.aliyuncs.com/compatible-mode/v1. "
+              "`extra={\"preserve_thinking\": True}` lets newer models read the reasoning of earlier turns"),
     "xai": Provider(
         wire="openai-chat", base_url="https://api.x.ai/v1", keys=("XAI_API_KEY",), urls=("XAI_BASE_URL",),
         quirks=PLAIN),
@@ -140,7 +159,7 @@ ALIASES = {"gemini": "google", "google-vertex": "vertex", "aws": "bedrock", "ope
 MODEL_PREFIXES = {
     "claude": "anthropic", "gpt-": "openai", "o3": "openai", "o4": "openai", "chatgpt": "openai", "gemini": "google",
     "mistral": "mistral", "magistral": "mistral", "codestral": "mistral", "command": "cohere", "grok": "xai",
-    "deepseek": "deepseek",
+    "deepseek": "deepseek", "kimi": "moonshot", "glm": "zai", "MiniMax": "minimax",
 }  # fmt: skip
 """How the names of models begin, and the provider to suggest for them."""
 
@@ -206,6 +225,22 @@ REFUSED_BY: dict[ProblemKind | ProblemCase, frozenset[str]] = {
     "misplaced_system": frozenset(name for name, row in PROVIDERS.items() if "system-only-first" in row.quirks),
 }
 """The providers that refuse a history, by what is wrong with it."""
+
+
+ReasoningField = Literal["reasoning_content", "reasoning"]
+_ECHOES: dict[ReasoningField, str] = {"reasoning_content": "echo-reasoning", "reasoning": "echo-as-reasoning"}
+
+
+def with_reasoning_back(provider: Provider, wire: str, field: ReasoningField | bool | None) -> Provider:
+    """The provider, with reasoning sent back in this field; False sends none, None and True do what its row says."""
+    if field is None or field is True:
+        return provider
+    if wire != "openai-chat":
+        raise UsageError(f"reasoning_back is for Chat Completions, and the wire is {wire}: leave it out")
+    if field is not False and field not in _ECHOES:
+        raise UsageError(f"reasoning_back must be 'reasoning_content', 'reasoning', True, False or None, not {field!r}")
+    echo = "drop-reasoning" if field is False else _ECHOES[field]
+    return replace(provider, quirks=provider.quirks - {*_ECHOES.values()} | {echo})
 
 
 def find_provider(name: str) -> tuple[ProviderName, Provider]:

@@ -34,7 +34,7 @@ from penstock.model.stream import AsyncStream, Stream
 from penstock.model.streamed_response import Derived
 from penstock.output.output_type import OutputKind, output_type
 from penstock.output.partial import partial_view
-from penstock.providers import complete_url, find_provider, split_model
+from penstock.providers import ReasoningField, complete_url, find_provider, split_model, with_reasoning_back
 from penstock.redaction import without_secrets
 from penstock.tools.declare import declare
 from penstock.transport.commands import HTTPRequest
@@ -65,6 +65,8 @@ class Model:
     may be a function that returns the key, also an async one; it is called for each request. `wire` selects
     another protocol where a provider has several; `client` is your own HTTP client (httpx2, httpx or aiohttp); `record`
     is a file to which each exchange is appended; `via` replaces HTTP, for example by a script of `penstock.testing`.
+    `reasoning_back` is the field of Chat Completions in which reasoning is sent back; False sends none back, and
+    None does what the provider wants.
     Other keywords are options of every request: `temperature`, `max_tokens` ...
     """
 
@@ -81,6 +83,7 @@ class Model:
         retries: Retries | None = None,
         record: Any = None,
         via: Connector | None = None,
+        reasoning_back: ReasoningField | bool | None = None,
         **options: Unpack[ModelOptions],
     ) -> None:
         check_option_names(options, OPTIONS, Model, "a model")
@@ -101,15 +104,15 @@ class Model:
             self.provider, row = find_provider(prefix)
             self._connector = via or HTTPConnector(client)
             url = complete_url(row, base_url) if base_url else "" if via is None else "played://penstock"
+        self.wire: WireName = wire_name(wire or row.wire)
         self._endpoint = Endpoint(
             name=self.provider,
-            provider=row,
+            provider=with_reasoning_back(row, self.wire, reasoning_back),
             url=url,
             api_key=api_key,
             headers=headers or {},
             is_played=scheme in SCHEMES or via is not None,
         )
-        self.wire: WireName = wire_name(wire or row.wire)
         self._timeouts = timeouts or Timeouts()
         self._retries = retries or Retries()
         self._record = record

@@ -42,7 +42,11 @@ NO_STREAM_OPTIONS = "no-stream-options"
 RANDOM_SEED = "random-seed"
 ECHO_REASONING = "echo-reasoning"
 ECHO_AS_REASONING = "echo-as-reasoning"
+DROP_REASONING = "drop-reasoning"
+REASONING_SPLIT = "reasoning-split"
 REASONING_OBJECT = "reasoning-object"
+THINKING_OBJECT = "thinking-object"
+ENABLE_THINKING = "enable-thinking"
 KNOWN_FIELDS = "known-fields"
 REFUSAL_AS_TEXT = "refusal-as-text"
 SYSTEM_FIRST = "system-only-first"
@@ -57,6 +61,9 @@ QUIRKS_IN_WORDS = {
     MAX_TOKENS: "The limit is called `max_tokens`; the newer `max_completion_tokens` is refused or ignored.",
     RANDOM_SEED: "The seed is called `random_seed`.",
     REASONING_OBJECT: 'The reasoning effort is an object: `{"effort": …}` or `{"max_tokens": …}`.',
+    THINKING_OBJECT: 'Reasoning is only on or off: `thinking` is `{"type": "enabled"}` or `{"type": "disabled"}`.',
+    ENABLE_THINKING: "Reasoning is on or off: `enable_thinking`; a number of tokens is `thinking_budget`.",
+    REASONING_SPLIT: "`reasoning_split` asks for reasoning as `reasoning_details`, which are sent back as they came.",
     NO_STREAM_OPTIONS: "`stream_options` is refused; the usage is sent without it.",
     NO_PARALLEL_SWITCH: "`parallel_tool_calls` is refused.",
     NO_CUSTOM_TOOLS: "Custom tools (free text) are declared as functions with an argument `input`.",
@@ -69,6 +76,7 @@ QUIRKS_IN_WORDS = {
     ECHO_REASONING:  # QUIRKS 84
         "Reasoning is sent back as `reasoning_content`; on a message with calls even if it is empty.",
     ECHO_AS_REASONING: "Reasoning is sent back as `reasoning`.",
+    DROP_REASONING: "Reasoning is not sent back, in no field.",
     REFUSAL_AS_TEXT: "The field `refusal` is not accepted; refusals are sent back as text.",
     NO_FORMAT: "There is no response format with a schema for streams; output is asked for by a tool.",
     FORMAT_OR_TOOLS: "A response format beside tools is refused or ignored; then output is asked for by a tool.",
@@ -93,6 +101,8 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
         body["stream"] = True
         if NO_STREAM_OPTIONS not in quirks:
             body["stream_options"] = {"include_usage": True}
+    if REASONING_SPLIT in quirks:
+        body["reasoning_split"] = True
     if request.tools:
         body |= _tools(request, quirks)
     if request.output is not None:
@@ -206,6 +216,8 @@ def _reasoning(message: Message, quirks: frozenset[str], *, has_calls: bool) -> 
     """The reasoning, in the fields in which the provider wants it back."""
     text = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
     written: Json = {}
+    if DROP_REASONING in quirks:
+        return written
     if ECHO_REASONING in quirks and (text or has_calls):
         written["reasoning_content"] = text
     if ECHO_AS_REASONING in quirks and text:
@@ -219,7 +231,7 @@ def _reasoning(message: Message, quirks: frozenset[str], *, has_calls: bool) -> 
 
 
 def _call(call: ToolCall, message: Message, quirks: frozenset[str]) -> Json:
-    if call.kind == "function":
+    if call.kind != "custom":
         written = _function_call(call, arguments_text(call))
     elif NO_CUSTOM_TOOLS in quirks:
         written = _function_call(call, json.dumps({"input": arguments_text(call)}, ensure_ascii=False))
@@ -308,10 +320,14 @@ def _effort(request: Request, quirks: frozenset[str]) -> Json:
     reasoning = requested_reasoning(request)
     if reasoning is None:
         return {}
+    is_budget = isinstance(reasoning, int) and reasoning > 0
+    if THINKING_OBJECT in quirks:
+        return {"thinking": {"type": "enabled" if reasoning else "disabled"}}
+    if ENABLE_THINKING in quirks:
+        return {"enable_thinking": bool(reasoning)} | ({"thinking_budget": reasoning} if is_budget else {})
     effort = effort_of(reasoning) if reasoning else "none"
     if REASONING_OBJECT not in quirks:
         return {"reasoning_effort": effort}
-    is_budget = isinstance(reasoning, int) and reasoning > 0
     return {"reasoning": {"max_tokens": reasoning} if is_budget else {"effort": effort}}
 
 
