@@ -314,6 +314,10 @@ def _custom_calls(event: StreamChunk) -> StreamChunk:
     return msgspec.structs.replace(event, kind="function") if isinstance(event, ToolCallInvalid) else event
 
 
+def _vendor_calls(event: StreamChunk) -> StreamChunk | None:
+    return None if isinstance(event, ToolCall) and event.kind in ("vendor", "approval") else event
+
+
 def _refusals(event: StreamChunk) -> StreamChunk:
     return Text(event.block, event.text, event.choice) if isinstance(event, Refusal) else event
 
@@ -460,6 +464,7 @@ AFTER: dict[LossName, Rule] = {
     "cache_write_counts": _without("cache_write_tokens"),
     "reasoning_counts": _without("reasoning_tokens"),
     "custom_calls": _each(_custom_calls),
+    "vendor_calls": _each(_vendor_calls),
     "calls_before_errors": calls_before_errors,
     "item_ids": _each(_item_ids),
     "reasoning_details": _each(_reasoning_details),

@@ -639,12 +639,20 @@ def reasoning(id: str = "rs_1", secret: str | None = OPENAIS) -> Json:
     return {"type": "reasoning", "id": id, "summary": [], **secrets}
 
 
+OUTPUTS: dict[str, Json] = {
+    "computer_call": {"output": {"type": "computer_screenshot", "image_url": "data:image/png;base64,AA=="}},
+    "shell_call": {"output": [{"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}]},
+    "local_shell_call": {"id": "c", "output": "a"},
+    "apply_patch_call": {"status": "completed"},
+}
+
+
 def hosted_call(kind: str = "computer_call", id: str = "c") -> Json:
     return {"type": kind, "id": f"cu_{id}", "call_id": id, "action": {}, "status": "completed"}
 
 
 def hosted_output(kind: str = "computer_call", id: str = "c") -> Json:
-    return {"type": f"{kind}_output", "call_id": id, "output": {}}
+    return {"type": f"{kind}_output", "call_id": id, **OUTPUTS[kind]}
 
 
 HOSTED = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")

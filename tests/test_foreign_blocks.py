@@ -194,17 +194,11 @@ HOSTED: dict[str, tuple[str, Json, str]] = {
         {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "ENCRYPTED"},
         PICTURED,
     ),
-    "the screen": (
-        "openai-responses",
-        {"type": "computer_call_output", "call_id": "c", "output": {"type": "x", "image_url": "data:ENCRYPTED"}},
-        PICTURED,
-    ),
 }  # fmt: skip
 
 
 CALLS: dict[str, Json] = {
     "mcp_tool_result": {"type": "mcp_tool_use", "id": "s", "name": "f", "server_name": "x", "input": {}},
-    "computer_call_output": {"type": "computer_call", "id": "cu_1", "call_id": "c", "action": {"type": "wait"}},
 }
 """The calls of hosted results that are not `server_tool_use`. A result without its call is not sent back."""
 

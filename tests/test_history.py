@@ -201,7 +201,8 @@ def test_reasoning_without_its_signature_is_a_problem() -> None:
 
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "Rome"}}
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"title": "Rome is sunny"}]}
-CLICK = {"type": "computer_call", "id": "cu_1", "call_id": "c1", "action": {}}
+IN_CONTAINER = {"type": "container_reference", "container_id": "cntr_1"}
+LIST = {"type": "shell_call", "id": "sh_1", "call_id": "c1", "action": {}, "environment": IN_CONTAINER}
 SHOT = {"type": "computer_call_output", "call_id": "c1", "output": {}}
 
 
@@ -213,7 +214,7 @@ def claude(*blocks: dict[str, Any]) -> list[dict[str, Any]]:
     ("history", "refusing"),
     [
         (claude({"type": "text", "text": "Hm."}, SEARCH), "anthropic"),
-        ([{"role": "user", "content": "Hi."}, CLICK], "openai"),
+        ([{"role": "user", "content": "Hi."}, LIST], "openai"),
     ],
 )
 def test_an_unfinished_hosted_call_is_found_and_left_out(history: list[Any], refusing: Any) -> None:

@@ -60,10 +60,15 @@ def as_expected(turn: penstock.Turn) -> dict[str, Any]:
         "error_code": turn.error.code if turn.error else "",
         "unknown": len(turn.unknown),
         "client_work": turn.client_work,
+        "vendor_calls": [
+            {name: getattr(call, name) for name in VENDOR} | {"safety_checks": [*call.safety_checks]}
+            for call in turn.vendor_calls
+        ],
     }  # fmt: skip
 
 
-OPTIONAL = {"parts", "finish_message", "raw_finish_reason", "opaque", "usage", "error_code"}
+VENDOR = ("id", "name", "arguments", "kind", "sealed_by")
+OPTIONAL = {"vendor_calls", "parts", "finish_message", "raw_finish_reason", "opaque", "usage", "error_code"}
 """Keys that are compared only if a vector has them."""
 
 
@@ -171,10 +176,11 @@ def test_events_survive_json(vector: Vector) -> None:
 def test_streamed_equals_whole(vector: Vector) -> None:
     def facts(turn: penstock.Turn) -> dict[str, Any]:
         kept = as_expected(turn)
-        calls = [
-            {k: v for k, v in call.items() if k not in ("sealed_by", "arguments_raw")} for call in kept["tool_calls"]
-        ]
-        return {**kept, "tool_calls": calls}
+        calls = {
+            kind: [{k: v for k, v in call.items() if k not in ("sealed_by", "arguments_raw")} for call in kept[kind]]
+            for kind in ("tool_calls", "vendor_calls")
+        }
+        return {**kept, **calls}
 
     streamed = penstock.collect(decode_pieces(vector.wire, [vector.body()], vector.tools))
     whole = penstock.collect(decode_pieces(vector.wire, [json.dumps(vector.whole).encode()], vector.tools))

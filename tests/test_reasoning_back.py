@@ -48,7 +48,7 @@ DETAILS = [{"type": "reasoning.text", "id": "r1", "format": "MiniMax-response-v1
 def test_minimax_is_asked_for_details_and_gets_them_back_as_they_came() -> None:
     called = {"index": 0, "id": "c1", "type": "function", "function": {"name": "tide", "arguments": "{}"}}
     deltas = [{"reasoning_details": DETAILS}, {"tool_calls": [called]}]
-    frames = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    frames: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
     frames.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
     stream = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames) + "data: [DONE]\n\n"
     body, message = sent("minimax:MiniMax-M2", first=Raw(stream.encode()))

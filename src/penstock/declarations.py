@@ -82,7 +82,7 @@ def _read(tool: Any) -> Iterator[ToolDeclaration]:
         case {"name": str()}:
             yield _named(tool, is_custom=tool.get("type") == "custom" and not any(key in tool for key in _SCHEMA_KEYS))
         case Mapping() if _is_hosted(tool):
-            yield ToolDeclaration(str(tool.get("type") or ""), hosted=tool)
+            yield ToolDeclaration(str(tool.get("server_label") or tool.get("type") or ""), hosted=tool)
         case Mapping():
             _refuse(tool)
         case _:

@@ -15,7 +15,12 @@ from msgspec import Struct
 from penstock.errors import UsageError, type_name
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "error", "other", "cut"]
-CallKind = Literal["function", "custom"]
+CallKind = Literal["function", "custom", "vendor", "approval"]
+"""What is called.
+
+A function, a tool that takes free text (`custom`), a tool that the provider defines and the client runs (`vendor`), or
+one that the provider runs itself after the client has approved it (`approval`).
+"""
 Progress = Literal["open", "doubtful", "finished", "ended"]
 """How far a response is.
 
@@ -99,6 +104,10 @@ class ToolCall(Event, frozen=True, tag="tool_call"):
     `arguments` accepts a dict or JSON text; `arguments_raw` is the text. The arguments of a `custom` (free-form) call
     are `{"input": text}`, and `arguments_raw` is the text itself. `sealed_by` says what confirmed the call: its own
     end, its arrival in one piece, the finish reason, or the stream's end mark.
+
+    A `vendor` call is an item of the provider's own (a shell command, a click); the arguments are the fields of the
+    item, which is vendor state on the same block. The result of an `approval` call is only the decision: the provider
+    runs the tool. `safety_checks` are what the provider wants a person to confirm before the call runs.
     """
 
     id: str
@@ -110,6 +119,7 @@ class ToolCall(Event, frozen=True, tag="tool_call"):
     kind: CallKind = "function"
     block: int = 0
     choice: int = 0
+    safety_checks: tuple[dict[str, Any], ...] = ()
     type: ClassVar[Literal["tool_call"]] = "tool_call"
 
     def __post_init__(self) -> None:

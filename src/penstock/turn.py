@@ -96,8 +96,20 @@ class Turn(Struct, Generic[Output], frozen=True):
 
     @property
     def tool_calls(self) -> list[ToolCall]:
-        """The complete calls, in order."""
-        return [part for part in self.parts if isinstance(part, ToolCall)]
+        """The complete calls of functions and custom tools, in order."""
+        return [part for part in self.parts if isinstance(part, ToolCall) and part.kind in ("function", "custom")]
+
+    @property
+    def vendor_calls(self) -> list[ToolCall]:
+        """The calls of tools that the provider defines and leaves to the client, and requests for its approval."""
+        return [part for part in self.parts if isinstance(part, ToolCall) and part.kind in ("vendor", "approval")]
+
+    @property
+    def other_work(self) -> str:
+        """The `client_work` beside the `vendor_calls`: such as a pause; empty if there is none."""
+        blocks = {call.block for call in self.vendor_calls}
+        kinds = {part.kind for part in self.parts if isinstance(part, Opaque) and part.block in blocks}
+        return "" if self.client_work in kinds else self.client_work
 
     @property
     def invalid_calls(self) -> list[ToolCallInvalid]:
@@ -109,7 +121,8 @@ class Turn(Struct, Generic[Output], frozen=True):
         """What to do next.
 
         `error`: the response failed, and its calls should not run. `tool_calls`: run the calls. `invalid_calls`: tell
-        the model that its calls cannot run (`messages.answer_invalid`). `paused`: do the `client_work`.
+        the model that its calls cannot run (`messages.answer_invalid`). `paused`: do the `client_work`, of which the
+        `vendor_calls` are a part.
         `final_answer`: show the answer, which may be cut (see `finish_reason`).
         """
         if self.error is not None or self.finish_reason == "error":
@@ -118,7 +131,7 @@ class Turn(Struct, Generic[Output], frozen=True):
             return "tool_calls"
         if self.invalid_calls:
             return "invalid_calls"
-        return "paused" if self.client_work else "final_answer"
+        return "paused" if self.client_work or self.vendor_calls else "final_answer"
 
 
 class TurnBuilder:
@@ -141,11 +154,6 @@ class TurnBuilder:
     def finish(self) -> Finish | None:
         """The end of the response, if it has come."""
         return self._finish if self.has_finish else None
-
-    @property
-    def client_work(self) -> str:
-        """The work that waits for the client, other than tool calls."""
-        return self._finish.client_work
 
     @property
     def has_finish(self) -> bool:

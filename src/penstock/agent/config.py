@@ -62,8 +62,8 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def policies(self) -> dict[str, ToolPolicy]:
-        """The rules for each tool that runs here or elsewhere; the provider runs hosted tools by its own."""
-        return {name: self._policy(tool) for name, tool in self.tools.items() if not tool.is_hosted}
+        """The rules for each tool; the provider may leave the calls of its own tools to the client."""
+        return {name: self._policy(tool) for name, tool in self.tools.items() if name == tool.name}
 
     @property
     def has_hooks(self) -> bool:

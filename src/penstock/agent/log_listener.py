@@ -65,7 +65,8 @@ class LogListener:
                     return run.decide(decision.call_id, decision.approved, decision.arguments, decision.reason)
                 case "provide":
                     result = msgspec.json.decode(input.body, type=ProvidedResult)
-                    return run.provide(result.call_id, provided(result.value, result.is_error))
+                    outcome = provided(result.value, result.is_error)
+                    return run.provide(result.call_id, replace(outcome, content=result.parts or outcome.content))
                 case "say":
                     return run.say(msgspec.json.decode(input.body, type=Said).message)
                 case "cancel":

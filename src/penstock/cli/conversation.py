@@ -148,11 +148,11 @@ class AgentConversation:
             return None
         if request.kind == "deferred":
             return True, ask_result(request.name, request.arguments)
-        return ask_approval(request.name, request.arguments)
+        return ask_approval(request.name, request.shown)
 
     def _print_waiting(self, run: AgentRun, waiting: list[ApprovalRequest]) -> None:
         """Prints which calls wait, and how to continue."""
-        calls = ", ".join(f"{call_text(request.name, request.arguments)} waits for {_need(request)}"
+        calls = ", ".join(f"{call_text(request.name, request.shown)} waits for {_need(request)}"
                           for request in waiting)  # fmt: skip
         if self._log is not None:
             advice = self._log.waiting_advice(run.id, waiting)

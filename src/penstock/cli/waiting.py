@@ -55,7 +55,7 @@ def find_call(store: Store, row: RunRow, call: str | None, answer: Answer) -> Ap
             named, need = f" {call!r}" if call else "", "a decision" if answer == "decide" else "a result"
             raise CommandError(f"no call{named} of {row.id} waits for {need}{hint}")
         case _:
-            calls = ", ".join(f"--call {one.call_id} ({call_text(one.name, one.arguments)})" for one in chosen)
+            calls = ", ".join(f"--call {one.call_id} ({call_text(one.name, one.shown)})" for one in chosen)
             raise CommandError(f"several calls of {row.id} wait: name one of {calls}")
 
 
@@ -84,7 +84,7 @@ def read_arguments(text: str | None) -> dict[str, Any] | None:
 
 def waiting_text(waiting: list[ApprovalRequest]) -> str:
     """What the calls that wait need."""
-    return ", ".join(f"{NEEDS[one.kind]} of {call_text(one.name, one.arguments)}" for one in waiting)
+    return ", ".join(f"{NEEDS[one.kind]} of {call_text(one.name, one.shown)}" for one in waiting)
 
 
 def answer_commands(run_id: str, log: str, waiting: list[ApprovalRequest]) -> str:
@@ -99,7 +99,7 @@ def answer_commands(run_id: str, log: str, waiting: list[ApprovalRequest]) -> st
 def run_json(store: Store, row: RunRow, waiting: list[ApprovalRequest]) -> dict[str, Any]:
     """A run with the calls that wait, and its end, as JSON."""
     done = next((event for _, _, event in past_events(store, row.id, row.seq - 1) if isinstance(event, Done)), None)
-    calls = [{"call_id": one.call_id, "name": one.name, "arguments": one.arguments, "kind": one.kind}
+    calls = [{"call_id": one.call_id, "name": one.name, "arguments": one.shown, "kind": one.kind}
              for one in waiting]  # fmt: skip
     end = {"reason": done.reason, "why": done.why, "output": done.output} if done else None
     return {**as_json(row), "waiting": calls, "end": end, "damage": damage_text(store, row) or None}

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from penstock.events import ToolCall
 from penstock.log.store import Input, ProvidedResult
-from penstock.messages import Message
+from penstock.messages import Media, Message, result
 from penstock.run.events import Decision, Said
 
 
@@ -21,7 +22,12 @@ def decision_input(
 
 def result_input(run_id: str, call_id: str, value: Any, is_error: bool = False) -> Input:
     """Give the result of a deferred call; the first one counts."""
-    return Input(run_id, "provide", call_id, msgspec.json.encode(ProvidedResult(call_id, value, is_error)))
+    content = result(ToolCall(call_id, "", {}), value).content
+    if any(isinstance(part, Media) for part in content):
+        provided = ProvidedResult(call_id, None, is_error, content)
+    else:
+        provided = ProvidedResult(call_id, value, is_error)
+    return Input(run_id, "provide", call_id, msgspec.json.encode(provided))
 
 
 def message_input(run_id: str, message: Message, key: str | None = None) -> Input:

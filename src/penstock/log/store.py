@@ -20,6 +20,8 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 
 from penstock.errors import PenstockError, UsageError
+from penstock.events import Text
+from penstock.messages import File, Image
 
 VERSION = 1
 """The version of the events in a log. A worker does not claim a run of a later version."""
@@ -151,11 +153,12 @@ class Input(Struct, frozen=True):
 
 
 class ProvidedResult(Struct, frozen=True):
-    """The body of an input with the result of a deferred call."""
+    """The body of an input with the result of a deferred call; `parts` is a value with images or files."""
 
     call_id: str
     value: Any
     is_error: bool = False
+    parts: tuple[Text | Image | File, ...] = ()
 
 
 class Store(Protocol):

@@ -43,7 +43,7 @@ def read_output(output: OutputType[T], turn: Turn[Any]) -> T:
         raise OutputError(f"the response failed: {turn.error.message}", turn.text)
     if turn.refusal:
         raise OutputError(f"the model refused: {turn.refusal}", turn.text)
-    if turn.tool_calls or turn.invalid_calls:
+    if turn.tool_calls or turn.vendor_calls or turn.invalid_calls:
         raise OutputError("the response has tool calls; send their results, and the model will give the output")
     if turn.finish_reason not in ("stop", "other"):
         raise OutputError(f"the response is not complete (finish_reason {turn.finish_reason!r})", turn.text)

@@ -103,7 +103,8 @@ class ApprovalRequest(Event, frozen=True, tag="approval_request"):
     `run.provide`), or, while its tool runs, for the answer to a question (`input`, see `run.provide`).
 
     Of a question, `arguments` is the question itself: for an MCP server its `message` and the `schema` of the answer.
-    A decision or a result may take `expires` seconds.
+    A decision or a result may take `expires` seconds. `safety_checks` are what the provider wants the person to
+    confirm: whoever approves the call acknowledges them.
     """
 
     call_id: str
@@ -111,7 +112,13 @@ class ApprovalRequest(Event, frozen=True, tag="approval_request"):
     arguments: dict[str, Any]
     kind: RequestKind = "approval"
     expires: float | None = None
+    safety_checks: tuple[dict[str, Any], ...] = ()
     type: ClassVar[Literal["approval_request"]] = "approval_request"
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """What a person must see to decide: the arguments, and the safety checks if there are some."""
+        return self.arguments | ({"safety_checks": [*self.safety_checks]} if self.safety_checks else {})
 
 
 class Decision(Event, frozen=True, tag="decision"):

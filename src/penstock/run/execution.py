@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
-from penstock.events import Text
+from penstock.events import CallKind, Text
 from penstock.jsontext.values import canonical_json, deep_copy, readable_json
 from penstock.messages import ToolResult
 from penstock.results import Outcome
@@ -28,7 +28,7 @@ class Execution(Struct):
     `fingerprint` is equal for calls with the same name and arguments, and empty if the call cannot run.
     `needs_approval` is None until it is known. `note` stands before the result if the arguments were changed; `fault`
     is that of a damaged call that runs with repaired arguments. `is_in_text`: the model wrote the call into its text.
-    `expires` is how many seconds a call that waits may wait.
+    `expires` is how many seconds a call that waits may wait. `kind` and `safety_checks` are those of the call.
     """
 
     key: str
@@ -48,6 +48,8 @@ class Execution(Struct):
     data: Any = None  # for the program; not stored
     expires: float | None = None
     question: dict[str, Any] | None = None  # that its tool asks while it runs; not stored
+    kind: CallKind = "function"
+    safety_checks: tuple[dict[str, Any], ...] = ()
 
     @property
     def request_kind(self) -> RequestKind:
@@ -66,7 +68,8 @@ class Execution(Struct):
         """The event for a call that waits."""
         content = self.arguments if self.question is None else self.question
         expires = self.expires if self.can_expire else None
-        return ApprovalRequest(self.call_id, self.name, deep_copy(content), self.request_kind, expires)
+        checks = self.safety_checks if self.request_kind == "approval" else ()
+        return ApprovalRequest(self.call_id, self.name, deep_copy(content), self.request_kind, expires, checks)
 
     @property
     def end(self) -> ToolEnd:
@@ -103,6 +106,10 @@ def fingerprint_of(name: str, arguments: dict[str, Any]) -> str:
 def changed_note(arguments: dict[str, Any]) -> str:
     """The note of a call that runs with arguments which a person changed."""
     return f"The user changed the arguments to {readable_json(arguments)}."
+
+
+APPROVED = Outcome((Text(0, "true"),))
+"""The outcome of a call that the provider runs, after a person has approved it."""
 
 
 def error_outcome(text: str) -> Outcome:

@@ -204,6 +204,8 @@ class Executions:
         """Raise if a call that waits cannot run with these arguments, which a person gave."""
         arguments = json.loads(_json(arguments))
         execution = self.table.waiting.get(call_id)
+        if execution is not None and execution.kind == "approval":
+            raise UsageError(f"the provider runs the call {call_id!r}: it can be approved or declined, but not changed")
         policy = None if execution is None else self.calls.policy(execution)
         checked = None if policy is None else policy.check_arguments(arguments)
         if isinstance(checked, Outcome):

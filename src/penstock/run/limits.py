@@ -110,7 +110,8 @@ class Tally(Struct):
         """The calls of one response are one try: a tool failed if none of its calls succeeded."""
         endings: dict[str, set[str]] = {}
         for execution in executions:
-            name = execution.name if execution.name in policies else NO_TOOL
+            is_known = execution.name in policies or execution.kind in ("vendor", "approval")
+            name = execution.name if is_known else NO_TOOL
             endings.setdefault(name, set()).add(execution.ending)
         if NO_TOOL not in endings:
             self.failures.pop(NO_TOOL, None)

@@ -171,7 +171,7 @@ class Run(RunRequests):
         if end in ENDS:
             message = turn.error.message if turn.error else turn.finish_message
             return self._commands(outputs + self.end(ENDS[end][0], message or ENDS[end][1]))
-        if not turn.tool_calls and not turn.invalid_calls and not self.said:
+        if not calls_of(turn.parts) and not self.said:
             return self._commands(outputs + self._end_without_calls(turn))
         repeats = max((self.tally.seen.get(fingerprint, 0) for fingerprint in executions.table.repeats), default=0)
         waiting = executions.table.count("held", "checking", "ready")
@@ -369,7 +369,7 @@ class Run(RunRequests):
         """Continue after something happened to a tool: with the next step, if all of this one have ended."""
         if self.phase != "tools" or not self.executions.table.is_finished:
             return outputs
-        work = "" if self.said else self.builder.client_work
+        work = "" if self.said else self.builder.build().other_work
         outputs += self.close_step()
         over = self.tally.failing(self.rules.policies) or self.tally.over(self.rules.limits, 0, 0)
         if over:

@@ -13,10 +13,12 @@ from penstock.output.output_type import OutputType
 from penstock.results import Outcome
 from penstock.run.commands import CheckApproval, ExpireLater, Output, StartTool
 from penstock.run.events import ToolStart
-from penstock.run.execution import Execution, State, no_such_tool
+from penstock.run.execution import APPROVED, Execution, State, no_such_tool
 from penstock.run.execution_table import ExecutionTable
 from penstock.run.limits import Limits, Tally
 from penstock.tools.policy import ToolPolicy
+
+_ELSEWHERE = ToolPolicy(is_deferred=True)
 
 
 class RunRules(Struct, frozen=True):
@@ -30,6 +32,14 @@ class RunRules(Struct, frozen=True):
     limits: Limits = Limits()
     run_repaired: frozenset[Fault] = frozenset()
     output: OutputType[Any] | None = None
+
+    def policy(self, execution: Execution) -> ToolPolicy | None:
+        """The policy of the tool that an execution runs; None if there is no such tool.
+
+        What a provider asks of the client waits for it, also if no tool was declared for it.
+        """
+        usual = _ELSEWHERE if execution.kind in ("vendor", "approval") else None
+        return self.policies.get(execution.name, usual)
 
 
 class Starts:
@@ -103,7 +113,7 @@ class StartRules:
             self._last.add(execution.key)
         if execution.state != "held":
             return []
-        policy = self._rules.policies.get(execution.name)
+        policy = self._rules.policy(execution)
         if policy is None:
             return [self._end_unknown(execution)]
         approval = self._needs_approval(execution, policy)
@@ -116,7 +126,7 @@ class StartRules:
 
     def start_released(self, execution: Execution) -> list[Output]:
         """The turn ended well: it starts, or waits for approval."""
-        policy = self._rules.policies.get(execution.name)
+        policy = self._rules.policy(execution)
         approval = False if policy is None else self._needs_approval(execution, policy)
         if approval is None:
             return self._check(execution)
@@ -138,9 +148,11 @@ class StartRules:
 
     def queue(self, execution: Execution) -> list[Output]:
         """It starts when the tools that run allow it; a deferred one is announced, to run elsewhere."""
-        policy = self._rules.policies.get(execution.name)
+        policy = self._rules.policy(execution)
         if policy is None:
             return [self._end_unknown(execution)]
+        if policy.is_deferred and execution.kind == "approval":
+            return [self._table.finish(execution, APPROVED)]  # the provider runs it
         if policy.is_deferred:
             return self._defer(execution, policy)
         self._table.set_state(execution, "ready")
@@ -205,6 +217,10 @@ class StartRules:
     def _needs_approval(self, execution: Execution, policy: ToolPolicy) -> bool | Outcome | None:
         """Whether a person must approve it, or why it cannot run; None if a predicate must be asked."""
         if execution.needs_approval is None:
+            if self._is_asked_for(execution, policy):
+                checked = policy.check_arguments(execution.arguments)
+                execution.needs_approval = None if isinstance(checked, Outcome) else True
+                return checked if isinstance(checked, Outcome) else True
             if callable(policy.needs_approval):
                 return None
             answer = policy.requires_approval(execution.arguments, is_in_text=execution.is_in_text)
@@ -212,6 +228,10 @@ class StartRules:
                 return answer if isinstance(answer, Outcome) else None
             execution.needs_approval = answer
         return execution.needs_approval
+
+    def _is_asked_for(self, execution: Execution, policy: ToolPolicy) -> bool:
+        """Whether the provider itself wants a person to approve the call."""
+        return bool(execution.safety_checks) or (execution.kind == "approval" and policy.is_deferred)
 
     def _check(self, execution: Execution) -> list[Output]:
         self._table.set_state(execution, "checking")

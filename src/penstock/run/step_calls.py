@@ -31,7 +31,7 @@ class StepCalls:
 
     def policy(self, execution: Execution) -> ToolPolicy | None:
         """The policy of the tool that an execution runs; None if there is no such tool."""
-        return self._rules.policies.get(execution.name)
+        return self._rules.policy(execution)
 
     def closed(self, call: ToolCallClosed) -> tuple[Execution | None, list[Output]]:
         """The arguments of a call have closed; the protocol may still change them."""
@@ -103,7 +103,10 @@ class StepCalls:
         suffix = f".{self._voided}" if self._voided else ""
         key = f"{self._step}.{call.block}{suffix}"
         execution = Execution(key, call.block, call.id, call.name, arguments, fingerprint)
-        execution.is_in_text = not isinstance(call, ToolCallClosed) and call.origin.startswith("text:")
+        if not isinstance(call, ToolCallClosed):
+            execution.is_in_text, execution.kind = call.origin.startswith("text:"), call.kind
+        if isinstance(call, ToolCall):
+            execution.safety_checks = call.safety_checks
         self.table.add(execution)
         return execution
 

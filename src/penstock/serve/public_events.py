@@ -62,7 +62,7 @@ PUBLIC_FIELDS: Mapping[type, tuple[str, ...]] = {
     ToolStart: ("call_id", "name", "arguments", "is_early"),
     ToolProgress: ("call_id", "name", "data"),
     ToolEnd: ("call_id", "name", "ending"),
-    ApprovalRequest: ("call_id", "name", "arguments", "kind"),
+    ApprovalRequest: ("call_id", "name", "kind"),
     Decision: ("call_id", "approved", "reason"),
     Said: (),
     HistoryReplaced: (),
@@ -98,7 +98,7 @@ def public_event(event: LogEvent) -> dict[str, Any] | None:
 
 def approval_hash(request: ApprovalRequest) -> str:
     """Identifies what a person was shown: a decision must name it, so that nobody approves something else."""
-    shown = msgspec.json.encode([request.call_id, request.name, request.arguments, request.kind], order="sorted")
+    shown = msgspec.json.encode([request.call_id, request.name, request.shown, request.kind], order="sorted")
     return hashlib.sha256(shown).hexdigest()[:32]
 
 
@@ -149,7 +149,7 @@ def _public_end(event: Done) -> dict[str, Any]:
 
 _MORE: dict[type, Callable[[Any], dict[str, Any]]] = {
     ToolEnd: lambda event: {"result": public_result(event.result)},
-    ApprovalRequest: lambda event: {"shown": approval_hash(event)},
+    ApprovalRequest: lambda event: {"shown": approval_hash(event), "arguments": event.shown},
     Said: lambda event: {"text": event.message.text},
     Error: _public_error,
     Done: _public_end,

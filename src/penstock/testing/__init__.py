@@ -16,7 +16,7 @@ from penstock.testing.demo import demo
 from penstock.testing.faults import Fault, Hang, HTMLPage, Mislabelled, Raw, Redirect, Reset, Status
 from penstock.testing.in_process import Scripted
 from penstock.testing.replay import Replay
-from penstock.testing.reply import Reply, call, drop, fail, refuse, say, think, wait
+from penstock.testing.reply import Reply, call, drop, fail, item, refuse, say, think, wait
 from penstock.testing.request import ReceivedRequest, ReceivedResult
 from penstock.testing.script import Script, Step, always, recorded
 from penstock.testing.wires.play import frames
@@ -63,6 +63,7 @@ __all__ = [
     "drop",
     "fail",
     "frames",
+    "item",
     "recorded",
     "refuse",
     "say",

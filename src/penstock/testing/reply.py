@@ -47,6 +47,12 @@ class ScriptedCall(Struct, frozen=True):
             return False
 
 
+class VendorItem(Struct, frozen=True):
+    """An item or a block of the provider's own, as JSON text: a hosted tool, or a call of a tool that it defines."""
+
+    data: str
+
+
 class Wait(Struct, frozen=True):
     """A pause."""
 
@@ -66,7 +72,7 @@ class Fail(Struct, frozen=True):
     message: str
 
 
-ReplyPart = Say | Think | Refuse | ScriptedCall | Wait | Drop | Fail
+ReplyPart = Say | Think | Refuse | ScriptedCall | VendorItem | Wait | Drop | Fail
 
 
 def say(text: str) -> Say:
@@ -98,6 +104,17 @@ def call(name: str, arguments: Mapping[str, Any] | str | None = None, id: str | 
         except (TypeError, ValueError) as error:
             raise UsageError(f"the arguments of {name} cannot be written as JSON: {error}") from None
     return ScriptedCall(name, arguments, id or "")
+
+
+def item(data: Mapping[str, Any]) -> VendorItem:
+    """An output item of Responses, or a content block of Anthropic's, which is sent as it is.
+
+    Such as `item({"type": "shell_call", "id": "sh_1", "call_id": "call_1", "status": "completed", "action": {…}})`.
+    """
+    try:
+        return VendorItem(json.dumps(dict(data), ensure_ascii=False, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the item cannot be written as JSON: {error}") from None
 
 
 def wait(seconds: float) -> Wait:

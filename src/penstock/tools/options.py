@@ -39,11 +39,15 @@ class ToolOptions(RunOptions, total=False):
     `retries` limits how often the model may retry after consecutive failures; None means no limit. With
     `parallel=False` the tool does not run beside others. A `deferred` tool runs elsewhere: its function only declares
     it, and the run waits for a result passed to `provide`. `strict` asks the provider to enforce the schema.
+
+    `vendor` is the provider's own declaration of a tool that it defines and the function runs, such as
+    `{"type": "bash_20250124", "name": "bash"}`; name, description and schema are then the provider's.
     """
 
     name: str
     description: str
     strict: bool | None
+    vendor: Mapping[str, Any]
 
 
 def check_names(options: Mapping[str, Any]) -> None:
@@ -98,4 +102,5 @@ _RULES: dict[str, _Rule] = {
     ),
     "parallel": (_is_bool, "True or False"),
     "deferred": (_is_bool, "True or False"),
+    "vendor": (lambda value: isinstance(value, Mapping), "the provider's declaration of the tool, a dict"),
 }

@@ -11,6 +11,7 @@ import functools
 import inspect
 import re
 import types
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import (
     Any,
@@ -167,7 +168,7 @@ class Tool(Generic[P, R]):
 
     @property
     def is_hosted(self) -> bool:
-        """Whether the provider runs it."""
+        """Whether the provider defines it. The provider runs it too, unless its protocol says that the client must."""
         return self.declaration.hosted is not None
 
     @property
@@ -236,10 +237,23 @@ def _from_function(function: Callable[P, R], options: ToolOptions) -> Tool[P, R]
     check_options(options, name_of(function))
     signature = read_signature(function)
     arguments = TypedArguments(signature, strict=bool(options.get("strict")))
-    declaration = ToolDeclaration(name_of(function), signature.description, arguments.parameters)
+    if "vendor" in options:
+        declaration = _vendor_declaration(options["vendor"], options)
+    else:
+        declaration = ToolDeclaration(name_of(function), signature.description, arguments.parameters)
     # The namespace is dropped: everything in the enclosing scopes would live as long as the tool.
     kept = msgspec.structs.replace(signature, namespace={})
     return Tool(_with_options(declaration, options), arguments, function, kept, **_run_options(options))
+
+
+def _vendor_declaration(vendor: Mapping[str, Any], options: ToolOptions) -> ToolDeclaration:
+    """The declaration of a tool that the provider defines, and whose calls a function runs."""
+    declaration = _single_declaration(vendor)
+    if declaration.hosted is None:
+        raise UsageError(f"{dict(vendor)!r} declares a function: leave out vendor=…, or pass a type of the provider's")
+    if taken := [name for name in ("name", "description", "strict") if name in options]:
+        raise UsageError(f"the provider defines the tool {declaration.name!r}: leave out {taken[0]}=…")
+    return declaration
 
 
 def _from_declaration(
@@ -288,7 +302,8 @@ def _with_options(declaration: ToolDeclaration, options: ToolOptions) -> ToolDec
 
 
 def _run_options(options: ToolOptions) -> RunOptions:
-    rest: Any = {key: value for key, value in options.items() if key not in ("name", "description", "strict")}
+    declared = ("name", "description", "strict", "vendor")
+    rest: Any = {key: value for key, value in options.items() if key not in declared}
     return cast("RunOptions", rest)
 
 
@@ -307,7 +322,10 @@ def as_tool(
         case type() if any("__call__" in vars(base) for base in source.__mro__):
             return as_tool(_instance(source), function, **options)
         case Mapping() | ToolDeclaration():
-            return _from_declaration(_single_declaration(source), function, options)
+            declaration = _single_declaration(source)
+            if declaration.hosted is not None and function is not None:
+                return _from_function(function, {**options, "vendor": declaration.hosted})
+            return _from_declaration(declaration, function, options)
         case _ if _declares_itself(source):
             itself = source if callable(source) else None
             return _from_declaration(_single_declaration(source), itself if function is None else function, options)
@@ -341,10 +359,13 @@ def as_tools(tools: Iterable[Any] | None) -> list[Tool[..., Any]]:
 
 
 def tool_table(tools: Iterable[Any] | None) -> dict[str, Tool[..., Any]]:
-    """The tools by name, which must be unique; hosted tools, which are never looked up, by a number."""
+    """The tools by name, which must be unique; hosted tools that nothing here runs may share one, and get a number."""
     table: dict[str, Tool[..., Any]] = {}
-    for one in as_tools(tools):
-        name = f"hosted:{len(table)}" if one.is_hosted else one.name
+    every = as_tools(tools)
+    counts = Counter(one.name for one in every)
+    for one in every:
+        is_shared = counts[one.name] > 1 or not one.name
+        name = f"hosted:{len(table)}" if one.is_hosted and one.is_deferred and is_shared else one.name
         if name in table:
             raise UsageError(
                 f"two tools have the name {name!r}: {origin_of(table[name])} and {origin_of(one)}; rename one of them"

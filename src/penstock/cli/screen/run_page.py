@@ -74,7 +74,7 @@ class RunPage(Page[Shown]):
             case ToolEnd():
                 self._tool_end(event, now)
             case ApprovalRequest():
-                card = self._card_by_id(event.call_id, event.name, event.arguments)
+                card = self._card_by_id(event.call_id, event.name, event.shown)
                 card.progress = Progress("asking", message=WAITS[event.kind])
             case Done():
                 self._done(event)

@@ -137,7 +137,7 @@ class Calls(Struct, frozen=True, kw_only=True):
 def arguments_of(call: ToolCall) -> str:
     """Returns the JSON of the arguments, as the model wrote it if that is known."""
     raw = call.arguments_raw.strip()
-    return raw if raw and call.kind == "function" else to_json(call.arguments)
+    return raw if raw and call.kind != "custom" else to_json(call.arguments)
 
 
 # -- results -------------------------------------------------------------------------------------------------------

@@ -91,5 +91,5 @@ def _interrupt(head: Head, request: ApprovalRequest) -> dict[str, Any]:
         "message": f"Approve the call of {request.name}?",
         "toolCallId": request.call_id,
         "responseSchema": DECISION,
-        "metadata": {"toolName": request.name, "arguments": request.arguments},
+        "metadata": {"toolName": request.name, "arguments": request.shown},
     }

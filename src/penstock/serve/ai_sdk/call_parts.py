@@ -101,7 +101,7 @@ class CallParts:
         call = self._calls.setdefault(event.call_id, _Call(event.name))
         match event.kind:
             case "approval":
-                yield from self._available(event.call_id, event.name, event.arguments)
+                yield from self._available(event.call_id, event.name, event.shown)
                 call.approval = approval_id(self._run_id, event)
                 yield {"type": "tool-approval-request", "approvalId": call.approval, "toolCallId": event.call_id}
             case "deferred":

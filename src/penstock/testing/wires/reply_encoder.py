@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.errors import UsageError
 from penstock.events import Usage
-from penstock.testing.reply import Drop, Fail, Refuse, Reply, Say, ScriptedCall, Think, Wait
+from penstock.testing.reply import Drop, Fail, Refuse, Reply, Say, ScriptedCall, Think, VendorItem, Wait
 from penstock.testing.request import JSONParts, ReceivedRequest
 from penstock.testing.wires.randomness import Randomness
 
@@ -85,6 +85,10 @@ class ReplyEncoder:
         """The end of the call."""
         yield from ()
 
+    def item(self, data: dict[str, Any]) -> Iterator[Frame]:
+        """An item or a block of the provider's own."""
+        raise UsageError("only Responses and Anthropic have items of their own: script them with item(…)")
+
     def failure(self, fail: Fail) -> Iterator[Frame]:
         """An error in band."""
         yield self.error(fail.code, fail.message)
@@ -126,6 +130,8 @@ class ReplyEncoder:
                     yield from self.call(part)
                     if not self.reply.is_cut_at(place):
                         yield from self.call_end(part)
+                case VendorItem():
+                    yield from self.item(msgspec.json.decode(part.data))
                 case Wait():
                     yield part
                 case Drop():

@@ -10,6 +10,7 @@ from penstock.wires.shared.facts import (
     LATE_IDS,
     REFUSALS,
     SEEMING_CALLS,
+    VENDOR_CALLS,
     WORD,
     HostedTool,
     IdRules,
@@ -59,6 +60,7 @@ FACTS = WireFacts(
         REFUSALS,
         SEEMING_CALLS,
         Loss("explanations", "dropped", "only a refusal and a stop sequence have one"),
+        VENDOR_CALLS,
     ),
     output=CLAUDE_SCHEMAS,
 )

@@ -12,6 +12,7 @@ from penstock.wires.shared.facts import (
     REASONING_COUNTS,
     REFUSALS,
     SEEMING_CALLS,
+    VENDOR_CALLS,
     WORD,
     HostedTool,
     IdRules,
@@ -43,6 +44,7 @@ FACTS = WireFacts(
         REASONING_COUNTS,
         REFUSALS,
         SEEMING_CALLS,
+        VENDOR_CALLS,
     ),
     output=CLAUDE_SCHEMAS,
 )

@@ -13,6 +13,7 @@ from penstock.wires.shared.facts import (
     LATE_IDS,
     REFUSALS,
     SEEMING_CALLS,
+    VENDOR_CALLS,
     StateFacts,
     WireFacts,
 )
@@ -33,6 +34,7 @@ FACTS = WireFacts(
         LATE_IDS,
         REFUSALS,
         SEEMING_CALLS,
+        VENDOR_CALLS,
     ),
     output=SchemaRules(
         keywords=frozenset({"title", "format"}), formats=frozenset({"date-time", "uuid", "date", "time"})

@@ -13,6 +13,7 @@ from penstock.wires.shared.facts import (
     INVALID_CALLS,
     LINE_BREAKS,
     REFUSALS,
+    VENDOR_CALLS,
     Loss,
     StateFacts,
     WireFacts,
@@ -43,6 +44,7 @@ FACTS = WireFacts(
         REFUSALS,
         FAILED_CHOICES,
         Loss("text_signatures", "changed", "the signature of a text comes after it, in a part of its own"),
+        VENDOR_CALLS,
     ),
     output=SchemaRules(
         keywords=frozenset({"title", "format", "minItems", "maxItems", "minimum", "maximum", "prefixItems"}),

@@ -15,6 +15,7 @@ from penstock.wires.shared.facts import (
     LINE_BREAKS,
     REASONING_COUNTS,
     REFUSALS,
+    VENDOR_CALLS,
     Loss,
     StateFacts,
     WireFacts,
@@ -42,6 +43,7 @@ FACTS = WireFacts(
         REASONING_COUNTS,
         REFUSALS,
         Loss("content_filters", "changed", "there is no reason for filtered content; it is another one"),
+        VENDOR_CALLS,
     ),
     output=GRAMMAR_SCHEMAS,
 )

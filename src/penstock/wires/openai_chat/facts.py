@@ -14,6 +14,7 @@ from penstock.wires.shared.facts import (
     LETTERS_AND_DIGITS,
     REFUSALS,
     SEEMING_CALLS,
+    VENDOR_CALLS,
     IdRules,
     Loss,
     StateFacts,
@@ -51,6 +52,7 @@ FACTS = WireFacts(
         CALLS_BEFORE_ERRORS,
         FAILED_CHOICES,
         Loss("reasoning_details", "dropped", "in a stream they would repeat the text; those without text are kept"),
+        VENDOR_CALLS,
     ),
     output=OPENAI_SCHEMAS,
 )
@@ -64,6 +66,7 @@ MISTRAL_LOSSES = (
     CALL_PIECES,
     CUSTOM_CALLS,
     REFUSALS,
+    VENDOR_CALLS,
 )
 """Mistral's variant writes calls when they are whole."""
 

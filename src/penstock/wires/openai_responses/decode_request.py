@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock.events import CallKind
-from penstock.messages import MESSAGE_FIELDS, Image, ToolResult
-from penstock.wires.openai_responses.facts import ECHOED, FACTS
+from penstock.events import CallKind, Opaque
+from penstock.messages import MESSAGE_FIELDS, PART_FIELDS, Image, ToolResult
+from penstock.wires.openai_responses.client_calls import arguments_of, checks_of, kind_of, runs_here, tool_of
+from penstock.wires.openai_responses.client_outputs import read_output
+from penstock.wires.openai_responses.facts import CLIENT_CALLS, ECHOED, FACTS, OUTPUT_ITEMS
 from penstock.wires.shared.fields import (
     WHAT_TO_SEND,
     Json,
@@ -21,6 +23,7 @@ from penstock.wires.shared.fields import (
     read_parts,
     read_text,
     refuse_unread,
+    to_json,
     type_of_url,
     unreadable,
 )
@@ -126,6 +129,8 @@ def _read(item: Json, place: str, context: ReadContext, *, is_among_items: bool)
             yield _message(item, place, context)
         case "function_call_output" | "custom_tool_call_output":
             yield place_results([(place, _result(item, place, context))], place, joins="item")
+        case str(kind) if kind in OUTPUT_ITEMS and context.calls.knows(_output_id(item, OUTPUT_ITEMS[kind])):
+            yield place_results([(place, _client_result(item, place, context))], place, joins="item")
         case str(kind) if kind not in _ITEMS and not is_among_items:
             raise unreadable(place, f"has no role, and {kind!r} is not a type of Responses items; {WHAT_TO_SEND}")
         case str(kind):
@@ -154,6 +159,11 @@ def _read_output(parts: MessageBuilder, kind: str, item: Json, place: str) -> No
         ]
         blocks = [parts.reasoning(text) for text in texts if text] or [parts.reasoning("")]
         parts.state(blocks[-1], kind, item)
+    elif kind in CLIENT_CALLS and runs_here(item) is not False:
+        id = read_text(item, CLIENT_CALLS[kind].id, place)
+        arguments = arguments_of(to_json(item))
+        block = parts.call(id, tool_of(item), arguments, place, kind_of(item), checks_of(item))
+        parts.state(block, kind, item)
     else:
         parts.opaque(kind, item)
 
@@ -205,6 +215,20 @@ def _result(item: Json, place: str, context: ReadContext) -> ToolResult:
     fields = other_fields(item, ("type", "call_id", "output"))
     fields |= {"type": item["type"]} if item["type"] != "function_call_output" else {}
     return build_result(call_id, content, context.calls, fields=fields, content=output)
+
+
+def _output_id(item: Json, kind: str) -> str:
+    """The id of the call that an item with a result answers; local shells have it in either field."""
+    id: Any = item.get(CLIENT_CALLS[kind].output_id) or item.get("id")
+    return id if isinstance(id, str) else ""
+
+
+def _client_result(item: Json, place: str, context: ReadContext) -> ToolResult:
+    kind = OUTPUT_ITEMS[item["type"]]
+    content, is_error, fields = read_output(kind, item)
+    state = (Opaque(0, WIRE, PART_FIELDS, to_json(fields)),) if fields else ()
+    id = _output_id(item, kind)
+    return ToolResult(id, context.calls.answer(id), tuple(content), is_error, state)
 
 
 # Settings.
@@ -276,6 +300,8 @@ def _tool_choice(fields: Fields) -> tuple[str, tuple[Dropped, ...]]:
             return "", ()
         case str(choice):
             return choice, ()
+        case {"server_label": str(label)}:
+            return label, ()
         case {"namespace": str(namespace), "name": str(name)}:
             return flat_name(namespace, name), ()
         case {"name": str(name)} | {"function": {"name": str(name)}}:

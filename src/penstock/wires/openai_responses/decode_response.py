@@ -88,7 +88,7 @@ class OpenAIResponses(Wire):
         self._begin_output()
 
     def _begin_output(self) -> None:
-        self._output = Output(self.answer_for(), self.reports.unknown, self._tools.is_declared)
+        self._output = Output(self.answer_for(), self.reports.unknown, self._tools.is_declared, self.tools)
         self._index = self._output.index
         self._items = ItemFrames(self._output, self.reports.unknown)
 

@@ -7,14 +7,15 @@ encrypted, and is sent again in its place.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from typing import Any
 
 from penstock.declarations import ToolDeclaration
 from penstock.events import CallKind, Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import PART_FIELDS, File, Image, Message, ToolResult
-from penstock.wires.openai_responses.facts import FACTS
+from penstock.wires.openai_responses.client_outputs import takes_result, write_output
+from penstock.wires.openai_responses.facts import CLIENT_CALLS, FACTS
 from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
 from penstock.wires.shared.media import audio_format, file_name, is_uploaded, write_or_note
 from penstock.wires.shared.message_writing import arguments_text, misplaced_part, split_system, system_text
@@ -37,10 +38,8 @@ _PLAIN_MODEL = re.compile(r"(^|[/:])(gpt-3|gpt-4|chatgpt-4)|-chat\b")
 """The models without reasoning: they refuse to include it."""
 
 _OPTIONS = {"max_tokens": "max_output_tokens", "temperature": "temperature", "top_p": "top_p"}
-_CALLS: dict[CallKind, tuple[str, str]] = {
-    "function": ("function_call", "arguments"),
-    "custom": ("custom_tool_call", "input"),
-}
+_FUNCTION = ("function_call", "arguments")
+_CALLS: dict[CallKind, tuple[str, str]] = {"function": _FUNCTION, "custom": ("custom_tool_call", "input")}
 
 
 def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
@@ -71,6 +70,8 @@ def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
 
 def _items(messages: list[Message], tools: tuple[ToolDeclaration, ...], *, is_stored: bool) -> Iterator[Json]:
     kinds: dict[str, CallKind] = {}
+    results = {result.call_id: result for message in messages for result in message.results}
+    client_items: dict[str, Json] = {}  # of the calls of tools that OpenAI defines, by their id
     for message in messages:
         match message.role:
             case "system":
@@ -81,12 +82,22 @@ def _items(messages: list[Message], tools: tuple[ToolDeclaration, ...], *, is_st
                 yield {**fields, "type": "message", "role": "user", "content": _content(message)}
             case "assistant":
                 kinds |= {call.id: call.kind for call in message.tool_calls}
-                yield from _assistant(message, is_stored=is_stored)
+                client_items |= _client_items(message, results)
+                yield from _assistant(message, client_items, is_stored=is_stored)
             case "tool":
                 custom = {tool.name for tool in tools if tool.is_custom}
-                for result in message.results:
-                    orphan: CallKind = "custom" if result.name in custom else "function"
-                    yield _result(result, kinds.get(result.call_id, orphan))
+                yield from _results(message.results, kinds, client_items, custom)
+
+
+def _client_items(message: Message, results: dict[str, ToolResult]) -> dict[str, Json]:
+    """The items of the calls of tools that OpenAI defines, by their id, if they can have their results."""
+    items: dict[str, Json] = {}
+    for call in message.tool_calls:
+        state = message.state_of(call.block, WIRE)
+        for kind in CLIENT_CALLS:
+            if isinstance(state.get(kind), dict) and takes_result(state[kind], results.get(call.id)):
+                items[call.id] = {**_without_nulls(state[kind]), "type": kind, CLIENT_CALLS[kind].id: call.id}
+    return items
 
 
 def _content(message: Message) -> str | list[Json]:
@@ -115,11 +126,15 @@ def _part(part: Text | Image | File) -> Json:
             return {"type": "input_file", "file_url": part.url}
 
 
-def _assistant(message: Message, *, is_stored: bool) -> list[Json]:
+def _assistant(message: Message, client_items: Mapping[str, Json], *, is_stored: bool) -> list[Json]:
     """The items of an assistant message. A reasoning item needs one after it, so the last ones are left out."""
     items: list[Json] = []
+    calls = {call.block for call in message.tool_calls}
     for part in message.parts:
-        for item in _item(part, message, is_stored=is_stored):
+        if isinstance(part, Opaque) and part.kind in CLIENT_CALLS and part.block in calls:
+            continue  # written with its call
+        written = client_items.get(part.id) if isinstance(part, ToolCall) else None
+        for item in [written] if written else _item(part, message, is_stored=is_stored):
             if items and _is_same_message(items[-1], item):
                 items[-1]["content"] += item["content"]
             else:
@@ -170,16 +185,35 @@ def _message(part: Text | Refusal, state: Any, fields: Json) -> Json:
 
 
 def _call(call: ToolCall, message: Message) -> Json:
-    type, field = _CALLS[call.kind]
+    type, field = _CALLS.get(call.kind, _FUNCTION)
     state: Any = message.state_of(call.block, WIRE).get(type)
     fields = _without_nulls(state) if isinstance(state, dict) else {}
     return fields | {"type": type, "call_id": call.id, "name": call.name, field: arguments_text(call)}
 
 
+def _results(
+    results: list[ToolResult], kinds: Mapping[str, CallKind], client_items: Mapping[str, Json], custom: set[str]
+) -> Iterator[Json]:
+    """The items of results, and a user message with what the items have no place for."""
+    rest: list[Json] = []
+    for result in results:
+        if item := client_items.get(result.call_id):
+            written, others = write_output(item, result, _tool)
+            yield written
+            if others:
+                rest += [_part(Text(0, f"From {result.name} ({result.call_id}):"))]
+                rest += [write_or_note(_part, part) for part in others]
+        else:
+            orphan: CallKind = "custom" if result.name in custom else "function"
+            yield _result(result, kinds.get(result.call_id, orphan))
+    if rest:
+        yield {"type": "message", "role": "user", "content": rest}
+
+
 def _result(result: ToolResult, kind: CallKind) -> Json:
     is_text = len(result.content) < 2 and all(isinstance(part, Text) for part in result.content)
     output = result.text if is_text else [write_or_note(_part, part) for part in result.content]
-    written = {"type": f"{_CALLS[kind][0]}_output", "call_id": result.call_id}
+    written = {"type": f"{_CALLS.get(kind, _FUNCTION)[0]}_output", "call_id": result.call_id}
     return written | _without_nulls(result_fields(result, WIRE)) | {"output": result_content(result, WIRE) or output}
 
 
@@ -216,7 +250,7 @@ def _choice(request: Request) -> str | Json:
     if tool is None:
         return request.tool_choice
     if tool.hosted is not None:
-        return {"type": tool.hosted.get("type", tool.name)}
+        return {"type": tool.hosted.get("type", tool.name), **pick_fields(tool.hosted, ["server_label"])}
     return {"type": "custom" if tool.is_custom else "function", "name": tool.name}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from penstock.wires.shared.facts import (
     CALL_REASONS,
     CHANGED_NAMES,
@@ -22,8 +24,38 @@ from penstock.wires.shared.token_counts import UsageTable
 
 _CALLS_WITH_OUTPUT_ITEMS = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")
 """The items of hosted calls that have an output item of their own; all others contain their output."""
-CLIENT_ITEMS = frozenset({*_CALLS_WITH_OUTPUT_ITEMS, "mcp_approval_request"})
-"""The items that the client must act on, unless their output is in the same response."""
+
+
+class ClientCall(Struct, frozen=True, kw_only=True):
+    """An item in which the model calls a tool that OpenAI defines and the client runs, or asks for its approval.
+
+    `tools` are the types with which the tool is declared, `fields` those of the item that are its arguments, `id` the
+    field with the id of the call, and `output` the item with the result, in which `output_id` repeats the id.
+    """
+
+    tools: tuple[str, ...]
+    fields: tuple[str, ...]
+    output: str
+    id: str = "call_id"
+    output_id: str = "call_id"
+
+
+CLIENT_CALLS: Mapping[str, ClientCall] = {
+    "computer_call": ClientCall(
+        tools=("computer", "computer_use_preview"), fields=("action", "actions"), output="computer_call_output"
+    ),
+    "shell_call": ClientCall(tools=("shell",), fields=("action",), output="shell_call_output"),
+    "local_shell_call": ClientCall(tools=("local_shell",), fields=("action",), output="local_shell_call_output"),
+    "apply_patch_call": ClientCall(tools=("apply_patch",), fields=("operation",), output="apply_patch_call_output"),
+    "tool_search_call": ClientCall(tools=("tool_search",), fields=("arguments",), output="tool_search_output"),
+    "mcp_approval_request": ClientCall(
+        tools=("mcp",), fields=("server_label", "name", "arguments"), output="mcp_approval_response",
+        id="id", output_id="approval_request_id",
+    ),
+}  # fmt: skip
+"""The items that the client must answer, unless their output is in the same response."""
+OUTPUT_ITEMS = {call.output: kind for kind, call in CLIENT_CALLS.items()}
+"""The types of the items with results, and those of their calls."""
 
 FACTS = WireFacts(
     wire="openai-responses",

@@ -7,10 +7,8 @@ first is emitted; a repetition adds only what is missing (QUIRKS 135, 137, 141).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from io import StringIO
 from typing import Any, ClassVar
 
-from penstock.calls.arguments import MAX_ARGUMENTS
 from penstock.events import CallKind, SealedBy
 from penstock.jsontext.portable import as_json_value
 from penstock.wires.openai_responses.text_part import Channel, TextPart, channel_and_text, text_of
@@ -278,69 +276,6 @@ class CallItem(Item):
             self.call.fail("cut", NO_ARGUMENTS)
         else:
             self.answer.seal(self.call, sealed_by)
-
-
-class HostedItem(TextItem):
-    """Any other item, such as a hosted tool. It must be sent back whole."""
-
-    _FIELDS: ClassVar = {
-        "code_interpreter_call_code": "code",
-        "mcp_call_arguments": "arguments",
-        "custom_tool_call_input": "input",
-    }
-
-    def __init__(self, answer: AnswerWriter, unknown: Unknown, type: str) -> None:
-        super().__init__(answer, unknown, type)
-        self._streamed: dict[str, StringIO] = {}
-        self.final: dict[str, Any] = {}  # the item as it ended
-
-    def is_like(self, type: str) -> bool:
-        return self.type == type or (not self.type and type not in _CLASSES)
-
-    def takes(self, type: str) -> bool:
-        return self.type == type or (type in ("message", "reasoning") and not self.is_done)
-
-    def announce(self, data: dict[str, Any]) -> None:
-        super().announce(data)
-        self.type = self.type or type_of(data)
-
-    def add(self, stem: str, text: str, is_whole: bool) -> None:
-        """Adds a piece of its input, or all of it; `stem` is the name of its frames."""
-        pieces = StringIO() if is_whole else self._streamed.get(stem, StringIO())
-        self._streamed[stem] = pieces
-        if pieces.tell() + len(text) <= MAX_ARGUMENTS:
-            pieces.write(text)
-
-    def finish(self, data: dict[str, Any], sealed_by: SealedBy, is_cut: bool) -> None:
-        streamed = {stem: pieces.getvalue() for stem, pieces in self._streamed.items()}
-        fields = {self._FIELDS[stem]: text for stem, text in streamed.items() if stem in self._FIELDS}
-        missing = {key: text for key, text in fields.items() if not data.get(key)}
-        self.final = data
-        self.answer.opaque(type_of(data) or "item", as_json_value({**data, **missing}), self.last_block())
-        texts = all_texts(data)
-        for stem, text in streamed.items():
-            if stem not in self._FIELDS and text not in texts:
-                self.unknown({stem: text}, "pieces that the final item does not contain")
-
-    def close(self, is_confirmed: bool) -> None:
-        if self.data is not None and is_confirmed:
-            self.finish(self.data, "finish", False)
-        elif self.data is not None or self._streamed:
-            streamed = {stem: pieces.getvalue() for stem, pieces in self._streamed.items()}
-            self.unknown({**(self.data or {}), **streamed}, "an item that never ended")
-
-
-_CLASSES: dict[str, type[Item]] = {
-    "message": Message,
-    "reasoning": ReasoningItem,
-    "function_call": CallItem,
-    "custom_tool_call": CallItem,
-}
-
-
-def make_item(answer: AnswerWriter, unknown: Unknown, type: str) -> Item:
-    """Creates an item of this type."""
-    return _CLASSES.get(type, HostedItem)(answer, unknown, type)
 
 
 def type_of(data: dict[str, Any]) -> str:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.events import SealedBy
-from penstock.wires.openai_responses.facts import CLIENT_ITEMS
+from penstock.wires.openai_responses.hosted_item import HostedItem, make_item
 from penstock.wires.openai_responses.item import (
     HOSTED_CUSTOM_CALL,
     CallItem,
-    HostedItem,
     Item,
     TextItem,
     Unknown,
     id_of,
-    make_item,
     type_of,
 )
 from penstock.wires.openai_responses.item_index import ItemIndex, is_same_call
@@ -29,9 +27,12 @@ CONFIRMING = ("completed", "")
 class Output:
     """The items of one response, in the order of their first frames."""
 
-    def __init__(self, answer: AnswerWriter, unknown: Unknown, is_declared: Callable[[str], bool]) -> None:
+    def __init__(
+        self, answer: AnswerWriter, unknown: Unknown, is_declared: Callable[[str], bool], tools: Sequence[str]
+    ) -> None:
         self.index = ItemIndex(is_declared)
         self.items = self.index.items
+        self._tools = tools
         self._answer = answer
         self._unknown = unknown
         self._unnamed: dict[Item, None] = {}  # calls whose arguments came first
@@ -43,14 +44,20 @@ class Output:
 
     @property
     def client_work(self) -> str:
-        """The type of the first item that the client must act on; empty if there is none."""
+        """The type of the first item that the client must act on; of those with a call, only if there is no other."""
+        hosted = [item for item in self.items if isinstance(item, HostedItem)]
+        answered, calls = self._answered, [type_of(item.final) for item in hosted if item.is_for_client]
+        for item in hosted:
+            is_waiting = item.final.get("execution") == "client" and not item.is_for_client
+            if is_waiting and id_of(item.final.get("call_id") or item.final.get("id")) not in answered:
+                return type_of(item.final)
+        return calls[0] if calls else ""
+
+    @property
+    def _answered(self) -> set[str]:
+        """The ids of the calls whose outputs are in this response."""
         hosted = [item.final for item in self.items if isinstance(item, HostedItem)]
-        answered = {id_of(data.get("call_id")) for data in hosted if type_of(data).endswith("_output")}
-        for data in hosted:
-            is_for_client = type_of(data) in CLIENT_ITEMS or data.get("execution") == "client"
-            if is_for_client and id_of(data.get("call_id") or data.get("id")) not in answered:
-                return type_of(data)
-        return ""
+        return {id_of(data.get("call_id")) for data in hosted if type_of(data).endswith("_output")}
 
     def text_at(self, frame: dict[str, Any], type: str) -> TextItem:
         """The item that a text belongs to, created if need be."""
@@ -147,6 +154,10 @@ class Output:
                 item.is_done = True
                 is_lost = isinstance(item, CallItem) and self.index.at(item.index) not in (None, item)
                 item.close(is_confirmed and not is_lost)
+        answered = self._answered
+        for item in self.items:
+            if isinstance(item, HostedItem) and is_confirmed:
+                item.end_call(id_of(item.final.get("call_id")) in answered)
 
     def _check_unnamed(self) -> None:
         """Marks the answer as short if arguments came for an unknown call: another call may lack them."""
@@ -158,7 +169,7 @@ class Output:
             del self._unnamed[item]
 
     def _add(self, index: int | None, id: str, type: str) -> Item:
-        item = make_item(self._answer, self._unknown, type)
+        item = make_item(self._answer, self._unknown, type, self._tools)
         self.index.add(item, index, id)
         return item
 

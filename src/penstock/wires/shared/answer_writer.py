@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
+
 from penstock.calls.numbering import Numbering
-from penstock.events import CallKind, Opaque, Reasoning, Refusal, SealedBy, StreamChunk, Text
+from penstock.events import CallKind, Opaque, Reasoning, Refusal, SealedBy, StreamChunk, Text, ToolCall
 from penstock.jsontext.portable import as_json_value
 from penstock.wires.shared.copies import Copies
 from penstock.wires.shared.open_call import OpenCall
@@ -121,6 +123,11 @@ class AnswerWriter:
         if name:
             call.start()
         return call
+
+    def vendor_call(self, call: ToolCall, block: int) -> None:
+        """Emits a call that is an item of the provider's own; it belongs to the vendor state of the block."""
+        id = self._blocks.unique_id(call.id)
+        self.out.append(msgspec.structs.replace(call, id=id, block=block, choice=self.choice))
 
     def identify(self, call: OpenCall, id: str) -> None:
         """Sets the id of a call, which came late."""

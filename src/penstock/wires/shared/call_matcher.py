@@ -58,6 +58,10 @@ class CallMatcher:
         for tool in {name, ""}:
             self._of_tool[tool].add(call, self._turn)
 
+    def knows(self, id: str) -> bool:
+        """Whether there is a call with this id."""
+        return id in self._names
+
     def end_turn(self) -> None:
         """Start another turn: a message that is not the assistant's."""
         self._turn += 1

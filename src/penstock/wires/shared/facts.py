@@ -53,8 +53,8 @@ class HostedTool(Struct, frozen=True, kw_only=True):
 LossName = Literal[
     "block_borders", "cache_counts", "cache_write_counts", "call_pieces", "call_reasons", "calls_before_errors",
     "changed_arguments", "changed_names", "choices", "content_filters", "custom_calls", "cut_calls", "explanations",
-    "failed_choices", "finish_messages", "invalid_calls", "item_ids", "late_ids", "line_breaks",
-    "reasoning_counts",    "reasoning_details", "reasoning_text", "refusals", "seeming_calls", "text_signatures",
+    "failed_choices", "finish_messages", "invalid_calls", "item_ids", "late_ids", "line_breaks", "reasoning_counts",
+    "reasoning_details", "reasoning_text", "refusals", "seeming_calls", "text_signatures", "vendor_calls",
 ]  # fmt: skip
 
 
@@ -89,6 +89,7 @@ REFUSALS = Loss("refusals", "changed", "a refusal is text")
 SEEMING_CALLS = Loss(
     "seeming_calls", "ends", "the end of the response would confirm an invalid call that looks complete"
 )
+VENDOR_CALLS = Loss("vendor_calls", "dropped", "only the provider that defines a tool has a form for its calls")
 """Losses of several wires."""
 
 

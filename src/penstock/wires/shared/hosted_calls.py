@@ -25,7 +25,10 @@ class HostedCalls:
         self.orphans: dict[Place, Opaque] = {}
         open_calls: dict[_Key, list[tuple[Place, Opaque]]] = {}
         states = [(place, state, facts[state.wire]) for place, state in _states(messages) if state.wire in facts]
+        called = {(at, call.block) for at, message in enumerate(messages) for call in message.tool_calls}
         for place, state, known in states:
+            if (place[0], state.block) in called:
+                continue  # the item of a call that the client runs
             if key := _call_key(state, known):
                 open_calls.setdefault(key, []).append((place, state))
             elif (key := _result_key(state, known)) and open_calls.get(key):

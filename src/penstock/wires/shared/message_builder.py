@@ -56,13 +56,16 @@ class MessageBuilder:
         state = (Opaque(0, wire or self.wire, PART_FIELDS, to_json(fields)),) if fields else ()
         self._add(replace(media, state=state))
 
-    def call(self, id: str, name: str, arguments: Any, at: str, kind: CallKind = "function") -> int:
+    def call(
+        self, id: str, name: str, arguments: Any, at: str, kind: CallKind = "function", checks: Sequence[Json] = ()
+    ) -> int:
         """Add a call; its arguments may be JSON text, an object, or anything else that a model wrote."""
         self.calls.add(id, name)
         block, raw = self._next(), json_text(arguments, at)
         parsed = {"input": raw} if kind == "custom" else strict_object(raw)
         if parsed is not None:
-            self._add(ToolCall(id, name, parsed, raw, kind=kind, block=block))
+            safety_checks = tuple(map(to_json, checks))
+            self._add(ToolCall(id, name, parsed, raw, kind=kind, block=block, safety_checks=safety_checks))
         else:
             why, explained, repaired = diagnose(raw, None)
             self._add(ToolCallInvalid(block, id, name, raw, why, explained, repaired))

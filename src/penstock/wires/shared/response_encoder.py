@@ -52,7 +52,12 @@ from penstock.wires.shared.response_errors import (
 )
 from penstock.wires.shared.response_frames import Content, ResponseFrames
 from penstock.wires.shared.response_head import EncodedResponse, ResponseHead
-from penstock.wires.shared.response_turns import collect_choices, find_lost_call, find_seeming_call
+from penstock.wires.shared.response_turns import (
+    collect_choices,
+    find_lost_call,
+    find_seeming_call,
+    without_vendor_calls,
+)
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Lane = tuple[type[StreamChunk] | None, int, Write | None, WrittenCall | None]
@@ -135,8 +140,8 @@ class ResponseEncoder(ResponseFrames):
                 self.fail(event)
             case Retry():
                 self._retry(event)
-            case Unknown() | ArgumentDelta() | OutputDelta():
-                pass
+            case Unknown() | ArgumentDelta() | OutputDelta() | ToolCall(kind="vendor" | "approval"):
+                pass  # the vendor state before such a call is the call
             case _ if event.choice in self._finished or (event.choice and not self.has_choices):
                 pass
             case Text() | Reasoning() | Refusal():
@@ -349,7 +354,7 @@ class ResponseEncoder(ResponseFrames):
         """The whole response; an HTTP error if it failed or was cut."""
         encoder = cls(head)
         turns = [source] if isinstance(source, Turn) else collect_choices(source)
-        turns = turns if cls.has_choices else turns[:1]
+        turns = [without_vendor_calls(turn) for turn in (turns if cls.has_choices else turns[:1])]
         for turn in turns:
             if (error := encoder.problem_of(turn)) is not None:
                 return encoder._error(error, error_status(error, cls.ERRORS))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from penstock.calls.arguments import WITHOUT_ARGUMENTS, strict_object
 from penstock.events import (
     Error,
@@ -60,6 +62,12 @@ def states_by_block(turn: Turn, wire: str) -> dict[int, dict[str, Any]]:
         if isinstance(part, Opaque) and part.wire == wire:
             states.setdefault(part.block, {})[part.kind] = part.data
     return states
+
+
+def without_vendor_calls(turn: Turn) -> Turn:
+    """The turn without the calls that its vendor state expresses: only the vendor's own wire has a form for them."""
+    vendors = turn.vendor_calls
+    return replace(turn, parts=tuple(part for part in turn.parts if part not in vendors)) if vendors else turn
 
 
 def with_starts(parts: Iterable[TurnPart]) -> Iterator[StreamChunk]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from penstock.testing.reply import Refuse, Reply, Say, ScriptedCall, Think
+import msgspec
+
+from penstock.testing.reply import Refuse, Reply, Say, ScriptedCall, Think, VendorItem
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.reply_encoder import Frame, NamedEventEncoder
 from penstock.testing.wires.signatures import CLAUDE
@@ -56,6 +58,10 @@ class AnthropicEncoder(NamedEventEncoder):
     def call_end(self, call: ScriptedCall) -> Iterator[Frame]:
         yield self._stop()
 
+    def item(self, data: dict[str, Any]) -> Iterator[Frame]:
+        yield from self._start(data)
+        yield self._stop()
+
     def closing(self) -> Iterator[Frame]:
         yield {"type": "message_delta", "delta": self._ending(), "usage": self._usage_at_end()}
         yield {"type": "message_stop"}
@@ -84,6 +90,8 @@ class AnthropicEncoder(NamedEventEncoder):
                     yield {"type": "thinking", "thinking": part.text, "signature": self._signature()}
                 case ScriptedCall():
                     yield self._tool(part, self.arguments(part))
+                case VendorItem():
+                    yield msgspec.json.decode(part.data)
                 case _:
                     pass
 

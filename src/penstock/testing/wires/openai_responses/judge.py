@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from penstock.testing.wires.openai_responses.client_items import MAX_ID, judge_checks, judge_client_item
 from penstock.testing.wires.openai_rules import invalid, judge_name, judge_string, missing, not_a_string
 from penstock.testing.wires.openai_rules import unknown_value as unknown
 from penstock.testing.wires.rejection import (
@@ -25,7 +26,6 @@ from penstock.testing.wires.rejection import (
 from penstock.testing.wires.schema_rules import judge_json_schema
 from penstock.testing.wires.signatures import OPENAI, is_signature
 
-MAX_ID = 64
 MAX_NAME = 128
 
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
@@ -33,6 +33,7 @@ _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _HOSTED = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")
 """Calls of tools that OpenAI defines and the client runs."""
 _PAIRS = (*_CALLS, *_HOSTED)
+_APPROVALS = ("mcp_approval_request", "mcp_approval_response")
 _PREFIXES = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc", "reasoning": "rs"}
 _SAID = ("output_text", "refusal")
 _ASKED = ("input_text", "input_image", "input_file")
@@ -53,6 +54,8 @@ def judge(body: Json, model: str) -> Rejections:
         yield invalid(problem, "input", None)
     yield from _reasoned(items, is_stored=body.get("store", True) is not False)
     yield from _answered(items, is_stored)
+    yield from _approved(items, is_stored)
+    yield from judge_checks(items)
 
 
 def _kind(item: Json) -> str:
@@ -91,7 +94,8 @@ def _request(body: Json) -> Rejections:
 def _item(at: str, item: Json) -> Rejections:
     kind = _kind(item)
     yield from _id(f"{at}.id", item.get("id"), _PREFIXES.get(kind, ""))
-    if "status" in item and item["status"] not in _STATUSES:
+    yield from judge_client_item(at, item)
+    if "status" in item and item["status"] not in _STATUSES and kind != "apply_patch_call_output":
         problem = "expected one of 'in_progress', 'completed', or 'incomplete'"
         got = json_type(item["status"])
         yield invalid(
@@ -199,6 +203,14 @@ def _answered(items: list[Json], is_stored: bool) -> Rejections:
             yield invalid(f"No tool output found for {_in_words(kind)} {id}.", "input", None)
         if kind != call_kind and call_kind in _PAIRS and not is_stored and not _has(items[:at], call_kind, id):
             yield invalid(f"No tool call found for {_in_words(kind)} with call_id {id}.", "input", None)
+
+
+def _approved(items: list[Json], is_stored: bool) -> Rejections:
+    """An answer to an approval request needs the request."""
+    asked = {text(item, "id") for item in items if _kind(item) == _APPROVALS[0]}
+    answers = {text(item, "approval_request_id") for item in items if _kind(item) == _APPROVALS[1]}
+    for id in sorted(answers - asked if not is_stored else ()):
+        yield invalid(f"No approval request found with id {id}.", "input", None)
 
 
 def _has(items: list[Json], kind: str, call_id: str) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from penstock.testing.reply import Fail, Refuse, Reply, Say, ScriptedCall, Think
+import msgspec
+
+from penstock.testing.reply import Fail, Refuse, Reply, Say, ScriptedCall, Think, VendorItem
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.openai_chat.play import OPENAI_CODES, openai_error
 from penstock.testing.wires.randomness import HEX
@@ -70,6 +72,11 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
         yield {"type": "response.function_call_arguments.done", **self._at(item), "arguments": call.arguments}
         yield self._done(item)
 
+    def item(self, data: dict[str, Any]) -> Iterator[Frame]:
+        begun = {"status": "in_progress"} if "status" in data else {}
+        yield self._added(data, **begun)
+        yield self._done(data)
+
     def failure(self, fail: Fail) -> Iterator[Frame]:
         error = {"type": fail.code, "code": fail.code, "message": fail.message, "param": None}
         yield {"type": "error", "error": error}
@@ -104,6 +111,8 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
                     yield self._reasoning_item(part.text)
                 case ScriptedCall():
                     yield self._call_item(part)
+                case VendorItem():
+                    yield msgspec.json.decode(part.data)
                 case _:
                     pass
 
