@@ -73,14 +73,20 @@ class AsyncDriver(Driver[AsyncDispatcher]):
         self._resolve(call_id, kind, check, lambda: self.run.provide(call_id, provided(value, is_error)))
 
     def say(self, message: Message) -> None:
+        """Add a message. From another thread, this waits for the loop, at most `MAX_WAIT` seconds."""
         self.begin()
         self._check_open()
-        run, dispatcher = self.run, self._dispatcher
-        if dispatcher.loop.is_here:
-            dispatcher.carry_out(run.say(message))
-        else:
-            run.expect_open()
-            dispatcher.call(lambda: None if run.is_over else dispatcher.carry_out(run.say(message)))
+        refusals: list[UsageError] = []
+
+        def say() -> None:
+            try:
+                self._dispatcher.carry_out(self.run.say(message))
+            except UsageError as error:  # the run ended before the loop came to it
+                refusals.append(error)
+
+        self._dispatcher.loop.call_and_wait(say, MAX_WAIT)
+        if refusals:
+            raise refusals[0]
 
     def _resolve(
         self, call_id: str, kind: RequestKind, check: Callable[[], None], answer: Callable[[], list[Command]]

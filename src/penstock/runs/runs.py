@@ -110,8 +110,13 @@ class Runs:
         return self._store.put(result_input(run_id, call_id, value, is_error))
 
     def say(self, run_id: str, message: Any, *, key: str | None = None) -> bool:
-        """Add a user message; the model gets it with its next request. With a `key`, it counts once."""
+        """Add a user message; the model gets it with its next request. With a `key`, it counts once.
+
+        A `UsageError` if the run is over. A message that comes while the run ends may not be read any more.
+        """
         [one] = as_messages(message)
+        if self.find(run_id).state == "over":
+            raise UsageError("the run is over: start another one, with this message as its prompt")
         return self._store.put(message_input(run_id, one, key))
 
     def cancel(self, run_id: str, why: str = "the run was cancelled") -> bool:
