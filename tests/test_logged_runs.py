@@ -23,10 +23,11 @@ from penstock.agent.agent_run import AsyncAgentRun
 from penstock.agent.async_driver import AsyncDriver
 from penstock.errors import UsageError
 from penstock.log.flusher import RunWriter
+from penstock.log.in_memory import MemoryStore
 from penstock.log.store import LostRunError, Store, UnknownRunError
 from penstock.log.take_up import read_log, take_up
 from penstock.model.model import Model
-from penstock.run.events import ApprovalRequest, Done, LogEvent, Said, ToolEnd, ToolStart
+from penstock.run.events import ApprovalRequest, Done, LogEvent, Said, StreamEvent, ToolEnd, ToolStart
 from penstock.run.rebuild import rebuild
 from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call
@@ -34,6 +35,7 @@ from penstock.tools.tool import Context, tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.log_stores import open_store
 from tests.postgres import drop, new_schema
+from tests.runs import drive, sync_and_async
 
 
 @pytest.fixture(params=["sqlite", "postgres", "memory"])
@@ -109,6 +111,29 @@ def test_a_result_from_elsewhere_and_a_message_reach_the_run(store: Store) -> No
     assert sum(isinstance(event, Said) for event in events) == 1
     assert next(event for event in events if isinstance(event, ToolEnd)).result.text == '{"answer":42}'
     assert check(rebuild(events, {}).messages) == []
+
+
+@sync_and_async
+def test_a_run_with_a_log_ends_once_when_it_is_cancelled_at_any_event(mode: str) -> None:
+    for stop in count():
+        store, numbers = MemoryStore(), count()
+        replies = [Reply("Let me look.", call("look", {"city": "Rome"})), Reply("Sunny.")]
+        agent = Agent(Model("openai:gpt-5", via=Scripted(replies)), [look], name="support")
+
+        def cancel(running: Any, event: StreamEvent, numbers: Any = numbers, stop: int = stop) -> None:
+            if next(numbers) == stop:
+                running.cancel()
+
+        def start(prefix: str, agent: Agent = agent, store: Store = store) -> Any:
+            return getattr(agent, f"{prefix}stream")("Go.", log=store, run_id="r")
+
+        events, running = drive(start, mode, cancel)
+        assert [event.type for event in events].count("done") == 1
+        assert [event.type for event in log_of(store, "r")].count("done") == 1
+        assert check(running.messages) == []
+        if len(events) <= stop:
+            break
+    assert stop > 10
 
 
 def test_a_run_is_cancelled_from_elsewhere(store: Store) -> None:

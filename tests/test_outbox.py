@@ -118,6 +118,27 @@ def test_while_the_outbox_of_a_log_is_full_only_the_newest_report_of_each_tool_i
     assert taken(outbox) == [*text(MAX_AHEAD + 1), *report("a", 2), *report("b", 2), *text()]
 
 
+def test_what_only_the_reader_gets_comes_with_the_last_unit_and_is_not_written() -> None:
+    units: list[Sequence[LogEvent]] = []
+
+    class Writer:
+        def put(self, events: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
+            units.append(events)
+
+    outbox = LoggedOutbox()
+    outbox.writer = cast(RunWriter, Writer())
+    assert outbox.put(report("a", 0), ())  # nothing waits for the log
+    outbox.put(text(2))
+    outbox.hold(lambda: None)
+    assert not outbox.put(report("a", 1), ())
+    assert outbox.unread == 4
+    assert outbox.committed(1) == 2
+    assert units == [text(2)]
+    assert (unit(outbox), unit(outbox)) == (report("a", 0), [*text(2), *report("a", 1)])
+    assert callable(outbox.take())
+    assert outbox.is_idle
+
+
 def test_a_newer_report_never_comes_before_an_older_one() -> None:
     outbox = Outbox()
     outbox.put(report("a", 1))

@@ -39,12 +39,24 @@ class LoggedOutbox(Outbox):
         if self.is_full and len(events) == 1 and isinstance(report := events[0], ToolProgress):
             self._reports[report.key] = events
             return False
+        if log is not None and not log and not self.inputs:
+            return self._add_unlogged(events)
         reports, self._reports = self._reports, {}
         for unit in reports.values():
             self._write(unit, unit)
         inputs, self.inputs = self.inputs, ()
         self._write(events, events if log is None else log, inputs)
         return False
+
+    def _add_unlogged(self, events: list[StreamEvent]) -> bool:
+        """Add what is for the reader alone: it comes with the last unit before it, because a log that has its end
+        takes no more units."""
+        for index in range(len(self._pending) - 1, -1, -1):
+            if isinstance(unit := self._pending[index], list):
+                self._pending[index] = [*unit, *events]  # not the same list: the log may have that one
+                self.unread += len(events)
+                return False
+        return super().put(events)
 
     def _write(self, events: list[StreamEvent], log: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
         self._pending.append(events)
