@@ -18,9 +18,11 @@ from penstock.errors import UnknownOptionError
 from penstock.events import Error, Retry
 from penstock.log.in_memory import MemoryStore
 from penstock.log.sqlite import SQLiteStore
+from penstock.log.take_up import read_log
 from penstock.messages import assistant, user
 from penstock.run.events import Done, HistoryReplaced, StepStart, StreamEvent
 from penstock.run.limits import Limits
+from penstock.run.rebuild import rebuild
 from penstock.testing import Crashed, FakeClock, Reply, Scripted, Status, always, call, crash_at, say
 from penstock.testing.reply import Drop
 from tests.runs import MODES, Bench, drive, end_of, every_wire, made, on, run_of, streaming, sync_and_async
@@ -319,6 +321,20 @@ def test_a_step_that_is_asked_for_again_uses_what_was_decided(mode: str, tmp_pat
     contents = [request.body["messages"][0]["content"] for request in script.requests]
     assert contents == ["Decided 2.", "Decided 3."]
     assert sum(isinstance(event, StepStart) for event in events) == 3
+
+
+@sync_and_async
+def test_a_history_that_grew_after_tools_is_rebuilt_from_the_log(mode: str) -> None:
+    store = MemoryStore()
+
+    def hook(step: Step) -> Step | None:
+        return step.replace_history([*step.messages, user("Hurry.")]) if step.number == 2 else None
+
+    script = Scripted([Reply(call("look", {"city": "Oslo"})), "Sunny."])
+    agent = agent_on(script, *Bench().tools, before_step=hook, name="a")
+    _, run = drive(lambda prefix: getattr(agent, f"{prefix}stream")("Go.", log=store, run_id="r"), mode)
+    assert user("Hurry.") in run.messages
+    assert rebuild([event for _, _, event in read_log(store, "r")], {}).messages == list(run.messages)
 
 
 # -- settings of a run, and instructions -------------------------------------------------------------------------------

@@ -98,6 +98,7 @@ class Replay:
             case StepEnd():
                 self._end_step()
             case HistoryReplaced():
+                self._close_tools()
                 run.replace_history(event.splices)
             case Said():
                 run.said.append(event.message)
@@ -130,9 +131,13 @@ class Replay:
         run = self._run
         if run.phase == "answer" or start.step != run.step + 1:
             raise UsageError(f"the log of a run has step {start.step} after step {run.step}")
-        if run.phase == "tools":  # stored by a version that did not store `ToolResults`
-            run.close_step()
+        self._close_tools()
         run.begin_step(start.changes)
+
+    def _close_tools(self) -> None:
+        """All tools of the step have ended: a log has no `ToolResults`, which would say so."""
+        if self._run.phase == "tools":
+            self._run.close_step()
 
     def _end_step(self) -> None:
         run = self._run
