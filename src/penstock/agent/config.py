@@ -88,6 +88,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
             retries=tool.retries,
             is_parallel=tool.parallel,
             is_deferred=tool.is_deferred,
+            is_hosted=tool.is_hosted,
             is_read_only=tool.read_only,
             is_idempotent=tool.idempotent,
             asks_if_in_text=self.rescues and approval is None and not tool.read_only,

@@ -212,7 +212,9 @@ class StartRules:
         return [execution.request, *expiry]
 
     def _end_unknown(self, execution: Execution) -> Output:
-        return self._table.finish(execution, no_such_tool(execution.name, self._rules.policies))
+        policies = self._rules.policies.items()
+        known = [name for name, policy in policies if not (policy.is_hosted and policy.is_deferred)]
+        return self._table.finish(execution, no_such_tool(execution.name, known))
 
     def _needs_approval(self, execution: Execution, policy: ToolPolicy) -> bool | Outcome | None:
         """Whether a person must approve it, or why it cannot run; None if a predicate must be asked."""

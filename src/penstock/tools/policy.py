@@ -22,9 +22,10 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
 
     `check` returns the validated arguments or raises if they do not fit. `needs_approval` is True, or a predicate that
     is called with its result, and may be async.
-    Calls of a tool that `is_deferred` run elsewhere. A tool with the start policy `closed` is read-only. One that
-    `is_idempotent` may run twice for one call, with the same effect as once. With `asks_if_in_text`, a call that was
-    found in the text needs approval. `expires` is how many seconds a call waits for approval, or for its result.
+    Calls of a tool that `is_deferred` run elsewhere; if it also `is_hosted`, mostly at its provider. A tool with the
+    start policy `closed` is read-only. One that `is_idempotent` may run twice for one call, with the same effect as
+    once. With `asks_if_in_text`, a call that was found in the text needs approval. `expires` is how many seconds a call
+    waits for approval, or for its result.
     """
 
     start: StartPolicy = "turn"
@@ -35,6 +36,7 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     retries: int | None = None
     is_parallel: bool = True
     is_deferred: bool = False
+    is_hosted: bool = False
     is_read_only: bool = False
     is_idempotent: bool = False
     asks_if_in_text: bool = False
