@@ -294,10 +294,14 @@ def _reasoning_details(event: StreamChunk) -> StreamChunk | None:
 RESPONSE_ITEMS = ("reasoning", "message", "function_call", "custom_tool_call")
 
 
-def _item_ids(event: StreamChunk) -> StreamChunk:
+def _item_ids(event: StreamChunk) -> StreamChunk | None:
+    """Without ids, and without a reasoning item that only repeats its text: one that never ended has none."""
     if not isinstance(event, Opaque) or event.kind not in RESPONSE_ITEMS:
         return event
-    return msgspec.structs.replace(event, data={key: value for key, value in event.data.items() if key != "id"})
+    data = {key: value for key, value in event.data.items() if key != "id"}
+    if event.kind == "reasoning" and data.keys() <= {"type", "summary", "status"}:
+        return None
+    return msgspec.structs.replace(event, data=data)
 
 
 def _reasoning_text(event: StreamChunk) -> StreamChunk:

@@ -26,8 +26,7 @@ UNSEEN = {
         "no tools", "no length", "an odd tool", "a choice of schemas", "no model", "a choice without tools",
         "no messages", "no contents",
     },
-    "matters only where a request ends": {"the model last", "a thought last", "white space last", "the model alone",
-                                          "an open computer call"},
+    "matters only where a request ends": {"the model last", "a thought last", "white space last", "the model alone"},
     "lost in reading, which takes more than the provider": {
         "arguments as text", "arguments as an object", "a result as text", "openai-chat: no parts", "no calls",
         "openai-chat: nothing said", "a null", "parts", "no base64", "another vendor's block", "a thought",

@@ -20,7 +20,7 @@ from penstock import (
     OutputInvalid,
     StreamEvent,
     Text,
-    UnknownOptionError,
+    UsageError,
 )
 from penstock.events import Retry, StreamChunk, ToolCall, ToolCallDelta, ToolCallStart
 from penstock.model.output_request import OUTPUT_TOOL
@@ -195,9 +195,9 @@ def test_a_stored_run_has_the_output_of_its_agent() -> None:
     assert run.output == City(name="Rome", people=3)
 
 
-def test_an_output_for_one_run_is_not_an_option_of_a_run_with_a_log() -> None:
+def test_an_output_for_one_run_is_refused_with_a_log() -> None:
     options: Any = {"log": penstock.log.memory(), "output": City}
-    with pytest.raises(UnknownOptionError):
+    with pytest.raises(UsageError, match="output="):
         agent_of(GOOD).run("Go.", **options)
 
 

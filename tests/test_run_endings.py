@@ -256,7 +256,7 @@ async def failed(wire: str) -> AsyncIterator[Left]:
 async def limited(wire: str) -> AsyncIterator[Left]:
     tight = [
         Limits(steps=1), Limits(steps=2), Limits(calls=1), Limits(calls=3), Limits(tokens=1), Limits(seconds=1e-6),
-        Limits(parallel=1), Limits(calls_per_answer=1), Limits(repeats=1),
+        Limits(parallel=1), Limits(calls_per_answer=1), Limits(repeats=1), Limits(hook_seconds=1),
     ]  # fmt: skip
     for limits in tight:
         bench = Bench()
