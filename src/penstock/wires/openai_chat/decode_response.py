@@ -19,7 +19,7 @@ from penstock.events import Error, FinishReason, Text
 from penstock.jsontext.portable import as_json_value
 from penstock.wires.openai_chat.choice import ChatChoice
 from penstock.wires.openai_chat.facts import USAGE
-from penstock.wires.openai_chat.frames import Choice, Chunk
+from penstock.wires.openai_chat.frames import Chunk
 from penstock.wires.openai_chat.reasoning_details import ReasoningDetails
 from penstock.wires.openai_chat.text_fields import may_have_numbers, restore_numbers
 from penstock.wires.shared.answer_writer import AnswerWriter
@@ -105,24 +105,20 @@ class OpenAIChat(Wire):
                 self.usage.add(chunk.usage)
 
     def read_typed_one(self, value: Chunk, payload: bytes, event: str) -> None:
-        """Reads a piece of the open text or of one call; any other chunk takes the path of several."""
-        if len(value.choices) != 1 or value.usage is not None or event or not self._add_piece(value.choices[0]):
-            self.read_typed([value], [payload], event)
-
-    def _add_piece(self, entry: Choice) -> bool:
-        """Adds a piece that is all that its choice has; returns False for any other, of which nothing is read."""
-        delta, choice = entry.delta, self._choices.get(entry.index)
-        if choice is None or delta is None or entry.finish_reason:
-            return False
-        if delta.reasoning_content or delta.reasoning or delta.reasoning_details or delta.refusal:
-            return False
-        if delta.tool_calls:
-            return not delta.content and choice.calls.add_piece(delta.tool_calls)
-        answer = choice.answer
-        if delta.content and answer.open_kind == "text":
-            self.out.append(Text(answer.open_block, delta.content, entry.index))
-            return True
-        return False
+        """Reads a chunk that is a piece of the open text or of one call; any other takes the path of several."""
+        if len(value.choices) == 1 and value.usage is None and not event:
+            entry = value.choices[0]
+            delta, choice = entry.delta, self._choices.get(entry.index)
+            if choice and delta and not entry.finish_reason:
+                if delta.reasoning_content or delta.reasoning or delta.reasoning_details or delta.refusal:
+                    pass
+                elif delta.tool_calls:
+                    if not delta.content and choice.calls.add_piece(delta.tool_calls):
+                        return
+                elif delta.content and choice.answer.open_kind == "text":
+                    self.out.append(Text(choice.answer.open_block, delta.content, entry.index))
+                    return
+        self.read_typed([value], [payload], event)
 
     def read_loose(self, payload: bytes, event: str) -> None:
         if event == "error":
