@@ -7,7 +7,8 @@ import gzip
 import json
 import random
 import tracemalloc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -344,6 +345,18 @@ def payload_frames(wire: str) -> list[tuple[str, Any]]:
 @every_wire
 @pytest.mark.parametrize("shape", ["list", "object", "mixed"])
 def test_deep_nesting_at_any_place_is_tolerated(wire: str, shape: str) -> None:
+    below(40, partial(check_deep_nesting, wire, shape))  # as in an application: what is too deep depends on its frames
+
+
+def below(count: int, call: Callable[[], None]) -> None:
+    """Call this with so many frames more on the stack."""
+    if count:
+        below(count - 1, call)
+    else:
+        call()
+
+
+def check_deep_nesting(wire: str, shape: str) -> None:
     texts = [nested(depth, shape) for depth in (100, 480, 700, 940, 1100)]
     for event, payload in payload_frames(wire):
         for path in paths_in(payload):

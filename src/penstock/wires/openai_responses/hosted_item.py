@@ -66,8 +66,9 @@ class HostedItem(TextItem):
         streamed = {stem: pieces.getvalue() for stem, pieces in self._streamed.items()}
         fields = {self._FIELDS[stem]: text for stem, text in streamed.items() if stem in self._FIELDS}
         missing = {key: text for key, text in fields.items() if not data.get(key)}
-        self.final = as_json_value({**data, **missing})
-        self.answer.opaque(type_of(data) or "item", self.final, self.last_block())
+        portable = as_json_value({**data, **missing})
+        self.final = portable if isinstance(portable, dict) else {}  # text, if it is too deep
+        self.answer.opaque(type_of(data) or "item", portable, self.last_block())
         if not is_cut:
             is_for_client = runs_here(self.final)
             self._is_waiting = is_for_client is None
