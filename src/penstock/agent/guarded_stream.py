@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context as Variables
 from contextvars import copy_context
 from functools import partial
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutine
 from typing import Any, Self
 
 from penstock.agent.guard_calls import GuardCalls, Verdict, check_size, guard_error, verdict
@@ -146,6 +146,8 @@ class GuardedStream:
             return task.result()
         finally:
             self._tasks.discard(task)
+            if iscoroutine(value):
+                value.close()  # a task that was cancelled before its first step never awaited it
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:
