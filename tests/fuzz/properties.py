@@ -80,7 +80,9 @@ def order(case: Case, whole: list[StreamChunk], body: bytes) -> Found:
             if event.block in started:
                 yield "one start", f"{event}"
             started.add(event.block)
-        if isinstance(event, ToolCall | ToolCallClosed | ToolCallDelta) and event.block not in started:
+        is_item = isinstance(event, ToolCall) and event.kind in ("vendor", "approval")  # which comes in one piece
+        is_piece = isinstance(event, ToolCall | ToolCallClosed | ToolCallDelta) and not is_item
+        if is_piece and event.block not in started:
             yield "a start first", f"{event}"
         if isinstance(event, ToolCall | ToolCallInvalid):
             ended[event.block] = event.type

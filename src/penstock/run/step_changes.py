@@ -38,8 +38,12 @@ class StepChanges(Struct, frozen=True, omit_defaults=True, kw_only=True):
     options: dict[str, Any] | None = None
 
     def model_for(self, attempt: int) -> str:
-        """The name of the model for this attempt, which counts from 0; empty for the agent's own."""
-        return (self.model or "") if attempt == 0 else (self.fallbacks or ())[attempt - 1]
+        """The name of the model for this attempt, which counts from 0; empty for the agent's own.
+
+        After the last fallback it is the model for all further attempts: a stored run may count more of them.
+        """
+        models = (self.model or "", *(self.fallbacks or ()))
+        return models[max(0, min(attempt, len(models) - 1))]
 
 
 UNCHANGED = StepChanges()
