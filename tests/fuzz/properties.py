@@ -82,7 +82,7 @@ def order(case: Case, whole: list[StreamChunk], body: bytes) -> Found:
             started.add(event.block)
         is_item = isinstance(event, ToolCall) and event.kind in ("vendor", "approval")  # which comes in one piece
         is_piece = isinstance(event, ToolCall | ToolCallClosed | ToolCallDelta) and not is_item
-        if is_piece and event.block not in started:
+        if is_piece and block not in started:
             yield "a start first", f"{event}"
         if isinstance(event, ToolCall | ToolCallInvalid):
             ended[event.block] = event.type
