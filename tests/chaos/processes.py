@@ -156,6 +156,7 @@ def _hook(plan: Plan, ledger: Ledger) -> points.Hook:
             if plan.signal == signal.SIGSTOP:
                 ledger.add(Note("frozen", "", plan.point))
             os.kill(os.getpid(), plan.signal)
+            time.sleep(0.05)  # another thread may get the signal first: this one goes no further meanwhile
 
     return hit
 
