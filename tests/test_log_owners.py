@@ -12,7 +12,9 @@ import pytest
 
 from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AgentRun
+from penstock.agent.ownership import Ownership
 from penstock.log import points
+from penstock.log.flusher import RunCallbacks, flusher_of
 from penstock.log.in_memory import MemoryStore
 from penstock.log.postgres import PostgresStore
 from penstock.log.sqlite import SQLiteStore
@@ -47,6 +49,23 @@ def test_two_workers_with_one_name_do_not_share_a_run(store: Store) -> None:
     assert states == ["over"] * 4
     assert desk.sent == ["sent"]
     assert desk.log(run_id).count("taken") == 1
+
+
+def test_a_tool_that_would_begin_after_the_end_of_its_log_does_not_begin_and_the_run_is_not_lost() -> None:
+    """A tool whose thread begins while its run is cancelled; with a lease that has ended, the run is lost."""
+    desk, errors = Desk(store := MemoryStore()), list[Exception]()
+    run_id = desk.runs.start("desk", "Send it.")
+    claim = store.claim("worker", run_id=run_id)
+    assert claim is not None
+    ownership = Ownership(None)
+    ownership.log = flusher_of(store).attach(claim, RunCallbacks(lambda units: None, lambda input: None, errors.append))
+    assert ownership.may_start()
+    ownership.log.deadline = 0.0
+    assert not ownership.may_start()
+    assert [type(error) for error in errors] == [LostRunError]
+    ownership.log.close()
+    assert not ownership.may_start()
+    assert len(errors) == 1
 
 
 def test_driving_a_run_that_is_over_changes_nothing(store: Store) -> None:

@@ -82,7 +82,8 @@ class Ownership:
         """
         if self.log is None or self.log.is_owner:
             return True
-        self.log.callbacks.on_lost(self._lost or lease_error(self.log))
+        if not self.log.is_closed:  # else the run has ended, or whoever closed the log has reported the loss
+            self.log.callbacks.on_lost(self._lost or lease_error(self.log))
         return False
 
     def unique_key(self, key: str) -> str:
