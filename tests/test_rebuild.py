@@ -26,6 +26,7 @@ from penstock.run.events import (
     decode_logged,
     encode,
 )
+from penstock.run.inner_inputs import InnerInputs
 from penstock.run.limits import Limits
 from penstock.run.load import load
 from penstock.run.machine import Run
@@ -313,9 +314,11 @@ def test_every_input_of_the_machine_leaves_an_event() -> None:
             "call_expired": "tool_end",
         "cancel": "done", "expire": "done", "pause": "waiting",
         "tool_asks": "approval_request", "question_closed": "",  # a question ends with the process of its tool
+        "inner_begins": "nested", "inner_emitted": "nested", "stop": "done",
         "reached": "", "approval_checked": "", "tools_listed": "",  # which a new owner finds out again
     }  # fmt: skip
-    methods = {name for name, value in vars(Run).items() if callable(value) and not name.startswith("_")}
+    both = {**vars(InnerInputs), **vars(Run)}
+    methods = {name for name, value in both.items() if callable(value) and not name.startswith("_")}
     assert methods == set(inputs)
 
 

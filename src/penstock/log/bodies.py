@@ -26,5 +26,6 @@ def event_of(run_id: str, seq: int, body: bytes) -> LogEvent:
 
 
 def types_of(bodies: Iterable[bytes]) -> list[str]:
-    """The types of events that are stored like this."""
-    return [msgspec.json.decode(body)["type"] for body in bodies]
+    """The types of events that are stored like this; of an inner run, those of its events."""
+    events = [msgspec.json.decode(body) for body in bodies]
+    return [event["event"]["type"] if event["type"] == "nested" else event["type"] for event in events]

@@ -7,7 +7,7 @@ from penstock.log.damaged import end_damaged
 from penstock.log.store import Batch, Claim, DamagedRunError, Store
 from penstock.log.take_up import rebuild_claimed
 from penstock.run.commands import Emit
-from penstock.run.events import ToolResults
+from penstock.run.events import ToolResults, innermost
 
 
 def cancel_claimed(store: Store, claim: Claim, why: str) -> bool:
@@ -21,7 +21,7 @@ def cancel_claimed(store: Store, claim: Claim, why: str) -> bool:
         for command in run.cancel(why)
         if isinstance(command, Emit)
         for event in command.logged
-        if not isinstance(event, ToolResults)
+        if not isinstance(innermost(event), ToolResults)
     ]
     bodies = [body_of(event) for event in events]
     inputs = [input.number for input in owned.inputs]

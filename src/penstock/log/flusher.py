@@ -33,6 +33,7 @@ from penstock.run.events import (
     ToolResults,
     ToolStart,
     Waiting,
+    innermost,
 )
 
 MAX_DELAY = 0.01
@@ -154,7 +155,7 @@ class Flusher:
     def put(self, writer: RunWriter, unit: _Unit) -> None:
         is_durable = False
         for event in unit.events:
-            if type(event) in _DURABLE:
+            if type(innermost(event)) in _DURABLE:
                 is_durable = True
         with self._lock:  # not the condition, whose methods cost more
             if writer.is_closed:
@@ -327,7 +328,7 @@ def _batch(writer: RunWriter, units: list[_Unit], now: float) -> Batch:
     refused: list[int] = []
     for unit in units:
         (inputs if unit.events else refused).extend(unit.inputs)
-        bodies += [body_of(event) for event in unit.events if type(event) is not ToolResults]  # which repeats ends
+        bodies += [body_of(event) for event in unit.events if type(innermost(event)) is not ToolResults]  # repeats ends
     state, wake_in = _state(units[-1])
     renew, claim = now >= writer.next_renewal, writer.claim
     return Batch(claim.run_id, claim.epoch, writer.seq, bodies, state, inputs, wake_in, refused, renew)
@@ -336,7 +337,7 @@ def _batch(writer: RunWriter, units: list[_Unit], now: float) -> Batch:
 def _visit(point: points.Point, due: list[tuple[RunWriter, list[_Unit]]]) -> None:
     if points.hook is not None:
         for writer, units in due:
-            points.hook(point, [event.type for unit in units for event in unit.events], writer)
+            points.hook(point, [innermost(event).type for unit in units for event in unit.events], writer)
 
 
 def _state(last: _Unit) -> tuple[RunPhase, float | None]:

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from penstock.log.flusher import RunWriter
-from penstock.run.events import LogEvent, StreamEvent, ToolProgress
-from penstock.run.outbox import MAX_AHEAD, Gate, Outbox
+from penstock.run.events import LogEvent, StreamEvent
+from penstock.run.outbox import MAX_AHEAD, Gate, Outbox, reporter_of
 
 
 class LoggedOutbox(Outbox):
@@ -36,8 +36,8 @@ class LoggedOutbox(Outbox):
         return not self._pending or self.writer.is_closed
 
     def put(self, events: list[StreamEvent], log: Sequence[LogEvent] | None = None) -> bool:
-        if self.is_full and len(events) == 1 and isinstance(report := events[0], ToolProgress):
-            self._reports[report.key] = events
+        if self.is_full and len(events) == 1 and (reporter := reporter_of(events[0])):
+            self._reports[reporter] = events
             return False
         if log is not None and not log and not self.inputs:
             return self._add_unlogged(events)

@@ -15,7 +15,7 @@ from penstock.log.bodies import event_of
 from penstock.log.damaged import set_aside
 from penstock.log.store import Claim, DamagedRunError, Input, OwnedRun, RunRow, Store, StoreError
 from penstock.output.output_type import OutputType
-from penstock.run.events import ApprovalRequest, LogEvent, RunStart, Taken
+from penstock.run.events import ApprovalRequest, LogEvent, RunStart, Taken, innermost
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.run.rebuild import rebuild
@@ -91,8 +91,8 @@ def rebuild_claimed(
                 meta = event.meta
             elif isinstance(event, Taken):
                 seconds, taken = seconds + (max(0.0, last - taken) if taken else 0.0), at
-            elif isinstance(event, ApprovalRequest) and event.expires is not None:
-                deadlines[event.call_id] = at + event.expires
+            elif isinstance(request := innermost(event), ApprovalRequest) and request.expires is not None:
+                deadlines[request.call_id] = at + request.expires
             seq, last = number, at
             yield event
 

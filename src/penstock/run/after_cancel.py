@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from penstock.messages import Message
 from penstock.run.commands import CancelTool, Output, StopAsking
 from penstock.run.events import Done, StepEnd, ToolEnd
+from penstock.run.execution import discarded_result
 from penstock.run.start_rules import Starts
-from penstock.run.state import discarded_result
 
 
 def is_due(output: Output, starts: Starts, hidden: Collection[str]) -> bool:

@@ -204,7 +204,7 @@ class Waiting(Event, frozen=True, tag="waiting"):
     type: ClassVar[Literal["waiting"]] = "waiting"
 
 
-RunEvent = (
+OwnEvent = (
     StepStart
     | StepEnd
     | ToolStart
@@ -218,6 +218,25 @@ RunEvent = (
     | OutputInvalid
     | Done
 )
+"""An event of a run itself, and not of an agent that runs inside of it."""
+
+InnerEvent = StreamChunk | OwnEvent | RunStart
+
+
+class Nested(Event, frozen=True, tag="nested"):
+    """An event of an agent that runs as a tool (`Agent.as_tool`): of the run inside the call `path[-1]`.
+
+    `path` has the ids of the calls from the outermost one. Blocks and execution keys count for each path; call ids are
+    unique in the whole run. The first event of an inner run is its `RunStart`, the last one its `Done`, which has no
+    messages here.
+    """
+
+    path: tuple[str, ...]
+    event: InnerEvent
+    type: ClassVar[Literal["nested"]] = "nested"
+
+
+RunEvent = OwnEvent | Nested
 StreamEvent = StreamChunk | RunEvent
 """An event of an agent's run: a chunk of a response, or one of the run's own."""
 LogEvent = StreamEvent | RunStart | Taken | Waiting
@@ -238,8 +257,20 @@ def encode(event: LogEvent) -> bytes:
     try:
         return _encoder.encode(event)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        fields = {name: nearest_json(getattr(event, name)) for name in ("data", "arguments") if hasattr(event, name)}
-        return _encoder.encode(msgspec.structs.replace(event, **fields))
+        return _encoder.encode(_portable(event))
+
+
+def _portable(event: Any) -> Any:
+    """The event, with the closest JSON of what a tool gave."""
+    if isinstance(event, Nested):
+        return Nested(event.path, _portable(event.event))
+    fields = {name: nearest_json(getattr(event, name)) for name in ("data", "arguments") if hasattr(event, name)}
+    return msgspec.structs.replace(event, **fields)
+
+
+def innermost(event: LogEvent) -> LogEvent:
+    """The event itself, or that of an inner run."""
+    return event.event if isinstance(event, Nested) else event
 
 
 def decode(line: bytes | str) -> StreamEvent:

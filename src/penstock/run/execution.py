@@ -154,6 +154,12 @@ def abandoned_outcome(
             return error_outcome(f"Not run: {why}."), "cancelled"
 
 
+def discarded_result(known: ToolResult) -> ToolResult:
+    """The result of a call that was not read to its end."""
+    text = "Discarded: the tool ran, but the run was stopped before the rest of its call was read."
+    return ToolResult(known.call_id, known.name, (Text(0, text),), is_error=True)
+
+
 def result_so_far(execution: Execution, state: State, policy: ToolPolicy | None) -> ToolResult:
     """The result of a call in this state, or one that says why it has none yet."""
     match state:

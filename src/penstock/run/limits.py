@@ -104,7 +104,7 @@ class Tally(Struct):
 
     def paid(self) -> None:
         """A response has ended or was withdrawn: its tokens count in both cases."""
-        self.usage, self.so_far = _sum(self.usage, self.so_far), Usage()
+        self.usage, self.so_far = add_usage(self.usage, self.so_far), Usage()
 
     def tried(self, executions: Iterable[Execution], policies: Mapping[str, ToolPolicy]) -> None:
         """The calls of one response are one try: a tool failed if none of its calls succeeded."""
@@ -124,14 +124,12 @@ class Tally(Struct):
     def over(self, limits: Limits, more_calls: int, repeats: int) -> str:
         """Which limit this many more calls would exceed; `repeats` is the highest count of one call. Empty if none."""
         calls = self.calls + more_calls
-        usage = _sum(self.usage, self.so_far)
-        tokens = usage.input_tokens + usage.output_tokens
         if limits.steps is not None and self.step >= limits.steps:
             return f"the run reached its limit of {limits.steps} steps"
         if limits.calls is not None and calls > limits.calls:
             return f"with this answer there would be {calls} calls, and there may be {limits.calls}"
-        if limits.tokens is not None and tokens > limits.tokens:
-            return f"the run used {tokens} tokens, and may use {limits.tokens}"
+        if spent := over_budget(limits, add_usage(self.usage, self.so_far)):
+            return spent
         if limits.repeats is not None and repeats > limits.repeats:
             return f"the same call came {repeats} times, and may come {limits.repeats} times"
         return ""
@@ -154,7 +152,16 @@ class Tally(Struct):
         return ""
 
 
-def _sum(one: Usage, other: Usage) -> Usage:
+def over_budget(limits: Limits, usage: Usage) -> str:
+    """Whether more tokens were used than there may be, in a sentence; empty if not."""
+    tokens = usage.input_tokens + usage.output_tokens
+    if limits.tokens is None or tokens <= limits.tokens:
+        return ""
+    return f"the run used {tokens} tokens, and may use {limits.tokens}"
+
+
+def add_usage(one: Usage, other: Usage) -> Usage:
+    """The tokens of both."""
     return Usage(
         one.input_tokens + other.input_tokens,
         one.output_tokens + other.output_tokens,

@@ -37,7 +37,8 @@ def load(
         run = _from_events(stored, policies, limits, run_repaired, output)
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"the stored run is not valid: {error!r}") from None
-    _refuse(run.snapshot())
+    for one in run.tree():
+        _refuse(one.snapshot())
     return run, stored.deadlines
 
 
@@ -62,9 +63,10 @@ def _from_events(
         for event in stored.events:
             replay.apply(event)
     run.numbering.next_block = max(run.numbering.next_block, stored.next_block)
-    run.numbering.next_response()
-    run.is_logged = False
-    run.executions.close_questions()
+    for one in run.tree():
+        one.numbering.next_response()
+        one.is_logged = False
+        one.executions.close_questions()
     return run
 
 

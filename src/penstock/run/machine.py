@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.errors import OutputError, UsageError
+from penstock.errors import UsageError
 from penstock.events import (
     Error,
     Retry,
@@ -36,12 +36,13 @@ from penstock.events import (
     Usage,
 )
 from penstock.jsontext.values import deep_copy
-from penstock.messages import Message, user
+from penstock.messages import Message
 from penstock.results import Outcome
 from penstock.run.after_cancel import as_read, is_due
 from penstock.run.commands import (
     AnswerTool,
     AskModel,
+    CancelTool,
     Command,
     Emit,
     Output,
@@ -54,7 +55,7 @@ from penstock.run.events import (
     Decision,
     Done,
     EndReason,
-    OutputInvalid,
+    Nested,
     Said,
     StepEnd,
     StepStart,
@@ -65,12 +66,12 @@ from penstock.run.events import (
     Waiting,
     is_chunk,
 )
+from penstock.run.inner_inputs import InnerInputs
 from penstock.run.record import CONSEQUENTIAL
-from penstock.run.requests import RunRequests, waits_for_client
+from penstock.run.requests import waits_for_client
 from penstock.run.state import calls_of
 from penstock.run.step_changes import StepDecision
 from penstock.tools.policy import ToolPolicy
-from penstock.turn import Turn
 
 ENDS: dict[str, tuple[EndReason, str]] = {
     "content_filter": ("refused", "the model refused, or a filter ended its response"),
@@ -79,10 +80,8 @@ ENDS: dict[str, tuple[EndReason, str]] = {
 }
 """Finish reasons of a response after which no tool may start, and why."""
 
-_INVALID = "The output is not valid. Give the whole output again, corrected. What is wrong:"
 
-
-class Run(RunRequests):
+class Run(InnerInputs):
     """A run of an agent: requests and tool calls until the model makes no more calls.
 
     Calls with one of the faults in `run_repaired` run with repaired arguments. It has as many methods as things can
@@ -104,8 +103,10 @@ class Run(RunRequests):
             case "answer":
                 return self._ask_again()
             case "tools":
+                for inner in self.inner:
+                    inner.run.seconds_left = self.seconds_left
                 expiries = self.executions.wait_on(self.seconds_left)
-                requests = [] if self.is_logged else self.waiting
+                requests = [] if self.is_logged else self.own_waiting
                 outputs = [*self.executions.interrupt(), *requests, *expiries]
                 return self._commands(outputs + self._after(self.executions.release()))
             case "hook":
@@ -138,7 +139,7 @@ class Run(RunRequests):
             events.append(chunk)
             if type(chunk) in CONSEQUENTIAL:
                 self.record.add(chunk)
-                outputs = self._consequences(chunk)
+                outputs = self.inner.end_stopped(self._consequences(chunk))
                 self._keep(outputs)
                 sort_outputs(outputs, events, commands)
         return [Emit(events), *commands]
@@ -172,7 +173,7 @@ class Run(RunRequests):
             message = turn.error.message if turn.error else turn.finish_message
             return self._commands(outputs + self.end(ENDS[end][0], message or ENDS[end][1]))
         if not calls_of(turn.parts) and not self.said:
-            return self._commands(outputs + self._end_without_calls(turn))
+            return self._commands(outputs + self.end_without_calls(turn))
         repeats = max((self.tally.seen.get(fingerprint, 0) for fingerprint in executions.table.repeats), default=0)
         waiting = executions.table.count("held", "checking", "ready")
         if over := self.tally.over(self.rules.limits, waiting, repeats):
@@ -222,7 +223,10 @@ class Run(RunRequests):
 
     def tool_late(self, key: str) -> list[Command]:
         """The timeout of an execution expired."""
-        return self._commands(self._after(self.executions.late(key))) if self.phase != "over" else []
+        if self.phase == "over":
+            return []
+        stopped = [CancelTool(key)] if self.inner.find(key) else []
+        return self._commands(self._after([*stopped, *self.executions.late(key)]))
 
     def decide(
         self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
@@ -257,24 +261,26 @@ class Run(RunRequests):
         Of them and of the events that follow, the reader gets the ends of tools that had started, the end of the step
         and that of the run. What was not read of a response is not in the history, unless it is in a log.
         """
+        own, shown, logged = self.inner.cancel(why, unread)
         if self.is_logged:
-            return self._cancel_logged(why, unread)
-        unread_chunks = sum(is_chunk(event) for event in unread)
+            return self._cancel_logged(why, own, shown, logged)
+        unread_chunks = sum(is_chunk(event) for event in own)
         self.fold(unread_chunks)
         self.unfolded.clear()
-        if self.phase == "answer" and any(isinstance(event, StepStart) for event in unread):
+        if self.phase == "answer" and any(isinstance(event, StepStart) for event in own):
             self.phase, self.tally.step = "tools", self.step - 1  # the step has not begun: no request was sent
         if self.phase != "over":
             outputs = self.stop("cancelled", why)
-        elif any(isinstance(event, Done) for event in unread):
+        elif any(isinstance(event, Done) for event in own):
             self.keep_read(unread_chunks)
             self.ending = "cancelled", why
             outputs = [self.done(*self.ending)]
         else:
             return []
-        hidden = {event.key for event in unread if isinstance(event, ToolStart)}
-        due = [output for output in [*unread, *outputs] if is_due(output, self.starts, hidden)]
-        return self._commands([as_read(one, self.messages) if isinstance(one, ToolEnd) else one for one in due])
+        hidden = {event.key for event in own if isinstance(event, ToolStart)}
+        due = [output for output in [*own, *outputs] if is_due(output, self.starts, hidden)]
+        ends = [as_read(output, self.messages) if isinstance(output, ToolEnd) else output for output in due]
+        return self._commands([*shown, *ends])
 
     def expire(self, why: str) -> list[Command]:
         """The time limit of the run is over. What the reader has not read yet still comes, unless it cancels."""
@@ -351,7 +357,9 @@ class Run(RunRequests):
         ends = self.abandon_calls("the run was interrupted", except_started=True)
         return self._commands(self._after([StepEnd(self.step, "cut", turn.usage), *restarted, *ends]))
 
-    def _cancel_logged(self, why: str, unread: Sequence[StreamEvent]) -> list[Command]:
+    def _cancel_logged(
+        self, why: str, unread: Sequence[StreamEvent], shown_inner: list[Nested], logged_inner: list[Nested]
+    ) -> list[Command]:
         """Cancel a run with a log: what the reader has not read is in the log, and stays."""
         self.fold(0)
         hidden = {event.key for event in unread if isinstance(event, ToolStart)}
@@ -362,11 +370,14 @@ class Run(RunRequests):
         sort_outputs(outputs, events, commands)
         if not outputs and any(isinstance(event, Done) for event in unread):  # it is over already
             due.append(self.done(*self.ending))
-        shown: list[StreamEvent] = [event for event in due if isinstance(event, ToolEnd | StepEnd | Done)]
-        return [*([Emit(shown, events)] if shown or events else []), *commands]
+        ends = [event for event in due if isinstance(event, ToolEnd | StepEnd | Done)]
+        shown: list[StreamEvent] = [*shown_inner, *ends]
+        log = [*logged_inner, *events]
+        return [*([Emit(shown, log)] if shown or log else []), *commands]
 
     def _after(self, outputs: list[Output]) -> list[Output]:
         """Continue after something happened to a tool: with the next step, if all of this one have ended."""
+        outputs = self.inner.end_stopped(outputs)
         if self.phase != "tools" or not self.executions.table.is_finished:
             return outputs
         work = "" if self.said else self.builder.build().other_work
@@ -375,26 +386,3 @@ class Run(RunRequests):
         if over:
             return outputs + self.end("limit", over)
         return outputs + (self.end("paused", waits_for_client(work)) if work else self.ask())
-
-    def _end_without_calls(self, turn: Turn) -> list[Output]:
-        if turn.client_work:
-            return self.end("paused", waits_for_client(turn.client_work))
-        if turn.finish_reason == "length":
-            return self.end("length", "")
-        if self.rules.output is not None:
-            try:
-                self.read_output()
-            except OutputError as error:
-                return self._reject(error)
-        return self.end("answered", "")
-
-    def _reject(self, error: OutputError) -> list[Output]:
-        """The output is not valid: the model is asked again, with what is wrong with it, a limited number of times."""
-        self.tally.invalid_outputs += 1
-        if over := self.tally.rejected(self.rules.limits):
-            return self.end("limit", f"{over}: {error.problem}")
-        if over := self.tally.over(self.rules.limits, 0, 0):
-            return self.end("limit", over)
-        rejection = OutputInvalid(error.problem, user(f"{_INVALID}\n{error.problem}"))
-        self.said.append(rejection.message)
-        return [rejection, *self.close_step(), *self.ask()]

@@ -30,18 +30,18 @@ _WITH_BLOCK = _WITH_ID | {Text, Reasoning, Refusal, ToolCallDelta, Opaque}
 class RunNumbering:
     """Numbers the blocks of a run on, and renames a call if the history has its id already (QUIRKS 21).
 
-    `next_block` is the first number that no block of the run has.
+    `next_block` is the first number that no block of the run has, `used` has its call ids, and those of inner runs.
     """
 
-    def __init__(self, messages: Iterable[Message], next_block: int = 0) -> None:
+    def __init__(self, messages: Iterable[Message], next_block: int = 0, used: UniqueIds | None = None) -> None:
         self.next_block = next_block
         self._offset = next_block
-        self._used = UniqueIds()
+        self.used = used or UniqueIds()
         self._ids: dict[tuple[int, str], str] = {}  # of the response that is coming, by the provider's block and id
         for message in messages:
             for part in message.parts:
                 if isinstance(part, ToolCall | ToolCallInvalid):
-                    self._used.take(part.id)
+                    self.used.take(part.id)
 
     def next_response(self) -> None:
         """The blocks and ids that follow are those of another response."""
@@ -55,7 +55,7 @@ class RunNumbering:
             content: Any = chunk
             self.next_block = max(self.next_block, content.block + 1)
             if kind in _WITH_ID and content.id:
-                self._used.add(content.id)
+                self.used.add(content.id)
 
     def feed(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
         """Return the chunks with the blocks and ids that they have in the run."""
@@ -78,5 +78,5 @@ class RunNumbering:
     def _with_id(self, chunk: Any) -> Any:
         known = chunk.block, chunk.id
         if known not in self._ids:
-            self._ids[known] = self._used.take(chunk.id)
+            self._ids[known] = self.used.take(chunk.id)
         return chunk if self._ids[known] == chunk.id else replace(chunk, id=self._ids[known])

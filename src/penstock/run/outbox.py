@@ -11,12 +11,20 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from operator import length_hint
 
-from penstock.run.events import ApprovalRequest, LogEvent, RequestKind, StreamEvent, ToolProgress
+from penstock.run.events import ApprovalRequest, LogEvent, Nested, RequestKind, StreamEvent, ToolProgress, innermost
 
 MAX_AHEAD = 10_000
 """How many events may be unread before the model and the tools wait for the reader."""
 
 Gate = Callable[[], None]
+
+
+def reporter_of(event: StreamEvent) -> str:
+    """Which tool reports its progress with this event, of this run or an inner one; empty if it is no report."""
+    report = innermost(event)
+    if not isinstance(report, ToolProgress):
+        return ""
+    return "/".join([*event.path, report.key]) if isinstance(event, Nested) else report.key
 
 
 class Outbox:
@@ -52,12 +60,12 @@ class Outbox:
 
         Returns whether there is an item more for the reader: not if the unit replaced an unread one.
         """
-        if len(events) == 1 and isinstance(report := events[0], ToolProgress):
-            unread = self._progress.get(report.key)
+        if len(events) == 1 and (reporter := reporter_of(events[0])):
+            unread = self._progress.get(reporter)
             if unread is not None and self.is_full:
-                unread[0] = report
+                unread[0] = events[0]
                 return False
-            self._progress[report.key] = events
+            self._progress[reporter] = events
         self.items.append(events)
         self.unread += len(events)
         if self.unread > MAX_AHEAD:
@@ -83,9 +91,9 @@ class Outbox:
         self.unread -= len(item)
         if self.is_full and self.unread <= MAX_AHEAD // 2:
             self.is_full = False
-        report = item[0] if self._progress and item else None
-        if isinstance(report, ToolProgress) and self._progress.get(report.key) is item:
-            del self._progress[report.key]
+        reporter = reporter_of(item[0]) if self._progress and item else ""
+        if reporter and self._progress.get(reporter) is item:
+            del self._progress[reporter]
         self._taken, self._rest = item, iter(item)
         return self._rest
 
@@ -120,7 +128,8 @@ class Outbox:
             if not isinstance(events, list):
                 continue
             for event in events:
-                if isinstance(event, ApprovalRequest) and (event.call_id, event.kind) == (call_id, kind):
+                request = innermost(event)
+                if isinstance(request, ApprovalRequest) and (request.call_id, request.kind) == (call_id, kind):
                     events.remove(event)
                     self.unread -= 1
                     return

@@ -18,6 +18,7 @@ from penstock.run.events import (
     Done,
     HistoryReplaced,
     LogEvent,
+    Nested,
     OutputInvalid,
     RunStart,
     Said,
@@ -31,6 +32,7 @@ from penstock.run.events import (
     Waiting,
 )
 from penstock.run.execution import Execution, fingerprint_of
+from penstock.run.inner_runs import outcome_of, unwrap
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.run.state import calls_of
@@ -55,7 +57,8 @@ def rebuild(
     replay = Replay(run)
     for event in rest:
         replay.apply(event)
-    run.numbering.next_response()
+    for one in run.tree():
+        one.numbering.next_response()
     return run
 
 
@@ -76,16 +79,15 @@ class Replay:
             case ToolStart() | ToolEnd() | ToolResults() | ApprovalRequest() | Decision() | ToolProgress():
                 self._tool(event)
             case Taken():
-                run.tally.takeovers += event.epoch > 1
-                run.executions.close_questions()
+                self._take_over(event)
             case Waiting():
                 run.tally.takeovers = 0
             case Done():
-                run.settle("")
-                run.finish(event.reason, event.why)
-                run.output, run.tally.usage = event.output, event.usage
+                self._finish(event)
             case RunStart():
                 raise UsageError("the log of a run has a second run_start")
+            case Nested():
+                self._apply_nested(event)
             case _:
                 self._add_chunk(event)
         run.record.add(event)
@@ -126,6 +128,39 @@ class Replay:
                 pass
             case _:
                 assert_never(event)
+
+    def _finish(self, done: Done) -> None:
+        self._run.settle("")
+        self._run.finish(done.reason, done.why)
+        self._run.output, self._run.tally.usage = done.output, done.usage
+
+    def _take_over(self, taken: Taken) -> None:
+        self._run.tally.takeovers += taken.epoch > 1
+        for one in self._run.tree():
+            one.executions.close_questions()
+
+    def _apply_nested(self, nested: Nested) -> None:
+        """Bring an inner run to where it was after this event; its end is in the `tool_end` that follows, too."""
+        run, call_id, event = self._run, nested.path[0], unwrap(nested)
+        inner = run.inner.at(call_id)
+        if isinstance(nested.event, StepEnd | ToolEnd):
+            run.tally.takeovers = 0
+        if isinstance(event, RunStart):
+            execution = next((one for one in run.executions.table if one.call_id == call_id), None)
+            if execution is None or execution.state != "running":
+                raise UsageError(f"the log of a run has an agent in the call {call_id!r}, which is not running")
+            run.inner.begin(execution, event)
+        elif inner is not None and not inner.has_ended:
+            Replay(inner.run).apply(event)
+            if isinstance(event, Done):
+                run.inner.take(inner, ())
+                if (execution := run.executions.table.running(inner.key)) is not None:
+                    run.executions.table.finish(execution, outcome_of(inner.run))
+        elif isinstance(event, Done):  # of a stored run, which keeps no more of an agent that has ended
+            run.inner.end(None, event.usage)
+            run.record.events.append(nested)
+        else:
+            raise UsageError(f"the log of a run has {event.type} of an agent in the call {call_id!r}, which has ended")
 
     def _begin_step(self, start: StepStart) -> None:
         run = self._run

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from penstock.errors import OutputError
 from penstock.events import FinishReason
+from penstock.messages import user
 from penstock.run.commands import AskModel, Output, PrepareStep, StopAsking
-from penstock.run.events import EndReason, HistoryReplaced, StepEnd, StepStart
+from penstock.run.events import EndReason, HistoryReplaced, OutputInvalid, StepEnd, StepStart
 from penstock.run.state import RunState
 from penstock.run.step_changes import StepDecision, spliced
+from penstock.turn import Turn
+
+_INVALID = "The output is not valid. Give the whole output again, corrected. What is wrong:"
 
 
 class RunRequests(RunState):
@@ -52,6 +57,30 @@ class RunRequests(RunState):
         if self.phase == "answer":
             outputs = [StopAsking(), StepEnd(self.step, finish, self.take_turn(self.builder.build()).usage)]
         return outputs + self.end(reason, why)
+
+    def end_without_calls(self, turn: Turn) -> list[Output]:
+        """End the run after a response without calls; the model is asked again if the output is not valid."""
+        if turn.client_work:
+            return self.end("paused", waits_for_client(turn.client_work))
+        if turn.finish_reason == "length":
+            return self.end("length", "")
+        if self.rules.output is not None:
+            try:
+                self.read_output()
+            except OutputError as error:
+                return self._reject(error)
+        return self.end("answered", "")
+
+    def _reject(self, error: OutputError) -> list[Output]:
+        """The output is not valid: the model is asked again, with what is wrong with it, a limited number of times."""
+        self.tally.invalid_outputs += 1
+        if over := self.tally.rejected(self.rules.limits):
+            return self.end("limit", f"{over}: {error.problem}")
+        if over := self.tally.over(self.rules.limits, 0, 0):
+            return self.end("limit", over)
+        rejection = OutputInvalid(error.problem, user(f"{_INVALID}\n{error.problem}"))
+        self.said.append(rejection.message)
+        return [rejection, *self.close_step(), *self.ask()]
 
 
 def waits_for_client(work: str) -> str:

@@ -75,10 +75,8 @@ class ReadyQueue:
         return None
 
 
-def _start_command(execution: Execution, policy: ToolPolicy) -> StartTool:
-    return StartTool(
-        execution.key, execution.call_id, execution.name, execution.arguments, policy.timeout, policy.may_have_effect
-    )
+def _start_command(execution: Execution, timeout: float | None, awaits_reader: bool) -> StartTool:
+    return StartTool(execution.key, execution.call_id, execution.name, execution.arguments, timeout, awaits_reader)
 
 
 def _head(queue: deque[Execution]) -> Execution | None:
@@ -173,19 +171,23 @@ class StartRules:
             call = execution.key, execution.call_id, execution.name
             arguments = deep_copy(execution.arguments)
             outputs.append(ToolStart(*call, arguments, not self.is_turn_over, execution.fault))
-            outputs.append(_start_command(execution, policy))
+            outputs.append(_start_command(execution, policy.timeout, policy.may_have_effect))
             if not policy.may_have_effect:
                 self.begin(execution.key)
         return outputs
 
     def start_again(self, execution: Execution, policy: ToolPolicy) -> list[Output]:
-        """Start a tool again that was running when its process ended; its start was emitted before."""
+        """Start a tool again that was running when its process ended; its start was emitted before.
+
+        An agent continues at once: its own tools and requests wait for the reader.
+        """
         self._table.set_state(execution, "starting")
         self._starts.announced.add(execution.key)
         self._ready.runs_alone = not policy.is_parallel
-        if not policy.may_have_effect:
+        awaits_reader = policy.may_have_effect and policy.new_run is None
+        if not awaits_reader:
             self.begin(execution.key)
-        return [_start_command(execution, policy)]
+        return [_start_command(execution, policy.timeout, awaits_reader)]
 
     def begin(self, key: str) -> bool:
         """Mark an execution as running; False if it is not to start any more."""

@@ -6,7 +6,7 @@ It decides nothing: `Run` (in `machine`) does.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.errors import OutputError, UsageError
-from penstock.events import Error, Fault, StreamChunk, Text, ToolCall, ToolCallInvalid, Usage
+from penstock.events import Error, Fault, StreamChunk, ToolCall, ToolCallInvalid, Usage
 from penstock.messages import Message, Part, ToolResult, join_messages, result, tool_results
 from penstock.output.find import find_output
 from penstock.output.output_type import OutputType
@@ -26,12 +26,15 @@ from penstock.run.events import (
     LogEvent,
     RequestKind,
     RunStart,
+    StreamEvent,
     ToolResults,
     ToolStart,
+    is_chunk,
 )
-from penstock.run.execution import Execution
+from penstock.run.execution import Execution, discarded_result
 from penstock.run.executions import Executions
-from penstock.run.limits import Limits, Tally
+from penstock.run.inner_runs import InnerRuns
+from penstock.run.limits import Limits, Tally, add_usage
 from penstock.run.numbering import RunNumbering
 from penstock.run.record import Record
 from penstock.run.start_rules import RunRules, Starts
@@ -61,7 +64,7 @@ class RunState:
     has not read. With `has_hooks`, hooks decide on each step; `changes` are what they changed for the one under way.
     `has_answer`: the model has responded. `seconds_left` is how long calls that waited already when the run was stored
     may still wait, by call id. `record` has its events; those before them are in `base`, if version 1 has stored the
-    run.
+    run. `inner` are the runs of agents that are its tools; `level` counts the runs around it.
     """
 
     def __init__(
@@ -94,6 +97,8 @@ class RunState:
         self.seconds_left: Mapping[str, float] = {}
         self.record = Record(self.messages)
         self.base: bytes | None = None
+        self.inner = InnerRuns(self)
+        self.level = 0
 
     # -- what can be asked -----------------------------------------------------------------------------------------
 
@@ -113,8 +118,17 @@ class RunState:
 
     @property
     def usage(self) -> Usage:
-        """The tokens of all responses together."""
-        return self.tally.usage
+        """The tokens of all responses together, also of inner runs."""
+        usage = self.tally.usage
+        for inner in self.inner:
+            usage = add_usage(usage, inner.run.usage)
+        return usage
+
+    def tree(self) -> Iterator[RunState]:
+        """The run and its inner runs that have not ended, also those inside of them."""
+        yield self
+        for inner in self.inner:
+            yield from inner.run.tree()
 
     @property
     def history(self) -> list[Message]:
@@ -155,18 +169,26 @@ class RunState:
 
     @property
     def waiting(self) -> list[ApprovalRequest]:
-        """The calls that wait for a decision, for their result from elsewhere or for the answer to a question."""
+        """The calls that wait for a decision, for their result from elsewhere or for the answer to a question.
+
+        Also those of inner runs.
+        """
+        return [request for run in self.tree() for request in run.own_waiting]
+
+    @property
+    def own_waiting(self) -> list[ApprovalRequest]:
+        """The calls of this run itself that wait."""
         return [execution.request for execution in list(self.executions.table.waiting.values())]
 
     @property
     def is_waiting(self) -> bool:
         """Whether nothing can happen before a person decides or a result comes from elsewhere."""
         table = self.executions.table
-        return (
-            self.phase == "tools"
-            and bool(table.waiting)
-            and not table.count("checking", "ready", "starting", "running")
-        )
+        running = sum(inner.run.is_waiting for inner in self.inner)
+        if self.phase != "tools" or table.count("checking", "starting") or table.count("running") > running:
+            return False
+        is_next_blocked = running > 0 or not table.count("ready")
+        return is_next_blocked and (running > 0 or bool(table.waiting))
 
     def waits_for(self, call_id: str, kind: RequestKind) -> bool:
         """Whether the call with this id waits for that."""
@@ -199,6 +221,11 @@ class RunState:
         while len(unfolded) > unread:
             add(unfolded.popleft())
 
+    def fold_unread(self, unread: Sequence[StreamEvent]) -> None:
+        """The reader has read all events but these, in this run and in its inner runs."""
+        self.fold(sum(is_chunk(event) for event in unread))
+        self.inner.fold(unread)
+
     def fold_all(self) -> None:
         """The run ends before the reader has read all chunks: add them, and remember what was read for `keep_read`."""
         if self.phase == "answer" and self.unfolded and not self.is_logged:
@@ -225,6 +252,7 @@ class RunState:
 
     def begin_step(self, changes: StepChanges = UNCHANGED) -> None:
         """The next request is sent to the model."""
+        self.inner.forget(self.tally.step)
         self.tally.step += 1
         self.tally.attempt = 0
         self.phase = "answer"
@@ -280,7 +308,8 @@ class RunState:
         """End the calls of the last response that have not ended: see `Executions.abandon`."""
         calls = _calls(self.messages)
         self.executions.calls.complete(calls)
-        return self.executions.abandon(why, {call.block for call in calls}, except_started=except_started)
+        blocks = {call.block for call in calls}
+        return self.inner.end_stopped(self.executions.abandon(why, blocks, except_started=except_started))
 
     def finish(self, reason: EndReason, why: str) -> None:
         """The run is over."""
@@ -299,11 +328,15 @@ class RunState:
         if self.phase == "over":
             end = Done(self.ending[0], self.output, (), self.usage, self.ending[1])
             return encode_events([RunStart(tuple(self.messages)), end], None, {}, self.numbering.next_block)
+        return encode_events(self.stored_events(), self.base, deadlines or {}, self.numbering.next_block)
+
+    def stored_events(self) -> list[LogEvent]:
+        """The events from which the run can be rebuilt, as far as they were read."""
         events = self.record.events
         if self.phase == "answer":
             events = self.record.to_store(self.builder, self.unfolded)
         read = [event for event in events if not self._is_unread_start(event)]
-        return encode_events(read, self.base, deadlines or {}, self.numbering.next_block)
+        return [*read, *self.inner.stored(read)]
 
     def snapshot(self) -> RunSnapshot:
         """The state of the run as data, to be checked and compared."""
@@ -352,9 +385,3 @@ def _truthful(call: ToolCall | ToolCallInvalid, known: ToolResult | None) -> Too
     if isinstance(call, ToolCallInvalid) and call.why == "cut" and not known.is_error:
         return discarded_result(known)
     return known
-
-
-def discarded_result(known: ToolResult) -> ToolResult:
-    """The result of a call that was not read to its end."""
-    text = "Discarded: the tool ran, but the run was stopped before the rest of its call was read."
-    return ToolResult(known.call_id, known.name, (Text(0, text),), is_error=True)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from penstock.jsontext.values import deep_copy
+from penstock.messages import Message
 from penstock.results import Outcome, failure
 
 StartPolicy = Literal["closed", "call", "turn"]
@@ -25,7 +26,8 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     Calls of a tool that `is_deferred` run elsewhere; if it also `is_hosted`, mostly at its provider. A tool with the
     start policy `closed` is read-only. One that `is_idempotent` may run twice for one call, with the same effect as
     once. With `asks_if_in_text`, a call that was found in the text needs approval. `expires` is how many seconds a call
-    waits for approval, or for its result.
+    waits for approval, or for its result. `new_run` is for a tool that is an agent: it makes the run
+    of a call from its first messages.
     """
 
     start: StartPolicy = "turn"
@@ -40,6 +42,7 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     is_read_only: bool = False
     is_idempotent: bool = False
     asks_if_in_text: bool = False
+    new_run: Callable[[list[Message]], Any] | None = None
 
     @property
     def may_have_effect(self) -> bool:
@@ -48,8 +51,11 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
 
     @property
     def may_run_again(self) -> bool:
-        """Whether a call that was interrupted may run again, although it may have had its effect already."""
-        return self.is_idempotent or not self.may_have_effect
+        """Whether a call that was interrupted may run again, although it may have had its effect already.
+
+        An agent continues where it was: its tools follow their own policies.
+        """
+        return self.is_idempotent or self.new_run is not None or not self.may_have_effect
 
     def requires_approval(
         self, arguments: dict[str, Any], *, is_in_text: bool = False
