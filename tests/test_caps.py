@@ -32,6 +32,7 @@ from penstock.cli.run_table import short_ids
 from penstock.cli.screen.call_card import CallCard
 from penstock.cli.screen.choices import Choices
 from penstock.cli.screen.rows import plain
+from penstock.cli.screen.run_page import RunPage
 from penstock.cli.wire_detection import detect_wire
 from penstock.dialects.wrong_dialect import WrongDialect
 from penstock.errors import ArgumentsError, ProviderError, UnknownNameError, UsageError
@@ -51,7 +52,7 @@ from penstock.log.postgres_connections import Connections
 from penstock.log.store import RunRow
 from penstock.messages import file, image, user
 from penstock.results import as_outcome
-from penstock.run.events import RunStart
+from penstock.run.events import RunStart, Said
 from penstock.run.load import load
 from penstock.run.machine import Run
 from penstock.testing import Loopback, Raw, ReceivedRequest, Reply, Scripted, demo, say
@@ -494,6 +495,16 @@ def card_rows(arguments: str = "", result: str = "") -> int:
     return len(card.rows(40, 0.0))
 
 
+def inner_rows() -> int:
+    """The rows that a card shows of an agent that runs inside of its call."""
+    page = RunPage()
+    for number in range(20):
+        page.add(Said(user(str(number))), 0.0)
+    card = CallCard("", "f")
+    card.inner = page
+    return len(card.rows(40, 0.0)) - 2
+
+
 def width_of_card() -> int:
     return len(plain(CallCard("", "n" * 300).rows(None, 0.0)[0]))
 
@@ -639,6 +650,7 @@ CAPS = [
     Cap("cli.MAX_LINES", 3,
         lambda: card_rows(arguments=json.dumps({"a": "x " * 200})), 5, 17),
     Cap("cli.MAX_RESULT_LINES", 3, lambda: card_rows(result="x " * 200), 5, 13),
+    Cap("cli.MAX_INNER_ROWS", 3, inner_rows, 4, 20),
     Cap("cli.MAX_WIDTH", 50, width_of_card, 50, 303),
     Cap("cli.MAX_ID", 10, lambda: short_ids(["a" * 15, "b" * 15]), ["a" * 8, "b" * 8], ["a" * 15, "b" * 15]),
     Cap("cli.MAX_CANDIDATES", 2, runs_that_an_ambiguous_id_may_mean, 2, 4),
@@ -677,6 +689,7 @@ ELSEWHERE = {
     "mcp.MAX_TOOLS": "test_mcp.py",
     "output.MAX_KNOWN": "test_output_types.py",
     "run.MAX_AHEAD": "test_progress.py",
+    "run.MAX_LEVELS": "test_nested_machine.py",
     "asgi.MAX_SERIES": "test_serve.py",
     "serve.MAX_ID": "test_serve.py",
     "serve.MAX_KEPT": "test_serve.py",

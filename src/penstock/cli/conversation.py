@@ -25,7 +25,7 @@ from penstock.cli.screen.terminal import escape
 from penstock.errors import UsageError
 from penstock.log.store import DamagedRunError, LostRunError, StoreError
 from penstock.messages import Message
-from penstock.run.events import ApprovalRequest, Done, StreamEvent
+from penstock.run.events import ApprovalRequest, Done, StreamEvent, innermost
 
 if TYPE_CHECKING:
     from penstock.agent.agent import Agent
@@ -190,8 +190,9 @@ class AgentConversation:
         """Reads a run and prints it."""
         with run, run_output(self._format, spans) as print_event:
             for event in events:
-                if isinstance(event, ApprovalRequest) and event.kind == "input":
-                    _refuse_question(run, event)
+                request = None if isinstance(event, Remark) else innermost(event)
+                if isinstance(request, ApprovalRequest) and request.kind == "input":
+                    _refuse_question(run, request)
                 print_event(event, time.monotonic())
 
     def _read_logged(self, run: AgentRun, events: Iterable[Shown], log: LoggedRuns, heading: Remark | None) -> None:

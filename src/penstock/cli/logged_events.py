@@ -9,7 +9,7 @@ from penstock.cli.screen.call_card import Span
 from penstock.log.follow import follow
 from penstock.log.store import RunRow, Store
 from penstock.log.take_up import read_log
-from penstock.run.events import ApprovalRequest, Done, LogEvent, ToolEnd, ToolStart
+from penstock.run.events import ApprovalRequest, Done, LogEvent, Nested, ToolEnd, ToolStart
 from penstock.run.rebuild import rebuild
 
 Timed = tuple[int, float, LogEvent]
@@ -34,13 +34,14 @@ def follow_events(store: Store, run_id: str, after: int = 0) -> Iterator[Timed]:
 
 def spans_of(store: Store, run_id: str) -> dict[str, Span]:
     """When the tools of a run ran that have ended, by call id."""
-    starts: dict[str, float] = {}
+    starts: dict[tuple[str, ...], float] = {}
     spans: dict[str, Span] = {}
-    for _, at, event in read_log(store, run_id):
+    for _, at, logged in read_log(store, run_id):
+        event, path = (logged.event, logged.path) if isinstance(logged, Nested) else (logged, ())
         if isinstance(event, ToolStart):
-            starts[event.key] = at
-        elif isinstance(event, ToolEnd) and event.key in starts:
-            spans[event.call_id] = Span(starts[event.key], at)
+            starts[*path, event.key] = at
+        elif isinstance(event, ToolEnd) and (*path, event.key) in starts:
+            spans[event.call_id] = Span(starts[*path, event.key], at)
     return spans
 
 

@@ -18,7 +18,7 @@ from penstock.errors import UsageError
 from penstock.events import Error, Finish, FinishReason, Reasoning, Refusal, Retry, StreamChunk, Text
 from penstock.history.client_request import ClientRequest, decode_request
 from penstock.log.patience import apatiently
-from penstock.run.events import ApprovalRequest, Done, EndReason, LogEvent
+from penstock.run.events import ApprovalRequest, Done, EndReason, LogEvent, innermost
 from penstock.serve.context import Call, ServeContext
 from penstock.wires import find_response_encoder
 from penstock.wires.shared.response_encoder import ResponseEncoder
@@ -115,8 +115,8 @@ async def _chunks(context: ServeContext, run_id: str) -> AsyncIterator[list[Stre
     """The response that a run makes: its text, and one end. Calls that need approval are declined."""
     async for items in context.feeds.follow(run_id):
         for item in items:
-            if isinstance(item.event, ApprovalRequest):
-                await _decline(context, run_id, item.event)
+            if isinstance(request := innermost(item.event), ApprovalRequest):
+                await _decline(context, run_id, request)
         yield [chunk for item in items for chunk in _response_chunks(item.event)]
 
 

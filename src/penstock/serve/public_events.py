@@ -33,6 +33,7 @@ from penstock.run.events import (
     EndReason,
     HistoryReplaced,
     LogEvent,
+    Nested,
     OutputInvalid,
     RunStart,
     Said,
@@ -67,6 +68,7 @@ PUBLIC_FIELDS: Mapping[type, tuple[str, ...]] = {
     Said: (),
     HistoryReplaced: (),
     OutputInvalid: ("problem",),
+    Nested: ("path",),
     Done: ("reason", "output"),
     RunStart: ("agent",),
     Taken: ("epoch",),
@@ -85,6 +87,8 @@ SHORTENED = "… (shortened)"
 
 def public_event(event: LogEvent) -> dict[str, Any] | None:
     """What a client sees of an event; None if it sees nothing."""
+    if isinstance(event, Nested) and type(event.event) not in PUBLIC_FIELDS:
+        return None
     fields = PUBLIC_FIELDS.get(type(event))
     if fields is None:
         return None
@@ -152,6 +156,7 @@ _MORE: dict[type, Callable[[Any], dict[str, Any]]] = {
     ApprovalRequest: lambda event: {"shown": approval_hash(event), "arguments": event.shown},
     Said: lambda event: {"text": event.message.text},
     Error: _public_error,
+    Nested: lambda event: {"event": public_event(event.event)},
     Done: _public_end,
 }
 
@@ -170,8 +175,16 @@ class EventFrames:
             return b""
         body = self._encoder.encode(public)
         if len(body) > self._most:
-            body = self._encoder.encode(shortened(public, self._most))
+            body = self._encoder.encode(_fitting(public, self._most))
         return b"id: %d\ndata: %b\n\n" % (seq, body)
+
+
+def _fitting(public: dict[str, Any], most: int) -> dict[str, Any]:
+    """A public event that is too large, shortened; that of an inner run keeps its path."""
+    if public["type"] == Nested.type:
+        return public | {"event": shortened(public["event"], most)}
+    fitting: dict[str, Any] = shortened(public, most)
+    return fitting
 
 
 def shortened(value: Any, most: int) -> Any:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Struct
 
 from penstock.cli.screen.rows import SPINNER, Row, Styled, Width, fit, hang, plain, wrap
-from penstock.cli.screen.terminal import MAX_WIDTH, as_text, one_line
+from penstock.cli.screen.terminal import MAX_WIDTH, MIN_WIDTH, as_text, one_line
 from penstock.jsontext.partial import PartialJSON
 
 MAX_LINES = 6
 """The lines shown of one argument: the first ones, or the last ones while it is being written."""
 MAX_RESULT_LINES = 4
 """The lines shown of a result."""
+MAX_INNER_ROWS = 12
+"""The rows shown of an agent inside a call, while it runs: the last ones."""
 _KEY = 10  # columns for argument names, unless one is longer
 _BAR = 12
 _SPINS = 10  # per second
@@ -47,14 +49,35 @@ class Progress(Struct):
     message: str = ""  # the result, the error or the reason
 
 
+class InnerPage(Protocol):
+    """The page of an agent that runs inside a call."""
+
+    def take(self, width: Width, now: float) -> list[Row]:
+        """Takes the rows that will not change any more."""
+        ...
+
+    def moving(self, width: Width, now: float) -> list[Row]:
+        """The rows that have not been taken."""
+        ...
+
+    def settle(self, reason: str) -> None:
+        """Settles everything."""
+        ...
+
+
 class CallCard:
-    """One call. With `is_raw`, its id and the exact JSON text of its arguments are shown, and nothing is shortened."""
+    """One call. With `is_raw`, its id and the exact JSON text of its arguments are shown, and nothing is shortened.
+
+    `inner` is the page of an agent that runs inside of it, within its frame.
+    """
 
     def __init__(self, id: str, name: str, *, is_raw: bool = False) -> None:
         self.id = id
         self.name = name
         self.progress = Progress()
         self.is_raw = is_raw
+        self.inner: InnerPage | None = None
+        self._inner_rows: list[Row] = []
         self._raw: list[str] = []
         self._view = PartialJSON()
 
@@ -81,11 +104,13 @@ class CallCard:
 
     def end(self, phase: Phase, message: str, seconds: float | None = None) -> None:
         """Settles the card."""
+        if self.inner is not None:
+            self.inner.settle("interrupted")
         self.progress = msgspec.structs.replace(self.progress, phase=phase, message=message, seconds=seconds)
 
     def rows(self, width: Width, now: float) -> list[Row]:
         """The card at this moment."""
-        return [*self._head(width), *self._arguments(width), *self._foot(width, now)]
+        return [*self._head(width), *self._arguments(width), *self._inside(width, now), *self._foot(width, now)]
 
     def _head(self, width: Width) -> list[Row]:
         if self.is_raw:
@@ -110,6 +135,17 @@ class CallCard:
             for key, item in value.items()
             for row in self._field(key, as_text(item), columns, column, is_growing=key == last)
         ]
+
+    def _inside(self, width: Width, now: float) -> list[Row]:
+        """What the agent inside has done."""
+        if self.inner is None:
+            return []
+        columns = max((width or MAX_WIDTH) - 3, MIN_WIDTH // 2)
+        self._inner_rows += self.inner.take(columns, now)
+        rows = [*self._inner_rows, *self.inner.moving(columns, now)]
+        if not self.is_settled and len(rows) > MAX_INNER_ROWS:
+            rows = [(("…", "aside"),), *rows[-MAX_INNER_ROWS:]]
+        return [(("│  ", "frame"), *row) for row in rows]
 
     def _field(self, key: str, text: str, width: int, column: int, *, is_growing: bool) -> list[Row]:
         is_writing = is_growing and self.progress.phase == "writing"

@@ -35,6 +35,7 @@ from penstock.run.events import (
     Decision,
     Done,
     HistoryReplaced,
+    Nested,
     OutputInvalid,
     RequestKind,
     RunStart,
@@ -48,6 +49,7 @@ from penstock.run.events import (
     ToolStart,
     Waiting,
 )
+from penstock.run.inner_runs import unwrap
 
 _LIMIT = 2000
 _INDENT = " " * 19
@@ -56,11 +58,18 @@ NEEDS: dict[RequestKind, str] = {"approval": "approval", "deferred": "its result
 
 
 class RunLog:
-    """Prints the events of a run, each with the seconds since the first; text is printed when it is complete."""
+    """Prints the events of a run, each with the seconds since the first; text is printed when it is complete.
 
-    def __init__(self, console: Console) -> None:
+    Those of an agent inside a call are indented, after the names of the tools around it.
+    """
+
+    def __init__(self, console: Console, calls: tuple[str, ...] = (), zero: float | None = None) -> None:
         self._console = console
-        self._zero: float | None = None
+        self._calls = calls  # the names of those around this run
+        self._prefix = f"{'  ' * len(calls)}{' › '.join(calls)}: " if calls else ""
+        self._zero = zero
+        self._names: dict[str, str] = {}  # of the calls, by id; a number follows the name of one that ran before
+        self._inner: dict[str, RunLog] = {}  # the logs of agents inside of calls, by id
         self._texts: list[str] = []
         self._kind = ""
         self._since = 0.0
@@ -69,6 +78,14 @@ class RunLog:
         """Prints an event that arrived at this time."""
         self._zero = at if self._zero is None else self._zero
         now = at - self._zero
+        if isinstance(event, Nested):
+            self._log_of(event.path[0]).add(unwrap(event), at)
+            return
+        if isinstance(event, ToolStart):
+            number = 1 + sum(name.partition(" ")[0] == event.name for name in self._names.values())
+            self._names[event.call_id] = f"{event.name} {number}" if number > 1 else event.name
+        elif isinstance(event, ToolEnd) and event.call_id in self._inner:
+            self._inner.pop(event.call_id).close()
         if isinstance(event, Text | Reasoning | Refusal):
             if event.type != self._kind:
                 self.close()
@@ -85,11 +102,20 @@ class RunLog:
         if first:
             self._print(self._since, self._kind, first)
         if rest:
-            write_rows(self._console, [((f"{_INDENT}{escape(line)}".rstrip(), ""),) for line in rest])
+            indent = _INDENT + " " * len(self._prefix)
+            write_rows(self._console, [((f"{indent}{escape(line)}".rstrip(), ""),) for line in rest])
         self._texts, self._kind = [], ""
 
+    def _log_of(self, call_id: str) -> RunLog:
+        """The log of the agent inside a call."""
+        if call_id not in self._inner:
+            name = self._names.get(call_id, "agent")
+            self._inner[call_id] = RunLog(self._console, (*self._calls, name), self._zero)
+        return self._inner[call_id]
+
     def _print(self, now: float, label: str, message: str) -> None:
-        write_rows(self._console, [((f"{now:6.2f}  {label:<9}  {escape(message)}".rstrip(), ""),)])
+        line = f"{now:6.2f}  {label:<9}  {escape(self._prefix)}{escape(message)}"
+        write_rows(self._console, [((line.rstrip(), ""),)])
 
 
 def _run_line(event: Shown) -> tuple[str, str] | None:
@@ -124,7 +150,7 @@ def _run_line(event: Shown) -> tuple[str, str] | None:
             return "invalid", f"output: {event.problem}"
         case HistoryReplaced():
             return "history", replaced_text(event)
-        case ToolResults():
+        case ToolResults() | Nested():
             return None
         case Done():
             return "done", f"{event.reason}{f': {event.why}' if event.why else ''}"

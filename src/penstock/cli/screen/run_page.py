@@ -17,6 +17,7 @@ from penstock.run.events import (
     Decision,
     Done,
     HistoryReplaced,
+    Nested,
     OutputInvalid,
     RequestKind,
     RunStart,
@@ -31,6 +32,7 @@ from penstock.run.events import (
     ToolStart,
     Waiting,
 )
+from penstock.run.inner_runs import unwrap
 
 PHASES: dict[ToolEnding, Phase] = {
     "done": "done", "failed": "failed", "declined": "failed", "cancelled": "void", "discarded": "void",
@@ -82,6 +84,8 @@ class RunPage(Page[Shown]):
                 self._note("note", "· ", (replaced_text(event), "aside"))
             case OutputInvalid():
                 self._note("note", "✗ ", (f"the output is not valid: {one_line(event.problem, 400)}", "odd"))
+            case Nested():
+                self._inner_page(event.path[0]).add(unwrap(event), now)
             case Decision() | ToolResults():
                 pass
             case _:
@@ -128,6 +132,13 @@ class RunPage(Page[Shown]):
         if arguments is not None:
             card.set_arguments(arguments)
         return card
+
+    def _inner_page(self, call_id: str) -> RunPage:
+        """The page of the agent inside a call."""
+        card = self._card_by_id(call_id, "agent")
+        if not isinstance(card.inner, RunPage):
+            card.inner = RunPage(self._spans)
+        return card.inner
 
     def _tool_end(self, event: ToolEnd, now: float) -> None:
         card = self._running.pop(event.key, None)
