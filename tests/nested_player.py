@@ -12,12 +12,22 @@ from penstock.events import Finish, StreamChunk, Text, ToolCall, Usage
 from penstock.history.check import check
 from penstock.messages import Message, user
 from penstock.results import Outcome
-from penstock.run.commands import AskModel, CancelTool, Command, Emit, StartTool, StopAsking
-from penstock.run.events import ApprovalRequest, LogEvent, RunStart, Taken, decode_logged, encode, innermost
+from penstock.run.commands import AskModel, CancelTool, Command, Emit, PrepareStep, StartTool, StopAsking
+from penstock.run.events import (
+    ApprovalRequest,
+    LogEvent,
+    RunStart,
+    Taken,
+    ToolResults,
+    decode_logged,
+    encode,
+    innermost,
+)
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.run.rebuild import rebuild
 from penstock.run.state import RunState
+from penstock.run.step_changes import StepDecision
 from penstock.tools.policy import ToolPolicy
 from tests.fuzz.run_player import interrupted_state
 
@@ -66,12 +76,16 @@ def script(run: RunState) -> list[list[StreamChunk]]:
 
 
 class Tree:
-    """Plays a run and its inner runs, one input after another. `effects` counts tools that ran, by path and key."""
+    """Plays a run and its inner runs, one input after another. `effects` counts tools that ran, by path and key.
+
+    With `has_hooks`, each of them has a hook before each step.
+    """
 
     def __init__(
         self, script: Script = script, tools: dict[str, ToolPolicy] = TOOLS, limits: Limits | None = None,
-        order: Random | None = None,
+        order: Random | None = None, *, has_hooks: bool = False,
     ) -> None:  # fmt: skip
+        self.has_hooks = has_hooks
         self.script, self.tools, self.limits, self.order = script, tools, limits, order
         self.log: list[LogEvent] = [RunStart((user("Go."),), "top"), Taken(1)]
         self.effects: Counter[str] = Counter()
@@ -90,14 +104,17 @@ class Tree:
 
     def begin(self) -> None:
         waiting = [request.call_id for request in self.run.waiting]  # which no event announces again
+        self.run.has_hooks = self.has_hooks
         self.carry_out((), self.run, self.run.begin())
         if self.run.is_logged:
             self.due.extend(partial(self.approve, call_id) for call_id in waiting)
 
     def heir(self) -> Tree:
         """The run as another process rebuilds it from the log."""
-        other = Tree(self.script, self.tools, self.limits, self.order and Random(self.inputs))
-        other.log = [decode_logged(encode(event)) for event in self.log]
+        order = self.order and Random(self.inputs)
+        other = Tree(self.script, self.tools, self.limits, order, has_hooks=self.has_hooks)
+        stored = [event for event in self.log if not isinstance(innermost(event), ToolResults)]  # as in a store
+        other.log = [decode_logged(encode(event)) for event in stored]
         other.log.append(Taken(1 + sum(isinstance(event, Taken) for event in self.log)))
         other.effects = Counter(self.effects)
         other.run = rebuild(other.log, self.tools, self.limits)
@@ -108,6 +125,9 @@ class Tree:
             match command:
                 case Emit():
                     self.emit(keys, command)
+                case PrepareStep():
+                    if run.reached(command):
+                        self.due.append(partial(self.prepare, keys, run))
                 case AskModel():
                     if run.reached(command):
                         self.due.append(partial(self.answer, keys, run, deque(self.script(run))))
@@ -137,6 +157,9 @@ class Tree:
             run = inner.run
         return run
 
+    def prepare(self, keys: tuple[str, ...], run: Run) -> None:
+        self.carry_out(keys, run, run.step_prepared(StepDecision()))
+
     def answer(self, keys: tuple[str, ...], run: Run, pieces: deque[list[StreamChunk]]) -> None:
         if pieces:
             commands = run.chunks(pieces.popleft())
@@ -154,6 +177,7 @@ class Tree:
         if run.inner.find(start.key) is None:
             self.carry_out(keys, run, run.inner_begins(start.key, [user(str(start.arguments))], start.name))
         if (inner := run.inner.find(start.key)) is not None:
+            inner.run.has_hooks = self.has_hooks
             self.carry_out((*keys, start.key), inner.run, inner.run.begin())
 
     def end(self, keys: tuple[str, ...], run: Run, start: StartTool) -> None:

@@ -69,8 +69,9 @@ def test_usage_of_all_inner_runs_is_that_of_the_run() -> None:
     assert done.usage == tree.run.usage
 
 
+@pytest.mark.parametrize("has_hooks", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_log_is_the_run_and_its_inner_runs_at_every_boundary(seed: int) -> None:
+def test_the_log_is_the_run_and_its_inner_runs_at_every_boundary(seed: int, has_hooks: bool) -> None:
     crashes = 0
 
     def compare(tree: Tree) -> None:
@@ -85,11 +86,12 @@ def test_the_log_is_the_run_and_its_inner_runs_at_every_boundary(seed: int) -> N
         assert all(times == 1 for effect, times in heir.effects.items() if "look" not in effect), heir.effects
         crashes += 1
 
-    Tree(order=Random(seed) if seed else None).play(compare)
+    Tree(order=Random(seed) if seed else None, has_hooks=has_hooks).play(compare)
     assert crashes > 50
 
 
-def test_a_stored_run_goes_on_from_every_boundary() -> None:
+@pytest.mark.parametrize("has_hooks", [False, True])
+def test_a_stored_run_goes_on_from_every_boundary(has_hooks: bool) -> None:
     loads = 0
 
     def store(tree: Tree) -> None:
@@ -100,19 +102,47 @@ def test_a_stored_run_goes_on_from_every_boundary() -> None:
         assert [run.phase for run in loaded.tree()] == [run.phase for run in tree.run.tree()]
         assert loaded.usage == tree.run.usage
         assert [run.messages for run in loaded.tree()] == [run.messages for run in tree.run.tree()]
-        other = Tree()
+        other = Tree(has_hooks=has_hooks)
         other.run, other.effects = loaded, tree.effects.copy()
         other.play()
         other.check_end()
         assert all(times == 1 for effect, times in other.effects.items() if "look" not in effect), other.effects
         loads += 1
 
-    Tree().play(store)
+    Tree(has_hooks=has_hooks).play(store)
     assert loads > 50
 
 
+def test_a_run_does_not_wait_for_others_while_the_hook_of_an_agent_in_it_decides() -> None:
+    """One agent waits for a person, the other one for its hook; then both wait for a person."""
+    phases = set[tuple[str, ...]]()
+    tools = {"helper": agent({"ask": ASK})}
+
+    def script(run: RunState) -> Any:
+        if run.level == 0:
+            return calls(call("helper", 1), call("helper", 2))
+        return calls(call("ask", 1)) if run.step == 1 else answer("asked")
+
+    def observe(tree: Tree) -> None:
+        inner = [one.run for one in tree.run.inner]
+        phases.add(tuple(sorted(one.phase for one in inner)))
+        if tree.run.is_waiting:
+            assert inner
+            assert all(one.phase == "tools" and one.waiting for one in inner)
+        if any(one.is_preparing for one in inner):
+            assert not tree.run.is_waiting
+
+    for seed in range(20):
+        tree = Tree(script, tools, order=Random(seed), has_hooks=True)
+        tree.play(observe)
+        tree.check_end()
+    assert ("hook", "tools") in phases
+    assert ("tools", "tools") in phases
+
+
+@pytest.mark.parametrize("has_hooks", [False, True])
 @pytest.mark.parametrize("is_logged", [True, False])
-def test_a_run_can_be_cancelled_at_every_boundary(is_logged: bool) -> None:
+def test_a_run_can_be_cancelled_at_every_boundary(is_logged: bool, has_hooks: bool) -> None:
     """Whatever was read before: nothing, all, or half of the last unit."""
     stops = 0
 
@@ -132,7 +162,7 @@ def test_a_run_can_be_cancelled_at_every_boundary(is_logged: bool) -> None:
             assert list(other.run.tree()) == [other.run]
             stops += 1
 
-    Tree().play(lambda tree: None if tree.run.is_over else cancel(tree))
+    Tree(has_hooks=has_hooks).play(lambda tree: None if tree.run.is_over else cancel(tree))
     assert stops > 200
 
 

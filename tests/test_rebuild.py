@@ -314,7 +314,7 @@ def test_every_input_of_the_machine_leaves_an_event() -> None:
             "call_expired": "tool_end",
         "cancel": "done", "expire": "done", "pause": "waiting",
         "tool_asks": "approval_request", "question_closed": "",  # a question ends with the process of its tool
-        "inner_begins": "nested", "inner_emitted": "nested", "stop": "done",
+        "inner_begins": "nested", "inner_emitted": "nested", "outer_stopped": "done",
         "reached": "", "approval_checked": "", "tools_listed": "",  # which a new owner finds out again
     }  # fmt: skip
     both = {**vars(InnerInputs), **vars(Run)}

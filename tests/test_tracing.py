@@ -493,3 +493,37 @@ def test_mistakes_are_usage_errors(monkeypatch: pytest.MonkeyPatch) -> None:
         Tracing()
     with pytest.raises(UsageError, match=r"penstock-llm\[otel\]"):
         carrier()
+
+
+@sync_and_async
+def test_the_spans_of_an_agent_inside_are_in_the_span_of_its_call(mode: str) -> None:
+    seen = Collector()
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    def model(first: Reply, last: str) -> Model:
+        return Model("openai:gpt-5", via=Scripted(lambda request: last if request.results else first))
+
+    inner = Agent(model(Reply(call("look")), "inside"), [look], name="inner")
+    outer = Agent(
+        model(Reply(call("ask", {"prompt": "x"})), "done"), [inner.as_tool("ask", "Ask.")], name="outer",
+        tracing=seen.tracing,
+    )  # fmt: skip
+    drive(streaming(outer), mode)
+    [run] = seen.spans("invoke_agent outer")
+    [ask] = seen.spans("execute_tool ask")
+    [inside] = seen.spans("invoke_agent inner")
+    [looked] = seen.spans("execute_tool look")
+    assert ask.parent.span_id == run.context.span_id
+    assert inside.parent.span_id == ask.context.span_id
+    assert looked.parent.span_id == inside.context.span_id
+    chats = [span.parent.span_id for span in seen.spans("chat")]
+    assert sorted(chats) == sorted([run.context.span_id] * 2 + [inside.context.span_id] * 2)
+    assert seen.counter.open == 0
+    tokens = "gen_ai.usage.input_tokens"
+    steps = [span for span in seen.spans("chat") if span.parent.span_id == inside.context.span_id]
+    assert inside.attributes[tokens] == sum(step.attributes[tokens] for step in steps)
+    assert run.attributes[tokens] == sum(step.attributes[tokens] for step in seen.spans("chat"))

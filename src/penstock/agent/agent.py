@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 
 from msgspec.structs import replace
 
+from penstock.agent.agent_tool import AgentTool, task
 from penstock.agent.callbacks import Callbacks, OnToolEnd
 from penstock.agent.config import (
     AgentConfig,
@@ -41,9 +42,10 @@ from penstock.output.output_type import OutputKind, output_type
 from penstock.run.envelope import Key
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
+from penstock.tools.options import RunOptions as ToolRunOptions
 from penstock.tools.policy import StartPolicy
 from penstock.tools.source import split_sources
-from penstock.tools.tool import tool_table
+from penstock.tools.tool import Tool, tool_table
 from penstock.transport.policy import Retries, Timeouts
 
 if TYPE_CHECKING:
@@ -321,6 +323,22 @@ class Agent(Generic[Deps, Output]):
         from penstock.agent.agent_run import AsyncAgentRun
 
         return AsyncAgentRun(self.config, self._stored_run(stored, key), deps)
+
+    def as_tool(
+        self,
+        name: str = "",
+        description: str = "",
+        prompt: Callable[..., Any] = task,
+        **options: Unpack[ToolRunOptions],
+    ) -> Tool[..., Any]:
+        """A tool for another agent: each call is a run of this one, inside the run that calls it.
+
+        Its events are `Nested` events of that run, its usage is added, and its approvals, questions and cancellation go
+        through. The model that calls it reads the output. `prompt` is a function whose parameters are those of the
+        tool, and that returns the prompt, or messages; without one, the tool has the parameter `prompt`. The options
+        are those of a tool, except `deferred` and `idempotent`. Tools of both agents get the same `deps`.
+        """
+        return AgentTool(self, name or self.name, description, prompt, options)
 
     def _stored_run(self, stored: bytes | str, key: Key | None) -> Run:
         from penstock.agent.stored_run import load_run

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import assert_never
+from typing import Any, assert_never
 
 from penstock.agent.approval_checks import AsyncChecks
 from penstock.agent.async_response import AsyncResponseReader
 from penstock.agent.async_tool_runner import AsyncToolRunner
 from penstock.agent.caller_loop import CallerLoop
-from penstock.agent.dispatcher import Dispatcher
+from penstock.agent.dispatcher import Dispatcher, OuterCall
 from penstock.agent.driven_run import DrivenRun
 from penstock.agent.hook_calls import AsyncHookCalls
+from penstock.agent.inner_agents import InnerAgents
 from penstock.agent.records import LOGGED
 from penstock.agent.timers import Timers
 from penstock.run.commands import (
@@ -38,11 +39,12 @@ class AsyncDispatcher(Dispatcher):
     `arrived` is set when the reader may have something to read, `has_room` when it has caught up.
     """
 
-    def __init__(self, driven: DrivenRun) -> None:
-        super().__init__(driven, Timers())
-        self.loop = CallerLoop()
-        self.arrived = asyncio.Event()
-        self.has_room = asyncio.Event()
+    def __init__(self, driven: DrivenRun, outer: AsyncDispatcher | None = None, key: str = "") -> None:
+        super().__init__(driven, Timers(), None if outer is None else OuterCall(outer, key))
+        self.loop: CallerLoop = CallerLoop() if outer is None else outer.loop
+        self.arrived: asyncio.Event = asyncio.Event() if outer is None else outer.arrived
+        self.has_room: asyncio.Event = asyncio.Event() if outer is None else outer.has_room
+        self.inner = InnerAgents[AsyncDispatcher](driven, self)
         self.responses = AsyncResponseReader(driven, self, self.room)
         self.hooks = AsyncHookCalls(driven, self)
         self.tools = AsyncToolRunner(driven, self, self.loop, self.room)
@@ -60,7 +62,9 @@ class AsyncDispatcher(Dispatcher):
                         driven.records.add(command.events)
                     if driven.scope.observer is not None:
                         driven.scope.observer.add(command.events)
-                    if driven.outbox.put(command.events, command.log):
+                    if self._outer is not None:
+                        self._outer.emit(command, is_over=driven.run.is_over)
+                    elif driven.outbox.put(command.events, command.log):
                         self.arrived.set()
                     if command.events and isinstance(last := command.events[-1], Done):
                         driven.remember(last)
@@ -83,8 +87,19 @@ class AsyncDispatcher(Dispatcher):
                 case _:
                     assert_never(command)
 
+    def new_inner(self, driven: DrivenRun, key: str) -> AsyncDispatcher:
+        return AsyncDispatcher(driven, self, key)
+
+    async def prepare(self) -> None:
+        """List the tools of a run that continues, and those of its inner runs."""
+        self.first = await self.responses.first_step()
+        for inner in self.inner.make_all():
+            await inner.prepare()
+
     def hold(self, gate: Gate) -> None:
-        if self._driven.outbox.hold(gate):
+        if self._outer is not None:
+            self._outer.dispatcher.hold(gate)
+        elif self._driven.outbox.hold(gate):
             self.arrived.set()
 
     def call(self, callback: Callable[[], None]) -> None:
@@ -113,10 +128,21 @@ class AsyncDispatcher(Dispatcher):
             self.has_room.clear()
             await self.has_room.wait()
 
+    def prevent(self) -> None:
+        """Let no tool begin any more, and tell those that run to end; from any thread."""
+        self.tools.prevent()
+        for inner in self.inner.all():
+            inner.prevent()
+
     def stop_all(self) -> None:
         self.responses.stop()
         self.hooks.stop()
         self.tools.stop_all()
+
+    def close(self) -> list[asyncio.Task[Any]]:
+        """Forget all tasks; returns them, to be waited for."""
+        inner = [task for dispatcher in self.inner.close() for task in dispatcher.close()]
+        return [*self.checks.cancel(), *self.tools.close(), *self.responses.close(), *self.hooks.close(), *inner]
 
     def _reached(self, command: PrepareStep | AskModel | StartTool) -> None:
         """The reader has come to a command that waited."""

@@ -15,6 +15,7 @@ from penstock.agent.config import AgentConfig
 from penstock.agent.dispatcher import PAUSE
 from penstock.agent.driven_run import DrivenRun
 from penstock.agent.driver import MAX_WAIT, Driver, is_due_after_cancel
+from penstock.agent.expiries import pause_after
 from penstock.agent.log_listener import provided
 from penstock.errors import UsageError
 from penstock.log.store import LostRunError, OwnedRun, StoreError
@@ -36,13 +37,14 @@ class AsyncDriver(Driver[AsyncDispatcher]):
     async def enter(self) -> None:
         """Begin, in async code."""
         if not self._has_begun:
-            self.begin(await self._dispatcher.responses.first_step())
+            await self._dispatcher.prepare()
+            self.begin()
 
-    def begin(self, first: Callable[[], list[Command]] | None = None) -> None:
+    def begin(self) -> None:
         if self._has_begun:
             return
         driven, dispatcher = self._driven, self._dispatcher
-        if first is None and driven.needs_listing and not driven.step_tools.are_listed:
+        if dispatcher.needs_listing:
             raise UsageError("the tools of the run are not listed yet: enter it first, with `async with`")
         try:
             dispatcher.loop.attach()
@@ -51,7 +53,7 @@ class AsyncDriver(Driver[AsyncDispatcher]):
         self._has_begun = True
         driven.enter()
         self.listener.open()
-        dispatcher.carry_out((first or self.run.begin)())
+        dispatcher.carry_out((dispatcher.first or self.run.begin)())
         self.listener.take_inputs()
         dispatcher.start_time_limit()
 
@@ -59,18 +61,22 @@ class AsyncDriver(Driver[AsyncDispatcher]):
         """Cancel the run. From another thread, this waits for the loop, at most `MAX_WAIT` seconds."""
         dispatcher = self._dispatcher
         self._driven.is_cancelled = True  # from here on nothing starts, even if the loop is busy
-        dispatcher.tools.prevent()
+        dispatcher.prevent()
         dispatcher.loop.call_and_wait(partial(dispatcher.cancel, why), MAX_WAIT)
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str) -> None:
-        check = partial(self.run.expect_decision, call_id, approved, arguments)
-        decide = partial(self.run.decide, call_id, approved, arguments, reason)
+        self.begin()
+        run = self._dispatcher.inner.holder(call_id).run
+        check = partial(run.expect_decision, call_id, approved, arguments)
+        decide = partial(run.decide, call_id, approved, arguments, reason)
         self._resolve(call_id, "approval", check, decide)
 
     def provide(self, call_id: str, value: Any, is_error: bool) -> None:
-        kind: RequestKind = "input" if self.run.waits_for(call_id, "input") else "deferred"
-        check = partial(self.run.expect, call_id, kind)
-        self._resolve(call_id, kind, check, lambda: self.run.provide(call_id, provided(value, is_error)))
+        self.begin()
+        run = self._dispatcher.inner.holder(call_id).run
+        kind: RequestKind = "input" if run.waits_for(call_id, "input") else "deferred"
+        check = partial(run.expect, call_id, kind)
+        self._resolve(call_id, kind, check, lambda: run.provide(call_id, provided(value, is_error)))
 
     def say(self, message: Message) -> None:
         """Add a message. From another thread, this waits for the loop, at most `MAX_WAIT` seconds."""
@@ -92,21 +98,20 @@ class AsyncDriver(Driver[AsyncDispatcher]):
         self, call_id: str, kind: RequestKind, check: Callable[[], None], answer: Callable[[], list[Command]]
     ) -> None:
         """Carry out the answer to a request of the run; of two answers the first counts. A wrong one raises here."""
-        self.begin()
         self._check_open()
-        dispatcher = self._dispatcher
+        dispatcher, holder = self._dispatcher, self._dispatcher.inner.holder(call_id)
 
         def resolve() -> None:
             commands = answer()
             self._driven.outbox.withdraw(call_id, kind)
-            dispatcher.carry_out(commands)
-            dispatcher.expiries.settle()
+            holder.carry_out(commands)
+            holder.expiries.settle()
 
         if dispatcher.loop.is_here:
             resolve()
         else:
             check()
-            dispatcher.call(lambda: resolve() if self.run.waits_for(call_id, kind) else None)
+            dispatcher.call(lambda: resolve() if holder.run.waits_for(call_id, kind) else None)
 
     def read_events(self, reader: object) -> AsyncIterator[StreamEvent]:
         """The events of the run; the iterator keeps `reader` alive."""
@@ -126,7 +131,7 @@ class AsyncDriver(Driver[AsyncDispatcher]):
                     if self._is_alone and driven.is_logged_to_its_end:
                         return
                     if driven.should_pause:
-                        dispatcher.carry_out(self.run.pause(dispatcher.expiries.pause))
+                        dispatcher.carry_out(self.run.pause(pause_after(dispatcher.seconds_left)))
                     else:
                         arrived.clear()
                         await arrived.wait()
@@ -173,13 +178,7 @@ class AsyncDriver(Driver[AsyncDispatcher]):
         end = time.monotonic() + MAX_WAIT
         while not driven.outbox.is_written and time.monotonic() < end:  # noqa: ASYNC110  # another thread writes
             await asyncio.sleep(PAUSE)
-        tasks = (
-            *dispatcher.checks.cancel(),
-            *dispatcher.tools.close(),
-            *dispatcher.responses.close(),
-            *dispatcher.hooks.close(),
-        )
-        left = {task for task in tasks if not task.done()}
+        left = {task for task in dispatcher.close() if not task.done()}
         left.discard(asyncio.current_task())
         if left:
             await asyncio.wait(left, timeout=MAX_WAIT)

@@ -32,7 +32,9 @@ class AsyncToolRunner(ToolRunner[AsyncTools]):
     def start(self, start: StartTool) -> None:
         """Start a tool in a task."""
         self._start_timer(start)
-        self._tools.start(start.key, self._execution(start), self._room, self._driven.scope.of_tool(start))
+        variables = self._driven.scope.of_tool(start)
+        if not self._dispatcher.inner.expect(start, variables):
+            self._tools.start(start.key, self._execution(start), self._room, variables)
         self._driven.ownership.visit("after_tool_start", start.name)
 
     def prevent(self) -> None:
@@ -61,11 +63,14 @@ class AsyncToolRunner(ToolRunner[AsyncTools]):
     def _ended(self, key: str, task: asyncio.Task[Outcome]) -> None:
         if not task.cancelled() and isinstance(task.exception(), KeyboardInterrupt):
             return  # it has ended the loop already
-        self._driven.scope.tool_ended(key)
         if not self._tools.is_cancelled(key) and is_stopped(task) and self._driven.can_give_back:
             self._dispatcher.give_back()
+        ended = failure(asyncio.CancelledError()) if task.cancelled() else task.result()
+        outcome = self._dispatcher.inner.prompted(key, ended)
+        self._tools.forget(key)
+        if outcome is None:
+            return
+        self._driven.scope.tool_ended(key)
         self._visit_end(key)
         self.stop(key)
-        self._tools.forget(key)
-        outcome = failure(asyncio.CancelledError()) if task.cancelled() else task.result()
         self._dispatcher.happened(partial(self._driven.run.tool_done, key, outcome))

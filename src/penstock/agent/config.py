@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.agent.agent_tool import AgentTool
 from penstock.agent.callbacks import Callbacks
 from penstock.agent.observer import Observer
 from penstock.agent.step import BeforeStep, Instructions
@@ -93,6 +94,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
             is_idempotent=tool.idempotent,
             asks_if_in_text=self.rescues and approval is None and not tool.read_only,
             check=tool.complete_arguments,
+            new_run=tool.new_run if isinstance(tool, AgentTool) else None,
         )
 
 

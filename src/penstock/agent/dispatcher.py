@@ -9,25 +9,59 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from msgspec import Struct
 
 from penstock.agent.driven_run import DrivenRun
 from penstock.agent.expiries import Expiries
 from penstock.agent.timers import Timers
 from penstock.results import Outcome
-from penstock.run.commands import CheckApproval, Command, ExpireLater
+from penstock.run.commands import CheckApproval, Command, Emit, ExpireLater
+from penstock.run.machine import Run
 from penstock.run.outbox import Gate
+
+if TYPE_CHECKING:
+    from penstock.agent.inner_agents import InnerAgents
 
 PAUSE = 0.01
 """How many seconds a thread sleeps before it checks again whether the reader has caught up."""
 
 
-class Dispatcher:
-    """Carries out the commands of a run: `SyncDispatcher` for plain code, `AsyncDispatcher` for async code."""
+class OuterCall(Struct, frozen=True):
+    """The call around an inner run: the dispatcher of the run that made it, and the key of its execution."""
 
-    def __init__(self, driven: DrivenRun, timers: Timers) -> None:
+    dispatcher: Dispatcher
+    key: str
+
+    def emit(self, emit: Emit, *, is_over: bool) -> None:
+        """Pass on what an inner run emitted, to the run around it; if it is over, forget it."""
+        self.dispatcher.happened(partial(self.dispatcher.run.inner_emitted, self.key, emit))
+        if is_over:
+            self.dispatcher.timers.cancel(self.key)
+            self.dispatcher.inner.stop(self.key)
+
+
+class Dispatcher:
+    """Carries out the commands of a run: `SyncDispatcher` for plain code, `AsyncDispatcher` for async code.
+
+    `inner` are the agents that run as its tools. The dispatcher of such an agent has an `outer` call. `first` is how
+    the run begins, once its tools are listed.
+    """
+
+    inner: InnerAgents[Any]
+
+    def __init__(self, driven: DrivenRun, timers: Timers, outer: OuterCall | None = None) -> None:
         self.timers = timers
         self.expiries = Expiries(driven.run, timers)
+        self.first: Callable[[], list[Command]] | None = None
         self._driven = driven
+        self._outer = outer
+
+    @property
+    def run(self) -> Run:
+        """The machine of the run."""
+        return self._driven.run
 
     def happened(self, step: Callable[[], list[Command]]) -> None:
         """Tell the machine what happened, and carry out what follows. Where the run is: see `call`."""
@@ -61,6 +95,29 @@ class Dispatcher:
         """Break off the request to the model, and cancel the tools."""
         raise NotImplementedError
 
+    # -- inner runs ------------------------------------------------------------------------------------------------
+
+    def new_inner(self, driven: DrivenRun, key: str) -> Self:
+        """A dispatcher for an agent that runs in this execution."""
+        raise NotImplementedError
+
+    @property
+    def needs_listing(self) -> bool:
+        """Whether tools must be listed before the run continues: its own, or those of an inner run."""
+        driven = self._driven
+        is_own = self.first is None and driven.needs_listing and not driven.step_tools.are_listed
+        return is_own or any(inner.needs_listing for inner in self.inner.make_all())
+
+    @property
+    def seconds_left(self) -> dict[str, float]:
+        """How many seconds each call that waits may still wait, also in inner runs."""
+        left = self.expiries.seconds_left
+        for inner in self.inner.all():
+            left |= inner.seconds_left
+        return left
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
     def leave(self) -> None:
         """Stop everything: this process does not continue the run."""
         self._driven.is_cancelled = self._driven.ownership.is_left = True
@@ -68,6 +125,9 @@ class Dispatcher:
 
     def give_back(self) -> None:
         """Stop everything here, so that another worker can continue the run."""
+        if self._outer is not None:
+            self._outer.dispatcher.give_back()
+            return
         self.leave()
         self._driven.outbox.drop()
         self._driven.logged_outbox.release()

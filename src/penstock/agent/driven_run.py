@@ -43,11 +43,20 @@ class DrivenRun:
         self.step_tools = StepTools(config)
         self.hooks = StepHooks(self.records.run_id, deps, has_log=owned is not None)
         self.conversation = config.model.for_conversation()
-        self.is_cancelled = False
+        self._is_cancelled = False
         self.done: Done | None = None
         self.error: Exception | None = None
         self._policies = config.policies
         run.has_hooks = config.has_hooks
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nothing starts any more."""
+        return self._is_cancelled
+
+    @is_cancelled.setter
+    def is_cancelled(self, value: bool) -> None:
+        self._is_cancelled = value
 
     def enter(self) -> None:
         """The run begins here, in the context of the caller."""
@@ -127,6 +136,10 @@ class DrivenRun:
             return None
         owned = self.ownership.owned
         return max(0.0, seconds - (owned.seconds if owned else 0.0))
+
+    def unique_key(self, key: str) -> str:
+        """The key of an execution, unique among all runs of a store."""
+        return self.ownership.unique_key(key)
 
     # -- its tools -------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from penstock.agent.log_listener import LogListener
 from penstock.agent.reader_view import OneReader, reader_view
 from penstock.agent.sync_dispatcher import SyncDispatcher
 from penstock.errors import UsageError
-from penstock.run.events import Done, StepEnd, StreamEvent, ToolEnd, is_chunk
+from penstock.run.events import Done, StepEnd, StreamEvent, ToolEnd, innermost
 from penstock.run.machine import Run
 
 MAX_WAIT = 1.0
@@ -81,12 +81,12 @@ class Driver(Generic[P]):
         """The run as JSON, with the times at which its calls expire."""
         self.fold()
         now = time.time()
-        left = self._dispatcher.expiries.seconds_left
+        left = self._dispatcher.seconds_left
         return self.run.dump({call_id: now + seconds for call_id, seconds in left.items()})
 
     def fold(self) -> None:
         """Bring the history up to what the reader has read."""
-        self.run.fold(sum(is_chunk(event) for event in self._driven.outbox.unread_events))
+        self.run.fold_unread(self._driven.outbox.unread_events)
 
     @property
     def _goes_on_alone(self) -> bool:
@@ -102,4 +102,4 @@ class Driver(Generic[P]):
 
 def is_due_after_cancel(event: StreamEvent) -> bool:
     """Whether a reader who has cancelled the run still gets this event."""
-    return isinstance(event, ToolEnd | StepEnd | Done)
+    return isinstance(innermost(event), ToolEnd | StepEnd | Done)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from penstock.agent.timers import Timers
 from penstock.run.commands import ExpireLater
@@ -40,11 +40,10 @@ class Expiries:
         now = time.monotonic()
         return {call_id: deadline - now for call_id, deadline in self._deadlines.items()}
 
-    @property
-    def pause(self) -> float | None:
-        """The seconds after which a run that is paused has to continue, because a call expires; None if none does."""
-        left = self.seconds_left
-        return max(0.0, min(left.values())) + SLACK if left else None
+
+def pause_after(left: Mapping[str, float]) -> float | None:
+    """The seconds after which a run that is paused has to continue, because a call expires; None if none does."""
+    return max(0.0, min(left.values())) + SLACK if left else None
 
 
 def _key(call_id: str) -> str:

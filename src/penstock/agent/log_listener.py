@@ -16,6 +16,7 @@ from penstock.log.store import Input, ProvidedResult
 from penstock.results import Outcome, as_outcome
 from penstock.run.commands import Command
 from penstock.run.events import Decision, Said
+from penstock.run.machine import Run
 
 
 class LogListener:
@@ -45,9 +46,11 @@ class LogListener:
             return  # it stays in the store, for the next owner of the run
         outbox.inputs = (input.number,)
         driven.is_cancelled |= input.kind == "cancel"
-        self._dispatcher.happened(partial(self._commands, input))
+        is_answer = input.kind in ("decide", "provide")
+        dispatcher = self._dispatcher.inner.holder(input.key) if is_answer else self._dispatcher
+        dispatcher.happened(partial(self._commands, input, dispatcher.run))
         outbox.acknowledge()
-        self._dispatcher.expiries.settle()
+        dispatcher.expiries.settle()
 
     def _on_input(self, input: Input) -> None:
         self._dispatcher.call(partial(self.take_input, input))
@@ -55,9 +58,8 @@ class LogListener:
     def _on_lost(self, error: Exception) -> None:
         self._dispatcher.call(partial(self._dispatcher.lose, error))
 
-    def _commands(self, input: Input) -> list[Command]:
-        """The commands for an input; none if it came too late, or is not valid."""
-        run = self._driven.run
+    def _commands(self, input: Input, run: Run) -> list[Command]:
+        """The commands for an input to this run; none if it came too late, or is not valid."""
         try:
             match input.kind:
                 case "decide":

@@ -16,6 +16,7 @@ from penstock.run.envelope import Key, verify
 from penstock.run.events import HistoryReplaced
 from penstock.run.load import load
 from penstock.run.machine import Run
+from penstock.run.state import RunState
 from penstock.run.step_changes import splices_between
 
 
@@ -29,6 +30,13 @@ def load_run(stored: bytes | str, key: Key | None, config: AgentConfig) -> Run:
     run, deadlines = load(verify(stored, key), *rules)
     now = time.time()
     run.seconds_left = {call_id: deadline - now for call_id, deadline in deadlines.items()}
+    for one in run.tree():
+        _check(one)
+    return run
+
+
+def _check(run: RunState) -> None:
+    """Repair the history of a run, and refuse one that no run has stored."""
     at = len(run.messages) - (run.phase == "tools")
     step = read(run.messages[at:]).messages  # without malformed vendor state
     earlier = repair(run.messages[:at])
@@ -41,10 +49,9 @@ def load_run(stored: bytes | str, key: Key | None, config: AgentConfig) -> Run:
         raise UsageError("the stored run is not valid: it has no message to answer")
     if problems := check(run.history):
         raise UsageError(f"the stored run is not valid: {problems[0]}")
-    return run
 
 
-def _replace(run: Run, messages: list[Message]) -> None:
+def _replace(run: RunState, messages: list[Message]) -> None:
     """Use the repaired messages. What hooks changed later is stored as differences from them."""
     if messages != run.messages:
         run.record.add(HistoryReplaced(splices_between(run.messages, messages)))

@@ -10,9 +10,11 @@ from queue import SimpleQueue
 from typing import assert_never
 
 from penstock.agent.approval_checks import SyncChecks
-from penstock.agent.dispatcher import Dispatcher
+from penstock.agent.dispatcher import Dispatcher, OuterCall
 from penstock.agent.driven_run import DrivenRun
+from penstock.agent.expiries import pause_after
 from penstock.agent.hook_calls import SyncHookCalls
+from penstock.agent.inner_agents import InnerAgents
 from penstock.agent.records import LOGGED
 from penstock.agent.sync_response import SyncResponseReader
 from penstock.agent.sync_tool_runner import SyncToolRunner
@@ -31,16 +33,19 @@ from penstock.run.commands import (
 )
 from penstock.run.events import Done
 from penstock.run.outbox import Gate
+from penstock.transport.loop_thread import Joinable, RunLoop
 
 
 class SyncDispatcher(Dispatcher):
     """Carries out the commands of a run under its lock. `arrivals` has at least one entry per item in the outbox."""
 
-    def __init__(self, driven: DrivenRun) -> None:
-        super().__init__(driven, ThreadTimers())
-        self.lock = threading.RLock()
-        self.arrivals: SimpleQueue[None] = SimpleQueue()
-        self.tools = SyncToolRunner(driven, self, self.lock)
+    def __init__(self, driven: DrivenRun, outer: SyncDispatcher | None = None, key: str = "") -> None:
+        super().__init__(driven, ThreadTimers(), None if outer is None else OuterCall(outer, key))
+        self.lock: threading.RLock = threading.RLock() if outer is None else outer.lock
+        self.arrivals: SimpleQueue[None] = SimpleQueue() if outer is None else outer.arrivals
+        self.inner = InnerAgents[SyncDispatcher](driven, self)
+        loop: RunLoop | None = None if outer is None else outer.tools.loop
+        self.tools: SyncToolRunner = SyncToolRunner(driven, self, self.lock, loop)
         self._hooks = SyncHookCalls(driven, self, self.lock, self.tools.loop)
         self.responses = SyncResponseReader(driven, self, self.lock, self.tools.loop)
         self._checks = SyncChecks(self.lock, driven.run, driven.policy_of, self.tools.loop, self.approval_checked)
@@ -60,7 +65,9 @@ class SyncDispatcher(Dispatcher):
                         driven.records.add(command.events)
                     if driven.scope.observer is not None:
                         driven.scope.observer.add(command.events)
-                    if driven.outbox.put(command.events, command.log):
+                    if self._outer is not None:
+                        self._outer.emit(command, is_over=driven.run.is_over)
+                    elif driven.outbox.put(command.events, command.log):
                         self.arrivals.put(None)
                     if command.events and isinstance(last := command.events[-1], Done):
                         driven.remember(last)
@@ -82,10 +89,21 @@ class SyncDispatcher(Dispatcher):
                 case _:
                     assert_never(command)
 
+    def new_inner(self, driven: DrivenRun, key: str) -> SyncDispatcher:
+        return SyncDispatcher(driven, self, key)
+
+    def prepare(self) -> None:
+        """List the tools of a run that continues, and those of its inner runs."""
+        self.first = self.responses.first_step()
+        for inner in self.inner.make_all():
+            inner.prepare()
+
     def hold(self, gate: Gate) -> None:
         """Call this, under the lock, when the reader asks for the event after everything emitted so far."""
         with self.lock:
-            if self._driven.outbox.hold(gate):
+            if self._outer is not None:
+                self._outer.dispatcher.hold(gate)
+            elif self._driven.outbox.hold(gate):
                 self.arrivals.put(None)
 
     def call(self, callback: Callable[[], None]) -> None:
@@ -111,12 +129,18 @@ class SyncDispatcher(Dispatcher):
         """Pause the run if its reader has read everything and would wait for a decision or a result."""
         with self.lock:
             if self._driven.should_pause:
-                self.carry_out(self._driven.run.pause(self.expiries.pause))
+                self.carry_out(self._driven.run.pause(pause_after(self.seconds_left)))
 
     def stop_all(self) -> None:
         self.responses.stop()
         self._hooks.stop()
         self.tools.stop_all()
+
+    def close(self) -> list[Joinable]:
+        """Forget all threads and tasks; returns those that end soon, to be joined."""
+        inner = [one for dispatcher in self.inner.close() for one in dispatcher.close()]
+        tools = self.tools.close()
+        return [*self.responses.close(), *inner, *tools]
 
     def _reached(self, command: PrepareStep | AskModel | StartTool) -> None:
         """The reader has come to a command that waited."""

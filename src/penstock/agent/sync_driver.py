@@ -47,9 +47,9 @@ class SyncDriver(Driver[SyncDispatcher]):
         driven.enter()
         dispatcher.tools.loop.attach()
         self.listener.open()
-        first = dispatcher.responses.first_step()
+        dispatcher.prepare()
         with self.lock:
-            dispatcher.carry_out(first())
+            dispatcher.carry_out((dispatcher.first or self.run.begin)())
             self.listener.take_inputs()
             dispatcher.start_time_limit()
 
@@ -57,11 +57,12 @@ class SyncDriver(Driver[SyncDispatcher]):
         self._dispatcher.cancel(why)
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str) -> None:
-        self._resolve(call_id, "approval", lambda: self.run.decide(call_id, approved, arguments, reason))
+        self._resolve(call_id, "approval", lambda run: run.decide(call_id, approved, arguments, reason))
 
     def provide(self, call_id: str, value: Any, is_error: bool) -> None:
-        kind: RequestKind = "input" if self.run.waits_for(call_id, "input") else "deferred"
-        self._resolve(call_id, kind, lambda: self.run.provide(call_id, provided(value, is_error)))
+        is_question = any(run.waits_for(call_id, "input") for run in self.run.tree())
+        kind: RequestKind = "input" if is_question else "deferred"
+        self._resolve(call_id, kind, lambda run: run.provide(call_id, provided(value, is_error)))
 
     def say(self, message: Message) -> None:
         self.begin()
@@ -69,15 +70,16 @@ class SyncDriver(Driver[SyncDispatcher]):
             self._check_open()
             self._dispatcher.carry_out(self.run.say(message))
 
-    def _resolve(self, call_id: str, kind: RequestKind, answer: Callable[[], list[Command]]) -> None:
-        """Carry out the answer to a request of the run."""
+    def _resolve(self, call_id: str, kind: RequestKind, answer: Callable[[Run], list[Command]]) -> None:
+        """Carry out the answer to a request of the run, or of an inner run."""
         self.begin()
         with self.lock:
             self._check_open()
-            commands = answer()
+            holder = self._dispatcher.inner.holder(call_id)
+            commands = answer(holder.run)
             self._driven.outbox.withdraw(call_id, kind)
-            self._dispatcher.carry_out(commands)
-            self._dispatcher.expiries.settle()
+            holder.carry_out(commands)
+            holder.expiries.settle()
 
     def read_events(self, reader: object) -> Iterator[StreamEvent]:
         """The events of the run; the iterator keeps `reader` alive."""
@@ -150,8 +152,7 @@ class SyncDriver(Driver[SyncDispatcher]):
         with self.lock:
             dispatcher.timers.close()
             driven.scope.close()
-            tools = dispatcher.tools.close()
-            threads = [*dispatcher.responses.close(), *tools]
+            threads = dispatcher.close()
         end = time.monotonic() + MAX_WAIT
         for thread in threads:
             if thread is not threading.current_thread():

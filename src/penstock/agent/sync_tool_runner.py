@@ -20,10 +20,12 @@ from penstock.transport.loop_thread import Joinable, RunLoop
 class SyncToolRunner(ToolRunner[SyncTools]):
     """The tools of a run that is read in plain code. The lock is the run's; it is held while a tool is started."""
 
-    def __init__(self, driven: DrivenRun, dispatcher: Dispatcher, lock: threading.RLock) -> None:
+    def __init__(
+        self, driven: DrivenRun, dispatcher: Dispatcher, lock: threading.RLock, loop: RunLoop | None = None
+    ) -> None:
         super().__init__(driven, dispatcher)
         self._lock = lock
-        self._tools = SyncTools(lock, self._ended)
+        self._tools = SyncTools(lock, self._ended, loop)
 
     @property
     def loop(self) -> RunLoop:
@@ -35,8 +37,9 @@ class SyncToolRunner(ToolRunner[SyncTools]):
         execution = self._execution(start)
         try:
             self._start_timer(start)
-            tool, room = self._driven.config.tools[start.name], partial(self._room, start.key)
-            self._tools.start(tool, start, execution, room, self._driven.scope.of_tool(start))
+            variables = self._driven.scope.of_tool(start)
+            if not self._dispatcher.inner.expect(start, variables):
+                self._tools.start(self._tool(start), start, execution, partial(self._room, start.key), variables)
             self._driven.ownership.visit("after_tool_start", start.name)
         except RuntimeError as error:
             self.stop(start.key)
@@ -65,7 +68,11 @@ class SyncToolRunner(ToolRunner[SyncTools]):
             await asyncio.sleep(PAUSE)
 
     def _ended(self, key: str, outcome: Outcome) -> None:
+        ended = self._dispatcher.inner.prompted(key, outcome)
+        if ended is None:
+            self._tools.forget(key)
+            return
         self._driven.scope.tool_ended(key)
         self._visit_end(key)
         self.stop(key)
-        self._dispatcher.happened(partial(self._driven.run.tool_done, key, outcome))
+        self._dispatcher.happened(partial(self._driven.run.tool_done, key, ended))

@@ -25,8 +25,8 @@ class SyncTools:
     The lock is the driver's: it is held during all these methods and during `end`.
     """
 
-    def __init__(self, lock: threading.RLock, end: End) -> None:
-        self.loop = RunLoop()
+    def __init__(self, lock: threading.RLock, end: End, loop: RunLoop | None = None) -> None:
+        self.loop = loop or RunLoop()
         self._lock = lock
         self._end = end
         self._cancels: dict[str, Callable[[], None]] = {}
@@ -52,6 +52,10 @@ class SyncTools:
         """Forget an execution, and cancel it if it has not ended."""
         if key in self._cancels:
             self._cancels.pop(key)()
+
+    def forget(self, key: str) -> None:
+        """An execution has ended."""
+        self._cancels.pop(key, None)
 
     def close(self) -> list[Joinable]:
         """Cancel the tasks; returns what ends soon. A plain function cannot be stopped and may run on."""

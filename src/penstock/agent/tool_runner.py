@@ -13,7 +13,7 @@ from penstock.agent.sync_tools import SyncTools
 from penstock.agent.tool_execution import ToolExecution
 from penstock.log import points
 from penstock.run.commands import Command, StartTool
-from penstock.tools.tool import Context
+from penstock.tools.tool import Context, Tool
 
 T = TypeVar("T", SyncTools, AsyncTools)
 
@@ -33,11 +33,13 @@ class ToolRunner(Generic[T]):
         self._dispatcher.timers.cancel(key)
         self.questions.close(key, "the call has ended")
         self._tools.cancel(key)
+        self._dispatcher.inner.stop(key)
 
     def stop_all(self) -> None:
         """Cancel all tools."""
         for key in self._tools.running_keys():
             self.stop(key)
+        self._dispatcher.inner.stop_all()
 
     def _report(self, key: str, data: Any) -> None:
         """Pass on the progress of a tool."""
@@ -51,10 +53,15 @@ class ToolRunner(Generic[T]):
             tool=start.name,
             step=self._driven.run.step,
             report=partial(self._report, start.key),
-            key=self._driven.ownership.unique_key(start.key),
+            key=self._driven.unique_key(start.key),
             ask=partial(self.questions.ask, start),
         )
-        return ToolExecution(self._driven.config.tools[start.name], start, context, self._driven.ownership.may_start)
+        return ToolExecution(self._tool(start), start, context, self._driven.ownership.may_start)
+
+    def _tool(self, start: StartTool) -> Tool[..., Any]:
+        """The tool to execute: for an agent, that which makes its prompt."""
+        agent = self._dispatcher.inner.tool_of(start)
+        return self._driven.config.tools[start.name] if agent is None else agent.prompt
 
     def _start_timer(self, start: StartTool) -> None:
         """Let the tool end when its timeout expires."""

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from penstock.asgi.request import RejectedRequest
 from penstock.log.store import RunRow
-from penstock.run.events import ApprovalRequest, LogEvent, Waiting
+from penstock.run.events import ApprovalRequest, LogEvent, Waiting, innermost
 from penstock.serve.hosting import Host
 from penstock.serve.public_events import approval_hash
 
@@ -82,8 +82,8 @@ class RunAnswers:
 
 def _asked(events: Sequence[LogEvent]) -> dict[str, int]:
     """The calls that have waited for an answer, with the number of the last request for each."""
-    requests = ((number, event) for number, event in enumerate(events, 1) if isinstance(event, ApprovalRequest))
-    return {request.call_id: number for number, request in requests}
+    requests = ((number, innermost(event)) for number, event in enumerate(events, 1))
+    return {request.call_id: number for number, request in requests if isinstance(request, ApprovalRequest)}
 
 
 def _is_open(answer: Answer, requests: Mapping[str, ApprovalRequest]) -> bool:

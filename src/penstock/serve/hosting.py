@@ -134,7 +134,10 @@ class Host:
         """Put inputs into the log of a run, and continue the run if it waited; False if the log had all of them."""
         if row.state == "over":
             raise RejectedRequest(409, "run_over", "the run is over")
-        is_new = any([await apatiently(put) for put in puts])
+        try:
+            is_new = any([await apatiently(put) for put in puts])
+        except UsageError:  # it ended meanwhile
+            raise RejectedRequest(409, "run_over", "the run is over") from None
         if row.state in ("waiting", "ready", "damaged"):
             self.drive(row.id, row.tenant)
         return is_new

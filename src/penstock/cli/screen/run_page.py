@@ -91,6 +91,10 @@ class RunPage(Page[Shown]):
             case _:
                 self._add_chunk(event)
 
+    def take(self, width: Width, now: float) -> list[Row]:
+        """Take the rows that will not change any more."""
+        return self.blocks.take(width, now)
+
     def moving(self, width: Width, now: float) -> list[Row]:
         for card in self._running.values():
             if span := self._spans.get(card.progress.call_id):

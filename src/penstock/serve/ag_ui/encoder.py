@@ -49,6 +49,7 @@ from penstock.run.events import (
     Done,
     HistoryReplaced,
     LogEvent,
+    Nested,
     OutputInvalid,
     RunEvent,
     RunStart,
@@ -181,6 +182,12 @@ class AGUIEncoder:
             case Done():
                 self._state = "over"
                 return [*parts.end_step(), *finished(self._head, event)]
+            case Nested(event=ApprovalRequest() as request):  # of an agent that runs as a tool
+                return self._ask(request)
+            case Nested():
+                if isinstance(event.event, Decision | ToolEnd):
+                    self._requests.pop(event.event.call_id, None)
+                return ()
             case RunStart() | ToolStart() | ToolResults() | OutputInvalid() | HistoryReplaced() | Taken():
                 return ()
             case _:

@@ -47,6 +47,7 @@ from penstock.run.events import (
     Done,
     HistoryReplaced,
     LogEvent,
+    Nested,
     OutputInvalid,
     RunEvent,
     RunStart,
@@ -187,7 +188,7 @@ class UIMessageEncoder:
                 return self._end(event)
             case Waiting():
                 return self._end_step()
-            case ToolResults() | OutputInvalid() | HistoryReplaced() | Taken():
+            case ToolResults() | OutputInvalid() | HistoryReplaced() | Taken() | Nested():
                 return ()
             case _:
                 assert_never(event)
