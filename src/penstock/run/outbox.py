@@ -60,7 +60,8 @@ class Outbox:
 
         Returns whether there is an item more for the reader: not if the unit replaced an unread one.
         """
-        if len(events) == 1 and (reporter := reporter_of(events[0])):
+        is_report = len(events) == 1 and isinstance(events[0], ToolProgress | Nested)
+        if is_report and (reporter := reporter_of(events[0])):
             unread = self._progress.get(reporter)
             if unread is not None and self.is_full:
                 unread[0] = events[0]
