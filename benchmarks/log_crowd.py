@@ -54,6 +54,9 @@ class _Stream:
 class _Model:
     name = "benchmark"
 
+    def for_conversation(self) -> _Model:
+        return self
+
     def astream(self, *_: object, **options: object) -> _Stream:
         return _Stream()
 
