@@ -90,13 +90,13 @@ def _run_sync(small: Any) -> None:
 
 
 def _ask_sync(requests: list[list[Message]]) -> None:
-    model = Model("openai-compatible:m", via=_line(STEPS))
+    model = Model("openai-compatible:m", via=_line(STEPS)).for_conversation()
     for messages in requests:
         model.stream_text_and_classify(messages, [_small])
 
 
 def _ask_async(requests: list[list[Message]]) -> None:
-    model = Model("openai-compatible:m", via=_line(STEPS))
+    model = Model("openai-compatible:m", via=_line(STEPS)).for_conversation()
 
     async def ask() -> None:
         for messages in requests:
