@@ -1,4 +1,4 @@
-"""Partial arguments: how time and memory grow when `PartialJSON.value` is read after every piece."""
+"""Partial values: how time and memory grow when arguments, or an output, are read after every piece."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import penstock
 from benchmarks.clock import race
 from benchmarks.content import cut, document, edits
 from benchmarks.report import Report, Table, say
-from benchmarks.streams import CALL_STREAMS
+from benchmarks.streams import CALL_STREAMS, openai_chat_text
 from benchmarks.wires import known
 from penstock.events import ToolCallDelta
+from penstock.testing import Raw, Scripted
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 SHAPES = {"many fields": edits, "one long field": document}
+OUTPUT = "run.partial"
 EXPONENT = 1.1
 MEMORY = 4.0
 """The targets: the exponent of the time, and the peak memory relative to the length of the largest text."""
@@ -28,9 +30,31 @@ LAPS = {size: max(1, 200_000 // size) for size in SIZES}
 Run = Callable[[], object]
 
 
+@dataclass
+class Edit:
+    line: int
+    old: str
+    new: str
+
+
+@dataclass
+class Edits:
+    path: str
+    edits: list[Edit]
+
+
+@dataclass
+class Document:
+    path: str
+    content: str
+
+
+OUTPUTS: dict[str, type] = {"many fields": Edits, "one long field": Document}
+
+
 @dataclass(frozen=True)
 class Scenario:
-    """Arguments of one shape, parsed directly or `through` the decoder of a wire."""
+    """Values of one shape, parsed directly, `through` the decoder of a wire, or as the output of an agent."""
 
     shape: str
     through: str = ""
@@ -46,6 +70,8 @@ class Scenario:
     def prepare(self, size: int) -> Run:
         """The run at this size; its input is created now, outside of the measurement."""
         arguments = SHAPES[self.shape](size)
+        if self.through == OUTPUT:
+            return partial(_read_output, OUTPUTS[self.shape], b"".join(openai_chat_text(cut(arguments)).frames))
         if self.through:
             return partial(_read_response, self.through, CALL_STREAMS[self.through]("one tool", [arguments]).frames)
         return partial(_read, cut(arguments))
@@ -53,9 +79,9 @@ class Scenario:
 
 def measure() -> Report:
     report = Report()
-    wires = ["", *known(CALL_STREAMS, report)]
+    wires = ["", *known(CALL_STREAMS, report), OUTPUT]
     lines = [_line(Scenario(shape, wire), report) for wire in wires for shape in SHAPES]
-    columns = ["arguments", *(f"{size // 1000} KB" for size in SIZES), "exponent", "peak ÷ text"]
+    columns = ["value", *(f"{size // 1000} KB" for size in SIZES), "exponent", "peak ÷ text"]
     title = "CPU µs for an 8-character piece with `value` read after each, and peak memory at the largest size"
     report.tables.append(Table(f"Partial view: {title}", columns, lines))
     return report
@@ -122,6 +148,15 @@ def _read_response(wire: str, frames: Sequence[bytes]) -> None:
                 _ = view.value
     decoder.close()
     _check(view)
+
+
+def _read_output(kind: type, body: bytes) -> None:
+    agent = penstock.Agent(penstock.Model("openai-compatible:m", via=Scripted([Raw(body)])), output=kind)
+    with agent.stream("Go.") as run:
+        for _ in run:
+            _ = run.partial
+    if not isinstance(run.output, kind):
+        raise AssertionError(f"the output should be a {kind.__name__}, and is {run.output!r}")
 
 
 def _check(view: penstock.PartialJSON) -> None:
