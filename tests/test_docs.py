@@ -422,3 +422,23 @@ def test_the_source_distribution_has_what_its_build_reads() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     included = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
     assert {"/README.md", "/hatch_build.py"} <= set(included)
+
+
+# -- coming from other libraries ---------------------------------------------------------------------------------------
+
+FRAMEWORKS = ("pydantic-ai", "langchain", "openai-agents")
+EVERYDAY = (
+    "Structured output", "Partial output while it streams", "Dependencies", "Instructions that change",
+    "Errors and retries", "Approval and deferred tools", "MCP servers", "Shorter histories", "Limits",
+    "Fallback models", "Sub-agents and hand-offs", "Guardrails", "Tracing", "Tests with fake models",
+    "Message histories", "Images and files", "Durable execution", "Serving a UI",
+)  # fmt: skip
+"""What users of these libraries need every day."""
+
+
+@pytest.mark.parametrize("library", FRAMEWORKS)
+def test_each_everyday_feature_of_a_framework_has_code_of_ours(library: str) -> None:
+    _, *sections = re.split(r"^## ", PAGES[f"coming-from/{library}.md"], flags=re.MULTILINE)
+    titles = [section.partition("\n")[0] for section in sections]
+    assert titles == [*EVERYDAY, "What is missing here"]
+    assert [title for title, section in zip(titles[:-1], sections, strict=False) if not BLOCK.search(section)] == []
