@@ -267,6 +267,11 @@ VENDOR_CALLS: dict[str, Any] = {"openai-responses": item(SHELL), "anthropic": ca
 VENDOR_TOOLS = {"openai-responses": {"type": "shell"}, "anthropic": {"type": "bash_20250124", "name": "bash"}}
 
 
+@feature("prompt caching that is asked for (`cache=True`)")
+def cache(wire: str) -> str:
+    return "native" if "cache" in str(changed(wire, cache=True)) else "n/a"
+
+
 @feature("tools that the provider defines and you run")
 def vendor_tools(wire: str) -> str:
     def run(**arguments: Any) -> str:
@@ -298,6 +303,121 @@ def mcp_tools(wire: str) -> str:
         played = Played(wire, [Reply(call("price", {"article": "lamp"})), "12.50."], shop)
     assert "lamp costs 12.50" in played.sent()
     return "fallback: functions"
+
+
+@feature("sub-agents (`as_tool`)")
+def sub_agents(wire: str) -> str:
+    script = Scripted([ROME, "It is sunny."], strict=True)
+    inner: Agent[Any, Any] = Agent(Model(EXAMPLES[wire], via=script), [look])
+    played = Played(wire, [Reply(call("ask", {"prompt": "How is Rome?"})), "Sunny."], inner.as_tool("ask", "Ask."))
+    assert [event.event.type for event in played.of("nested")][-1] == "done"
+    assert "It is sunny." in played.sent()
+    assert played.run.usage.input_tokens > sum(event.usage.input_tokens for event in played.of("step_end"))
+    return "fallback: functions"
+
+
+@feature("a hook offers other tools in the next step")
+def other_tools(wire: str) -> str:
+    def hook(step: penstock.Step) -> penstock.Step:
+        return step.replace(tools=["look"] if step.number == 1 else ["shoot"])
+
+    played = Played(wire, [ROME, "Sunny."], look, shoot, before_step=hook)
+    assert [[tool.name for tool in request.tools] for request in played.requests] == [["look"], ["shoot"]]
+    return "native"
+
+
+@feature("a hook offers no tools in the next step")
+def no_tools(wire: str) -> str:
+    def hook(step: penstock.Step) -> penstock.Step:
+        return step.replace(tools=["look"] if step.number == 1 else [])
+
+    played = Played(wire, [ROME, "Sunny."], look, before_step=hook)
+    if not played.requests[1].tools:
+        return "native"
+    kept = "fallback: tools of earlier calls stay declared"
+    return f"{kept}, with the choice `none`" if "tool_choice" in played.requests[1].body else kept
+
+
+@feature("a message during a run (`run.say`)")
+def steering(wire: str) -> str:
+    script = Scripted([Reply(call("broken", {})), "Sorry."], strict=True)
+    with Agent(Model(EXAMPLES[wire], via=script), [broken]).stream("Go.") as run:
+        for event in run:
+            if event.type == "tool_start":
+                run.say("Be brief.")
+    assert run.finish_reason == "answered"
+    assert [("Be brief." in str(request.body)) for request in script.requests] == [False, True]
+    return "native"
+
+
+@feature("a history of every other provider")
+def foreign_history(wire: str) -> str:
+    for example in EXAMPLES.values():
+        first = Scripted([Reply(think("Hm."), "I look.", call("look", {"city": "Rome"})), "Sunny."], strict=True)
+        history = Agent(Model(example, via=first), [look]).run("Go.").messages
+        script = Scripted(["Still sunny."], strict=True)
+        assert Agent(Model(EXAMPLES[wire], via=script), [look]).run("And now?", messages=history).reason == "answered"
+        assert "Rome is sunny" in str(script.requests[0].body)
+    return "native"
+
+
+THOUGHT = Reply(think("Hm, hm."), "I look. ", call("look", {"city": "Rome"}))
+
+
+@feature("a call that waits, and its run in another process")
+def approvals(wire: str) -> str:
+    @penstock.tool(approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    script = Scripted([Reply(think("Hm, hm."), call("pay", {}, id="call_1")), "Done."], strict=True)
+    agent: Agent[Any, Any] = Agent(Model(EXAMPLES[wire], via=script), [pay])
+    paused = agent.run("Go.")
+    with agent.resume(paused.dump()) as run:
+        run.decide(paused.waiting[0].call_id, approved=True)
+        assert [event.result.text for event in run if event.type == "tool_end"] == ["paid"]
+    assert run.finish_reason == "answered"
+    return "native"
+
+
+@feature("a response that is asked for again after a crash")
+def crashes(wire: str) -> str:
+    script = Scripted([THOUGHT, "It is warm.", "It is sunny."], strict=True)
+    agent: Agent[Any, Any] = Agent(Model(EXAMPLES[wire], via=script), [look])
+    stored = b""
+    with agent.stream("Go.") as run:
+        for event in run:
+            if event.type == "text" and len(script.requests) == 2:
+                stored = run.dump()
+                break
+    with agent.resume(stored) as run:
+        assert "retry" in [event.type for event in run]
+    assert run.output == "It is sunny."
+    assert script.requests[1].body == script.requests[2].body
+    return "native"
+
+
+@feature("text is held back by a guard")
+def guarded_text(wire: str) -> str:
+    def guard(text: str) -> str:
+        return text.replace("sunny", "[weather]")
+
+    played = Played(wire, [THOUGHT, "It is sunny. Really."], look, guard=guard)
+    assert "".join(event.text for event in played.of("text")).endswith("It is [weather]. Really.")
+    assert [event.is_early for event in played.of("tool_start")] == [True]
+    return "fallback: here, sentence by sentence"
+
+
+@feature("reasoning that a guard changed goes back")
+def guarded_reasoning(wire: str) -> str:
+    def guard(text: str, context: penstock.GuardContext) -> str:
+        return "(left out)" if context.kind == "reasoning" else text
+
+    played = Played(wire, [THOUGHT, "Sunny."], look, guard=guard)
+    assert "Hm, hm." not in played.sent()
+    assert "".join(event.text for event in played.of("reasoning")) == "(left out)"
+    return "native" if "(left out)" in played.sent() else "n/a"
 
 
 @pytest.mark.parametrize(("name", "wire", "cell"), CELLS, ids=lambda value: re.sub(r"\W+", "-", str(value)))
