@@ -207,10 +207,25 @@ def test_a_guard_that_stops_ends_the_agent_inside_before_its_tool_starts(mode: s
     assert ran == []
 
 
+@pytest.mark.parametrize("depth", [1, 2])
 @sync_and_async
-def test_the_guard_of_a_run_does_not_check_agents_inside(mode: str) -> None:
-    """Each agent has its own guard: the outer model reads the answer, and what it writes of it is checked."""
-    agent = outside(made([f"It is {SECRET}."]), guard=mask)
-    done = end_of(events_of(agent, mode))
-    assert texts_of(done.messages) == [f"It is {SECRET}."]
-    assert done.output == "Done."
+def test_the_guard_of_a_run_checks_agents_inside_that_have_none(mode: str, depth: int) -> None:
+    """A reader sees the text of agents inside, so that a guard outside would have a hole without this."""
+    agent = made([f"It is {SECRET}."])
+    for number in range(depth):
+        agent = outside(agent, guard=mask if number == depth - 1 else None)
+    store = MemoryStore()
+    events, running = drive(logged(agent, store), mode)
+    assert end_of(events).reason == "answered"
+    for event in [*events, *(event for _, _, event in read_log(store, "r"))]:
+        assert SECRET.encode() not in encode(event)
+    assert texts_of(running.messages) == ["It is *****." if depth == 1 else "Done."]
+
+
+@sync_and_async
+def test_an_agent_inside_with_a_guard_of_its_own_keeps_it(mode: str) -> None:
+    def shout(text: str) -> str:
+        return text.upper()
+
+    agent = outside(made(["It is here."], guard=shout), guard=mask)
+    assert texts_of(end_of(events_of(agent, mode)).messages) == ["IT IS HERE."]

@@ -31,8 +31,9 @@ class InnerDrivenRun(DrivenRun):
     def __init__(self, config: Any, run: Run, outer: DrivenRun, key: str) -> None:
         self._outer = outer
         self._key = key
-        rules = {"is_read": outer.config.is_read, "tracing": config.tracing or outer.config.tracing}
-        super().__init__(replace(config, **rules), run, outer.deps, None)
+        around = outer.config
+        rules = {"is_read": around.is_read, "tracing": config.tracing or around.tracing}
+        super().__init__(replace(config, **rules, guard=config.guard or around.guard), run, outer.deps, None)
         self.ownership = outer.ownership
         self.outbox = outer.outbox
         self.records = RunRecords(config, outer.records.run_id)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from penstock.agent.config import AgentConfig, checked_hooks, checked_instructions, checked_model
 from penstock.agent.step import REQUEST_OPTIONS, BeforeStep, Instructions
 from penstock.errors import UsageError
+from penstock.guard.guard import CheckText, Guard, as_guard
 from penstock.messages import Message
 from penstock.model.checks import check_option_names, check_option_values, check_types
 from penstock.model.model import Model
@@ -43,8 +44,8 @@ LOG_OPTIONS = ("log", "run_id", "thread", "tenant", "meta")
 
 class RunOptions(LogOptions, StepOptions, total=False):
     """The keywords of `stream`, `run` and their async twins: where the run is kept (`LogOptions`), and settings that
-    replace those of the agent for this run: `model`, `tools`, `instructions`, `before_step`, `limits`, and the options
-    of requests. Settings cannot be combined with `log`, as another process continues the run with the agent's own.
+    replace those of the agent for this run: `model`, `tools`, `instructions`, `before_step`, `limits`, `guard`, and the
+    options of requests. Settings cannot be combined with `log`: another process continues the run with the agent's own.
     """
 
     model: Model | str
@@ -52,9 +53,10 @@ class RunOptions(LogOptions, StepOptions, total=False):
     instructions: Instructions
     before_step: BeforeStep | Sequence[BeforeStep] | None
     limits: Limits
+    guard: Guard | CheckText | None
 
 
-_SETTINGS = ("model", "tools", "instructions", "before_step", "limits")
+_SETTINGS = ("model", "tools", "instructions", "before_step", "limits", "guard")
 
 
 def split_options(options: RunOptions, agent: Callable[..., Any]) -> tuple[LogOptions, dict[str, Any]]:
@@ -87,6 +89,8 @@ def with_settings(config: AgentConfig, settings: Mapping[str, Any], output: Any)
         changes["instructions"] = checked_instructions(settings["instructions"])
     if "before_step" in settings:
         changes["before_step"] = checked_hooks(settings["before_step"])
+    if "guard" in settings:
+        changes["guard"] = as_guard(settings["guard"])
     if "limits" in settings:
         check_types(limits=(settings["limits"], Limits))
         changes["limits"] = settings["limits"] or config.limits
