@@ -11,10 +11,13 @@ import msgspec
 import pytest
 
 import penstock.serve
+from penstock.agent.agent import Agent
 from penstock.errors import UsageError
 from penstock.events import Retry, Text, ToolCall, ToolCallStart, Usage
 from penstock.log.in_memory import MemoryStore
+from penstock.log.sqlite import SQLiteStore
 from penstock.messages import ToolResult, user
+from penstock.model.model import Model
 from penstock.run.events import (
     ApprovalRequest,
     Decision,
@@ -34,8 +37,8 @@ from penstock.serve import conversation
 from penstock.serve.ag_ui.encoder import AGUIEncoder, RunHead
 from penstock.serve.ai_sdk.encoder import UIMessageEncoder
 from penstock.serve.ai_sdk.message import UIMessageFold
-from penstock.testing import Reply, call
-from tests.asgi import Browser
+from penstock.testing import Reply, Scripted, call
+from tests.asgi import Browser, serving
 from tests.asgi import Reply as Response
 from tests.test_serve import TWO_STEPS, agent_of, run
 
@@ -305,6 +308,37 @@ def test_an_approval_counts_once_and_a_second_client_catches_up(tmp_path: Path) 
         assert frames(late.body) == frames(rest.body)
 
     run(tmp_path, (Reply(call("pay", {"amount": 7})), "Paid."), test)
+
+
+@pytest.mark.parametrize("approved", [True, False])
+@pytest.mark.parametrize("version", ["6", "7"])
+def test_a_call_of_a_sub_agent_that_waits_is_shown_and_answered(version: str, approved: bool, tmp_path: Path) -> None:
+    clerk = agent_of(Reply(call("pay", {"amount": 7}), call("look", {"city": "Rome"})), "The clerk has paid.")
+    script = Scripted([Reply(call("ask_clerk", {"prompt": "Pay 7."})), "All is paid."])
+    desk: Agent[Any] = Agent(
+        Model("openai:gpt-5", via=script), tools=[clerk.as_tool("ask_clerk", "Ask.")], name="support"
+    )
+
+    async def main() -> None:
+        async with serving(penstock.serve.app(desk, log=SQLiteStore(tmp_path / "runs.db"))) as browser:
+            headers = {"x-ai-sdk-version": version}
+            body = {"id": "c", "messages": [text_message("Pay")]}
+            first = await browser.post("/api/chat", body, **headers)
+            [shown] = [chunk for chunk in frames(first.body) if chunk.get("toolName") == "pay"]
+            assert (shown["type"], shown["input"]) == ("tool-input-available", {"amount": 7})
+            assert shown["dynamic"]
+            assert "Rome" not in first.body.decode()
+            rest = await browser.post(
+                "/api/chat", {**body, "messages": [text_message("Pay"), approval_of(first, approved)]}, **headers
+            )
+            ends = {chunk["toolCallId"]: chunk["type"] for chunk in frames(rest.body) if "tool-output" in chunk["type"]}
+            assert ends.pop(shown["toolCallId"]) == f"tool-output-{'available' if approved else 'denied'}"
+            assert [*ends.values()] == ["tool-output-available"]  # that of the sub-agent itself
+            [_, message] = (await browser.get("/api/chat/c")).json["messages"]
+            states = {part["toolCallId"]: part["state"] for part in message["parts"] if "toolCallId" in part}
+            assert states[shown["toolCallId"]] == ("output-available" if approved else "output-denied")
+
+    asyncio.run(main())
 
 
 def test_answers_that_nobody_waits_for_are_refused(tmp_path: Path) -> None:

@@ -491,28 +491,24 @@ def test_reasoning_that_was_changed_loses_its_signature(mode: str) -> None:
     assert "signature" not in str(played.requests[1].body)
 
 
+OWN_GUARDS: list[tuple[Any, str]] = [(mask, MASK), (Guard(amask), MASK), (None, SECRET)]
+
+
+@pytest.mark.parametrize(("guard", "word"), OWN_GUARDS)
 @sync_and_async
-def test_a_run_may_have_a_guard_of_its_own(mode: str) -> None:
+def test_a_run_may_have_a_guard_of_its_own(mode: str, guard: Any, word: str) -> None:
     agent = made(lambda request: f"The {SECRET} runs.", guard=lambda text: "nothing")
-    for guard, expected in (
-        (mask, f"The {MASK} runs."),
-        (Guard(amask), f"The {MASK} runs."),
-        (None, f"The {SECRET} runs."),
-    ):
-        _, run = drive(lambda prefix, guard=guard: getattr(agent, f"{prefix}stream")("Go.", guard=guard), mode)
-        assert run.output == expected
+    _, run = drive(lambda prefix: getattr(agent, f"{prefix}stream")("Go.", guard=guard), mode)
+    assert run.output == f"The {word} runs."
     assert agent.run("Go.").output == "nothing"
 
 
 def test_the_guard_of_a_run_is_refused_with_a_log_and_if_it_is_not_one(tmp_path: Path) -> None:
-    agent = made(["Hi."], name="guide")
-    with (
-        closing(SQLiteStore(tmp_path / "runs.db")) as store,
-        pytest.raises(UsageError, match="guard= cannot be combined"),
-    ):
+    agent, not_a_guard = made(["Hi."], name="guide"), "no"
+    with closing(SQLiteStore(tmp_path / "runs.db")) as store, pytest.raises(UsageError, match="cannot be combined"):
         agent.run("Go.", guard=mask, log=store)
     with pytest.raises(UsageError, match="guard must be a function"):
-        agent.run("Go.", guard="no")  # type: ignore[arg-type]
+        agent.run("Go.", guard=not_a_guard)  # type: ignore[call-overload]
 
 
 def test_process_stream_refuses_a_guard() -> None:

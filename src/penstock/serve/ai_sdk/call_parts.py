@@ -137,6 +137,10 @@ class CallParts:
 
     def end(self, event: ToolEnd) -> Iterator[Chunk]:
         self._executions.pop(event.key, None)
+        yield from self.settle(event)
+
+    def settle(self, event: ToolEnd) -> Iterator[Chunk]:
+        """A call has its result, perhaps in an inner run, whose executions have keys of their own."""
         call, id = self._calls.get(event.call_id), event.call_id
         if call is None or event.ending == "discarded":
             return

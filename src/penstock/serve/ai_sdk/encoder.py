@@ -8,6 +8,7 @@
 | a call that the client runs | `tool-input-available` again, without `providerExecuted`, when the run waits for it |
 | the progress of a tool, its end | `tool-output-available` with `preliminary`; `tool-output-…` |
 | a call that waits for approval | `tool-approval-request`; in version 7 also `tool-approval-response` |
+| a call in an inner run that waits | the same, as a dynamic tool; the rest of an inner run is not shown |
 | a withdrawn response | in version 7 `reset-step`; in version 6 `data-retry`, and another step |
 | a wait | `finish` with `tool-calls`; the stream that continues after the answer has no `start` |
 
@@ -188,10 +189,24 @@ class UIMessageEncoder:
                 return self._end(event)
             case Waiting():
                 return self._end_step()
-            case ToolResults() | OutputInvalid() | HistoryReplaced() | Taken() | Nested():
+            case Nested():
+                return self._of_inner_run(event)
+            case ToolResults() | OutputInvalid() | HistoryReplaced() | Taken():
                 return ()
             case _:
                 assert_never(event)
+
+    def _of_inner_run(self, event: Nested) -> Iterable[Chunk]:
+        """Of an agent that runs as a tool, a client sees the calls that wait for somebody."""
+        match event.event:
+            case ApprovalRequest():
+                return self._calls.ask(event.event)
+            case Decision():
+                return self._calls.decide(event.event)
+            case ToolEnd():
+                return self._calls.settle(event.event)
+            case _:
+                return ()
 
     def _begin_step(self) -> Iterator[Chunk]:
         yield from self._end_step()
