@@ -13,6 +13,7 @@ import openai
 import pytest
 
 import penstock.serve
+from penstock.asgi.limits import ServerLimits
 from penstock.log.sqlite import SQLiteStore
 from penstock.testing import Reply, call, fail, wait
 from tests.asgi import Browser, serving
@@ -22,9 +23,12 @@ ASK: Any = [{"role": "user", "content": "Weather in Rome?"}]
 TWO_STEPS = (Reply("Let me look. ", call("look", {"city": "Rome"})), "Sunny.")
 
 
-def run(path: Path, answers: tuple[Any, ...], test: Callable[[Browser], Coroutine[Any, Any, None]]) -> None:
+def run(
+    path: Path, answers: tuple[Any, ...], test: Callable[[Browser], Coroutine[Any, Any, None]], **options: Any
+) -> None:
     async def main() -> None:
-        app = penstock.serve.app(agent_of(*answers), log=SQLiteStore(path / "runs.db"), shutdown_seconds=0.1)
+        store = SQLiteStore(path / "runs.db")
+        app = penstock.serve.app(agent_of(*answers), log=store, shutdown_seconds=0.1, **options)
         async with serving(app) as browser:
             await test(browser)
 
@@ -107,7 +111,7 @@ BAD = [
     ({"model": "other", "messages": ASK}, 404),
     ({"model": "support"}, 400),
     ({"model": "support", "messages": [{"role": "user", "content": 7}]}, 400),
-    ({"model": "support", "messages": ASK, "tools": [{"type": "function", "function": {"name": "f"}}]}, 400),
+    ({"model": "support", "messages": ASK, "tools": [{"type": "function", "function": {"name": "look"}}]}, 400),
     ([], 400),
 ]
 
@@ -138,3 +142,18 @@ def test_a_client_that_leaves_cancels_its_run(tmp_path: Path) -> None:
         assert events.frames[-1][1]["reason"] == "cancelled"
 
     run(tmp_path, (Reply("first ", wait(60), "last"),), test)
+
+
+@pytest.mark.parametrize("is_streaming", [True, False])
+def test_an_answer_that_is_too_large_is_an_error_and_cancels_its_run(tmp_path: Path, is_streaming: bool) -> None:
+    async def test(browser: Browser) -> None:
+        body = {"model": "support", "messages": ASK, "stream": is_streaming}
+        reply = await browser.post("/v1/chat/completions", body)
+        assert (reply.status, b"answer_too_large" in reply.body) == (200 if is_streaming else 502, True)
+        [row] = (await browser.get("/runs")).json["runs"]
+        async with asyncio.timeout(20):
+            while not (done := (await browser.get(f"/runs/{row['id']}")).json["done"]):
+                pass
+        assert done["reason"] == "cancelled"
+
+    run(tmp_path, (Reply("x" * 5000, wait(60)),), test, limits=ServerLimits(answer=4000))

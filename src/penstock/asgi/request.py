@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from penstock.asgi.limits import ServerLimits
 from penstock.jsontext.scan import is_too_deep
 
+T = TypeVar("T")
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -89,6 +90,19 @@ class HTTPRequest:
         """Wait until the client closes the connection."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+    async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of some work; if the client closes the connection first, it is cancelled, and `ClientGone`."""
+        task, watcher = asyncio.create_task(work), asyncio.create_task(self.gone())
+        try:
+            await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise ClientGone
+            return task.result()
+        finally:
+            for each in (task, watcher):
+                each.cancel()
+            await asyncio.gather(task, watcher, return_exceptions=True)
 
     @property
     def _length(self) -> str:

@@ -34,6 +34,11 @@ def with_client_tools(config: AgentConfig, meta: Any) -> AgentConfig:
     return replace(config, tools={**config.tools, **tools})
 
 
+def client_tool_names(config: AgentConfig, meta: Any) -> frozenset[str]:
+    """The names of the tools in such a configuration that the client has."""
+    return frozenset(with_client_tools(config, meta).tools) - frozenset(config.tools)
+
+
 def _client_tools(declarations: Iterable[Mapping[str, Any]]) -> list[Tool[..., Any]]:
     tools = [*tool_table(declarations).values()]
     if any(tool.is_hosted or not tool.is_deferred for tool in tools):

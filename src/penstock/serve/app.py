@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
 from typing import Any, cast, get_args
 
 from penstock.agent.agent import Agent
@@ -22,7 +21,7 @@ from penstock.serve import models_api, runs_api
 from penstock.serve.ag_ui import api as ag_ui_api
 from penstock.serve.ai_sdk import api as ai_sdk_api
 from penstock.serve.ai_sdk.call_parts import Version
-from penstock.serve.context import Call, Endpoint, ServeContext
+from penstock.serve.context import Call, Endpoint, ModelApprovals, ServeContext
 from penstock.serve.feeds import Feeds
 from penstock.serve.hosting import Host
 from penstock.serve.public_events import EventFrames
@@ -47,6 +46,7 @@ def app(
     limits: ServerLimits | None = None,
     deps: Callable[[Any], Any] | None = None,
     ai_sdk: Version = 6,
+    model_approvals: ModelApprovals = "decline",
     shutdown_seconds: float = SHUTDOWN_SECONDS,
 ) -> ServeApp:
     """An ASGI app that serves agents by their names. It can be mounted into other apps.
@@ -58,6 +58,8 @@ def app(
     `origins` the pages of other hosts that may use it. `deps` is called with the `meta` of a run, which has the
     `tenant`, and returns what tools get as `Context.deps`. `ai_sdk` is the version of the AI SDK for clients that do
     not send the header `x-ai-sdk-version`: version 7 reads what version 6 does, but not the other way round.
+    `model_approvals` is for clients that take an agent for a model and cannot be asked: calls that need approval are
+    declined, approved, or wait for a decision from elsewhere.
     """
     store = MemoryStore() if log is None else log
     access = Access(token=token, auth=auth, hosts=tuple(hosts), origins=tuple(origins))
@@ -66,9 +68,12 @@ def app(
     feeds = Feeds(store, EventFrames(limits.event).frame)
     if ai_sdk not in get_args(Version):
         raise UsageError(f"ai_sdk must be 6 or 7, not {ai_sdk!r}")
+    if model_approvals not in get_args(ModelApprovals):
+        raise UsageError(f"model_approvals must be one of {', '.join(get_args(ModelApprovals))}")
     context = ServeContext(
-        host=host, feeds=feeds, access=access, limits=limits, metrics=_metrics(host, feeds), ai_sdk=ai_sdk
-    )
+        host=host, feeds=feeds, access=access, limits=limits, metrics=_metrics(host, feeds), ai_sdk=ai_sdk,
+        model_approvals=model_approvals,
+    )  # fmt: skip
     return ServeApp(context, ROUTES, shutdown_seconds)
 
 
@@ -124,7 +129,7 @@ class ServeApp:
         except Exception as error:  # noqa: BLE001  # of an endpoint: the client gets a code, the log the rest
             rejection = _rejection(request, error)
             if not sender.has_begun:
-                await respond_error(request, sender, rejection)
+                await _reject(request, sender, rejection)
         finally:
             self.context.metrics.add("requests", status=str(sender.status or 499), method=request.method)
 
@@ -198,14 +203,21 @@ ROUTES: Routes[Endpoint] = Routes(
     Route("GET", "/api/chat/{id}/stream", ai_sdk_api.resume),
     Route("POST", "/agui", ag_ui_api.run_agent),
     Route("GET", "/v1/models", models_api.list_models),
-    Route("POST", "/v1/chat/completions", partial(models_api.answer, "openai-chat")),
-    Route("POST", "/v1/responses", partial(models_api.answer, "openai-responses")),
-    Route("POST", "/v1/messages", partial(models_api.answer, "anthropic")),
+    *(Route("POST", path, models_api.endpoint(path)) for path in models_api.WIRES),
     Route("POST", "/session", _open_session),
     Route("GET", "/healthz", _health),
     Route("GET", "/metrics", _metrics_text),
 )
 """The paths of the app."""
+
+
+async def _reject(request: HTTPRequest, send: Send, error: RejectedRequest) -> None:
+    """Send an error, in the shape of the protocol whose path was asked for."""
+    encoded = models_api.encode_rejection(request.path, error, request.id)
+    if encoded is None:
+        await respond_error(request, send, error)
+    else:
+        await respond(request, send, encoded.status, encoded.body, headers={**error.headers, **encoded.headers})
 
 
 def _rejection(request: HTTPRequest, error: Exception) -> RejectedRequest:
@@ -244,7 +256,7 @@ def _by_name(agents: Agent[Any] | Iterable[Agent[Any]] | Mapping[str, Agent[Any]
 def _metrics(host: Host, feeds: Feeds) -> Metrics:
     metrics = Metrics("penstock_serve")
     metrics.counter("requests", "Requests by method and status")
-    metrics.gauge("runs", "Runs that this process drives", lambda: host.driven)
+    metrics.gauge("runs", "Runs that this process drives", lambda: len(host.driven))
     metrics.gauge("readers", "Open streams of events", lambda: feeds.readers)
     return metrics
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Literal
 
 from msgspec import Struct
 
@@ -14,6 +15,9 @@ from penstock.serve.ai_sdk.call_parts import Version
 from penstock.serve.feeds import Feeds
 from penstock.serve.hosting import Host
 
+ModelApprovals = Literal["decline", "approve", "wait"]
+"""What happens to calls that need approval, if the client takes the agent for a model and cannot be asked."""
+
 
 class ServeContext(Struct, frozen=True, kw_only=True):
     """The runs, their readers and the rules of one app."""
@@ -24,6 +28,7 @@ class ServeContext(Struct, frozen=True, kw_only=True):
     limits: ServerLimits
     metrics: Metrics
     ai_sdk: Version
+    model_approvals: ModelApprovals
 
 
 class Call(Struct, frozen=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -96,7 +96,7 @@ class Feeds:
         feed = self._feeds.get(run_id)
         return feed.readers if feed else 0
 
-    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[list[Item]]:
+    async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[list[Item], None]:
         """The events of a run after a number, in lists, as they come; ends with `Done` or when the server stops."""
         feed = await self._join(run_id)
         try:

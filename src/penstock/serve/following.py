@@ -45,7 +45,7 @@ async def stream_run(
 
 async def _pieces(context: ServeContext, run_id: str, encoder: RunEncoder, after: int) -> AsyncIterator[bytes]:
     yield b"".join(encoder.open())  # also if this is nothing, so that the response begins at once
-    async with aclosing(context.feeds.follow(run_id)) as feed:  # type: ignore[type-var]  # it is a generator
+    async with aclosing(context.feeds.follow(run_id)) as feed:
         async for items in feed:
             encoder.feed(item.event for item in items if item.seq <= after)
             yield b"".join(encoder.feed(item.event for item in items if item.seq > after))

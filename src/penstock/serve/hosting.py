@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -25,8 +24,7 @@ from penstock.run.machine import Run
 from penstock.run.rebuild import rebuild
 from penstock.runs.client_tools import with_client_tools
 from penstock.runs.runs import Runs
-
-logger = logging.getLogger("penstock.serve")
+from penstock.serve.driven_runs import STEERED, DrivenRuns
 
 TAKEOVER_POLL = 1.0
 """How many seconds pass between two looks for runs whose worker has died."""
@@ -59,15 +57,9 @@ class Host:
         self.store = store
         self.agents = agents
         self.runs = Runs(store, agents, deps=deps)
+        self.driven = DrivenRuns(self.runs, limits)
         self._limits = limits
-        self._driven: dict[str, asyncio.Task[None]] = {}
-        self._tenants: dict[str, str] = {}  # of the runs that are driven here
         self._worker: asyncio.Task[None] | None = None
-
-    @property
-    def driven(self) -> int:
-        """How many runs this process drives, apart from those that it took over."""
-        return len(self._driven)
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
@@ -76,7 +68,7 @@ class Host:
         origin: Origin | None = None,
     ) -> str:  # fmt: skip
         """Start a run and drive it; returns its id."""
-        self._check_room(tenant)
+        self.driven.check_room(tenant)
         name, origin = self.agent_name(agent), origin or Origin()
         start = partial(
             self.runs.start, name, messages=list(messages), run_id=run_id, thread=thread, tenant=tenant,
@@ -88,7 +80,7 @@ class Host:
             raise RejectedRequest(409, "run_exists", str(error)) from None
         except UsageError as error:
             raise RejectedRequest(400, "invalid_request", str(error)) from None
-        self.drive(id, tenant)
+        self.driven.drive(id, tenant)
         return id
 
     async def start_in_thread(
@@ -114,15 +106,6 @@ class Host:
         except RejectedRequest as error:
             raise busy(id) if error.code == "run_exists" else error from None
 
-    def drive(self, run_id: str, tenant: str) -> None:
-        """Drive a run in the background, unless this process does so already."""
-        if run_id in self._driven:
-            return
-        task = asyncio.create_task(self._drive(run_id))
-        self._driven[run_id] = task
-        self._tenants[run_id] = tenant
-        task.add_done_callback(partial(self._ended, run_id))
-
     async def find(self, run_id: str, tenant: str) -> RunRow:
         """The row of a run of this tenant."""
         row = await apatiently(partial(self.store.find, run_id)) if 0 < len(run_id) <= 200 else None
@@ -132,15 +115,20 @@ class Host:
 
     async def steer(self, row: RunRow, *puts: Callable[[], bool]) -> bool:
         """Put inputs into the log of a run, and continue the run if it waited; False if the log had all of them."""
-        if row.state == "over":
-            raise RejectedRequest(409, "run_over", "the run is over")
-        try:
-            is_new = any([await apatiently(put) for put in puts])
-        except UsageError:  # it ended meanwhile
-            raise RejectedRequest(409, "run_over", "the run is over") from None
-        if row.state in ("waiting", "ready", "damaged"):
-            self.drive(row.id, row.tenant)
+        self.driven.check_room_to_go_on(row)
+        is_new = any(await self.put(row, *puts))
+        if row.state in STEERED:
+            self.driven.drive(row.id, row.tenant)
         return is_new
+
+    async def put(self, row: RunRow, *puts: Callable[[], bool]) -> list[bool]:
+        """Put inputs into the log of a run; returns of each whether it is new there."""
+        if row.state == "over":
+            raise _run_over()
+        try:
+            return [await apatiently(put) for put in puts]
+        except UsageError:  # it ended meanwhile
+            raise _run_over() from None
 
     async def rebuilt(self, row: RunRow) -> Run:
         """The run as its log has it."""
@@ -148,8 +136,7 @@ class Host:
 
     def rebuild(self, row: RunRow, events: Sequence[LogEvent]) -> Run:
         """The run whose log has these events."""
-        meta = events[0].meta if events and isinstance(events[0], RunStart) else None
-        config = with_client_tools(self.agent(row.agent).config, meta)
+        config = with_client_tools(self.agent(row.agent).config, start_meta(events))
         return rebuild(events, config.policies, config.limits, config.run_repaired, config.output)
 
     async def thread(self, thread: str, tenant: str, limit: int = 100) -> list[RunRow]:
@@ -177,26 +164,10 @@ class Host:
 
     async def close(self, seconds: float) -> None:
         """Let runs end, so many seconds; those that are left are given back to the log, for another worker."""
-        if self._driven:
-            await asyncio.wait(self._driven.values(), timeout=seconds)
-        tasks = [task for task in (*self._driven.values(), self._worker) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _drive(self, run_id: str) -> None:
-        await self.runs.adrive(run_id)
-
-    def _ended(self, run_id: str, task: asyncio.Task[None]) -> None:
-        self._driven.pop(run_id, None)
-        self._tenants.pop(run_id, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("the run %s could not be continued: %s", run_id, error)
-
-    def _check_room(self, tenant: str) -> None:
-        of_tenant = sum(other == tenant for other in self._tenants.values())
-        if len(self._driven) >= self._limits.runs or of_tenant >= self._limits.tenant_runs:
-            raise RejectedRequest(429, "too_many_runs", "too many runs at once; try again later", {"retry-after": "5"})
+        await self.driven.close(seconds)
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.gather(self._worker, return_exceptions=True)
 
 
 def read_events(store: Store, run_id: str) -> list[LogEvent]:
@@ -204,10 +175,19 @@ def read_events(store: Store, run_id: str) -> list[LogEvent]:
     return [event for _, _, event in read_log(store, run_id)]
 
 
+def start_meta(events: Sequence[LogEvent]) -> Any:
+    """The `meta` of the run whose log has these events."""
+    return events[0].meta if events and isinstance(events[0], RunStart) else None
+
+
 def busy(run_id: str) -> RejectedRequest:
     """The rejection of a run in a thread that has one under way."""
     why = "the thread has a run under way: wait for its end, answer what it waits for, or cancel it"
     return RejectedRequest(409, "thread_busy", why, {"x-run-id": run_id})
+
+
+def _run_over() -> RejectedRequest:
+    return RejectedRequest(409, "run_over", "the run is over")
 
 
 def _next_id(tenant: str, thread: str, last: str) -> str:

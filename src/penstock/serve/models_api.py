@@ -1,37 +1,40 @@
 """Agents as models: Chat Completions, Responses and Messages, for the clients of these protocols.
 
 The history of the client counts. The tools of the agent run here, and the client gets the text of all steps as one
-response. These protocols have no form for approvals, so calls that need one are declined. A client that leaves cancels
-its run. Tools that the client declares are refused.
+response. Calls of tools that the client declares end the response; their results continue the run. A client that
+leaves cancels its run.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from functools import partial
 
 from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond, respond_json
 from penstock.asgi.stream import ResponseStream
-from penstock.errors import UsageError
-from penstock.events import Error, Finish, FinishReason, Reasoning, Refusal, Retry, StreamChunk, Text
-from penstock.history.client_request import ClientRequest, decode_request
+from penstock.events import Error, Finish, StreamChunk, Text
+from penstock.history.client_request import ClientRequest
 from penstock.log.patience import apatiently
-from penstock.run.events import ApprovalRequest, Done, EndReason, LogEvent, innermost
-from penstock.serve.context import Call, ServeContext
+from penstock.serve.context import Call, Endpoint, ServeContext
+from penstock.serve.model_request import read_model_request
+from penstock.serve.model_response import ModelResponse
+from penstock.serve.model_runs import Answering, find_run
 from penstock.wires import find_response_encoder
 from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.response_head import EncodedResponse, ResponseHead
 
-DECLINED = "this client cannot approve calls"
-_FINISH: dict[EndReason, FinishReason] = {
-    "answered": "stop",
-    "stopped": "stop",
-    "length": "length",
-    "refused": "content_filter",
+WIRES: Mapping[str, str] = {
+    "/v1/chat/completions": "openai-chat",
+    "/v1/responses": "openai-responses",
+    "/v1/messages": "anthropic",
 }
-"""The ends of a run that are the end of a response; after any other, the response is an error."""
+"""The protocols by their paths."""
+
+TOO_LARGE = Error("the answer is larger than the server may send", "answer_too_large")
+ABANDONED = "the response ended before its run: the client left, or the server stopped"
 
 
 async def list_models(context: ServeContext, call: Call) -> None:
@@ -40,108 +43,100 @@ async def list_models(context: ServeContext, call: Call) -> None:
     await respond_json(call.request, call.send, {"object": "list", "data": models})
 
 
-async def answer(wire: str, context: ServeContext, call: Call) -> None:
-    """Answer a request in the protocol of a wire."""
-    encoder = find_response_encoder(wire)
-    try:
-        request = _read(wire, await call.request.json(), context)
-        run_id = await context.host.start(request.settings.model, request.messages, tenant=call.tenant)
-    except RejectedRequest as error:
-        await _reject(encoder, call, error)
-        return
-    head = request.head(run_id, int(time.time()), has_custom_tools=True)
-    is_complete = False
+def endpoint(path: str) -> Endpoint:
+    """The endpoint of a protocol."""
+    return partial(_answer, WIRES[path])
+
+
+def encode_rejection(path: str, error: RejectedRequest, request_id: str) -> EncodedResponse | None:
+    """An error in the shape of the protocol of a path; None if the path has none of these protocols."""
+    if (wire := WIRES.get(path)) is None:
+        return None
+    code = "" if wire == "anthropic" else error.code  # whose codes are a closed list
+    head = ResponseHead(id=request_id)
+    return find_response_encoder(wire).encode_error(error.status, error.message, code, head)
+
+
+async def _answer(wire: str, context: ServeContext, call: Call) -> None:
+    request = read_model_request(wire, await call.request.json(), context.limits)
+    answering = await find_run(context.host, call.tenant, request)
+    response = _Response(context, call, request, answering)
     try:
         if request.settings.is_streaming:
-            is_complete = await _stream(encoder(head), context, call, run_id)
+            await response.stream(find_response_encoder(wire))
         else:
-            await _respond(encoder, head, context, call, run_id)
-            is_complete = True
+            await response.send(find_response_encoder(wire))
     finally:
-        if not is_complete:
-            await apatiently(partial(context.host.runs.cancel, run_id, "the client closed the connection"))
+        if not response.is_complete:
+            cancel = partial(context.host.runs.cancel, answering.run_id, ABANDONED)
+            await apatiently(cancel)
+            context.host.driven.drive(answering.run_id, call.tenant)
 
 
-def _read(wire: str, body: object, context: ServeContext) -> ClientRequest:
-    if not isinstance(body, dict):
-        raise RejectedRequest(400, "invalid_body", "the body must be a JSON object")
-    try:
-        request = decode_request(body, wire)
-    except UsageError as error:
-        raise RejectedRequest(400, "invalid_body", str(error)) from None
-    settings = request.settings
-    if settings.tools:
-        raise RejectedRequest(400, "tools_refused", "an agent runs its own tools: leave tools out of the request")
-    if settings.previous_response:
-        raise RejectedRequest(400, "unknown_response", "responses are not kept here: send the whole history")
-    if len(request.messages) > context.limits.messages:
-        raise RejectedRequest(400, "too_many_messages", f"a request may have {context.limits.messages} messages")
-    context.host.agent_name(settings.model)
-    return request
+class _Response:
+    """One response. It `is_complete` when its end was made, whether or not the client still reads it."""
 
+    def __init__(self, context: ServeContext, call: Call, request: ClientRequest, answering: Answering) -> None:
+        self.is_complete = False
+        self._context = context
+        self._call = call
+        self._answering = answering
+        number = f"x{answering.after}" if answering.after else ""  # one run has several responses
+        self._head = request.head(f"{answering.run_id}{number}", int(time.time()), has_custom_tools=False)
+        self._headers = {"x-run-id": answering.run_id}
 
-async def _reject(encoder: type[ResponseEncoder], call: Call, error: RejectedRequest) -> None:
-    encoded = encoder.encode_error(error.status, error.message)
-    await respond(call.request, call.send, encoded.status, encoded.body, headers={**error.headers, **encoded.headers})
+    async def stream(self, encoder_type: type[ResponseEncoder]) -> None:
+        """Send the response while it is made."""
+        encoder = encoder_type(self._head)
+        headers = {
+            "content-type": encoder.content_type, "cache-control": "no-cache, no-transform", "x-accel-buffering": "no",
+            **self._headers,
+        }  # fmt: skip
 
+        async def pieces() -> AsyncIterator[bytes]:
+            yield encoder.open()
+            data, size = b"", 0
+            async with aclosing(self._chunks()) as source:
+                async for chunks in source:
+                    data = encoder.feed(chunks)
+                    size += len(data)
+                    if size > self._context.limits.answer:
+                        data, self.is_complete = encoder.feed([TOO_LARGE]), False
+                        break
+                    if data and not self.is_complete:
+                        yield data
+                        data = b""
+            yield data + encoder.close()  # the end in one piece: a client that has it may leave
 
-async def _stream(encoder: ResponseEncoder, context: ServeContext, call: Call, run_id: str) -> bool:
-    headers = {
-        "content-type": encoder.content_type, "cache-control": "no-cache, no-transform", "x-accel-buffering": "no",
-        "x-run-id": run_id,
-    }  # fmt: skip
-    stream = ResponseStream(call.request, call.send, context.limits, headers, encoder.KEEP_ALIVE)
+        stream = ResponseStream(self._call.request, self._call.send, self._context.limits, headers, encoder.KEEP_ALIVE)
+        await stream.send_all(pieces())
 
-    async def pieces() -> AsyncIterator[bytes]:
-        yield encoder.open()
-        async for chunks in _chunks(context, run_id):
-            if data := encoder.feed(chunks):
-                yield data
-        yield encoder.close()
+    async def send(self, encoder_type: type[ResponseEncoder]) -> None:
+        """Send the response when it is whole."""
+        chunks = await self._call.request.unless_gone(self._collect())
+        encoded = encoder_type.encode_body(chunks, self._head)
+        headers = {**encoded.headers, **self._headers}
+        await respond(self._call.request, self._call.send, encoded.status, encoded.body, headers=headers)
 
-    return await stream.send_all(pieces())
+    async def _collect(self) -> list[StreamChunk]:
+        found: list[StreamChunk] = []
+        size = 0
+        async with aclosing(self._chunks()) as source:
+            async for chunks in source:
+                found += chunks
+                size += sum(len(chunk.text) for chunk in chunks if isinstance(chunk, Text))
+                if size > self._context.limits.answer:
+                    self.is_complete = False
+                    return [TOO_LARGE, Finish("error")]
+        return found
 
-
-async def _respond(
-    encoder: type[ResponseEncoder], head: ResponseHead, context: ServeContext, call: Call, run_id: str
-) -> None:
-    chunks = [chunk async for some in _chunks(context, run_id) for chunk in some]
-    encoded = encoder.encode_body(chunks, head)
-    headers = {**encoded.headers, "x-run-id": run_id}
-    await respond(call.request, call.send, encoded.status, encoded.body, headers=headers)
-
-
-async def _chunks(context: ServeContext, run_id: str) -> AsyncIterator[list[StreamChunk]]:
-    """The response that a run makes: its text, and one end. Calls that need approval are declined."""
-    async for items in context.feeds.follow(run_id):
-        for item in items:
-            if isinstance(request := innermost(item.event), ApprovalRequest):
-                await _decline(context, run_id, request)
-        yield [chunk for item in items for chunk in _response_chunks(item.event)]
-
-
-async def _decline(context: ServeContext, run_id: str, request: ApprovalRequest) -> None:
-    row = await apatiently(partial(context.host.store.find, run_id))
-    if row is None or row.state == "over":
-        return
-    runs = context.host.runs
-    if request.kind == "approval":
-        put = partial(runs.decide, run_id, request.call_id, False, reason=DECLINED)
-    else:
-        put = partial(runs.provide, run_id, request.call_id, DECLINED, True)
-    await context.host.steer(row, put)
-    context.host.drive(run_id, row.tenant)
-
-
-def _response_chunks(event: LogEvent) -> list[StreamChunk]:
-    match event:
-        case Text() | Reasoning() | Refusal() | Retry():
-            return [event]
-        case Done() if event.reason in _FINISH:
-            return [event.usage, Finish(_FINISH[event.reason])]
-        case Done():
-            code = "agent_failed" if event.reason == "error" else f"agent_{event.reason}"
-            why = "the agent failed" if event.reason == "error" else event.why or f"the run ended: {event.reason}"
-            return [event.usage, Error(why, code), Finish("error")]
-        case _:
-            return []
+    async def _chunks(self) -> AsyncGenerator[list[StreamChunk], None]:
+        context, answering = self._context, self._answering
+        response = ModelResponse(context.host, answering, context.model_approvals)
+        async with aclosing(context.feeds.follow(answering.run_id, answering.after)) as feed:
+            async for items in feed:
+                chunks = await response.feed(items)
+                self.is_complete = response.is_over
+                yield chunks
+                if response.is_over:
+                    return

@@ -1,0 +1,124 @@
+"""Reads the requests of clients that take an agent for a model.
+
+What a request may contain is checked here, before anything starts: a history that a provider would refuse, addresses
+of media, tools with the name of one of the agent's, and settings that are the agent's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from penstock.agent.agent import Agent
+from penstock.asgi.limits import ServerLimits
+from penstock.asgi.request import RejectedRequest
+from penstock.content import File, Image
+from penstock.errors import UsageError
+from penstock.events import ToolCall, ToolCallInvalid
+from penstock.history.client_request import ClientRequest, decode_request
+from penstock.history.provider_rules import find_problems
+from penstock.history.read import Reading, read_request
+from penstock.history.rules import CheckedHistory
+from penstock.messages import Message
+from penstock.results import ToolResult
+from penstock.serve.client_calls import CallRef, read_call_id
+from penstock.wires.shared.body import object_schema
+
+_REFUSED = ("call_without_result", "result_without_call", "duplicate_result", "empty_id", "misplaced_part")
+"""The problems of a history that cannot be mended without guessing what the client meant."""
+
+
+class Results(Struct, frozen=True):
+    """The results of the calls that a response had for the client, and what the user said besides."""
+
+    run_id: str
+    by_call: Mapping[CallRef, ToolResult]
+    messages: tuple[Message, ...]
+
+
+def read_model_request(wire: str, body: Any, limits: ServerLimits) -> ClientRequest:
+    """The request in a body; a `RejectedRequest` says where it is wrong."""
+    if not isinstance(body, dict):
+        raise RejectedRequest(400, "invalid_body", "the body must be a JSON object")
+    try:
+        request = decode_request(body, wire)
+        reading = read_request(body, wire)
+    except UsageError as error:
+        raise RejectedRequest(400, "invalid_body", str(error)) from None
+    _check_settings(request, limits)
+    if len(request.messages) > limits.messages:
+        raise RejectedRequest(400, "too_many_messages", f"a request may have {limits.messages} messages")
+    _check_history(reading)
+    return request
+
+
+def _check_history(reading: Reading) -> None:
+    for problem in find_problems(CheckedHistory(reading), None):
+        if problem.kind in _REFUSED:
+            raise RejectedRequest(400, problem.kind, f"{problem.where}: {problem.what}")
+    for message, places in zip(reading.messages, reading.places, strict=True):
+        if any(not media.url.startswith("data:") for media in _media(message)):
+            why = f"{places.message}: send images and files as data URLs; addresses are never fetched"
+            raise RejectedRequest(400, "url_refused", why)
+
+
+def _check_settings(request: ClientRequest, limits: ServerLimits) -> None:
+    settings = request.settings
+    if settings.previous_response:
+        raise RejectedRequest(400, "unknown_response", "responses are not kept here: send the whole history")
+    if settings.output is not None:
+        raise RejectedRequest(400, "output_refused", "an agent has its own output format: leave it out of the request")
+    if settings.tool_choice not in ("", "auto", "none"):
+        raise RejectedRequest(
+            400, "tool_choice_refused", "an agent chooses its tools: send auto or none as tool_choice"
+        )
+    if len(settings.tools) > limits.tools:
+        raise RejectedRequest(400, "too_many_tools", f"a request may have {limits.tools} tools")
+    for tool in settings.tools:
+        if tool.hosted is not None:
+            why = f"{tool.name!r} runs at a provider, and there is none here: send tools that run in the client"
+            raise RejectedRequest(400, "hosted_tool", why)
+
+
+def _media(message: Message) -> Iterator[Image | File]:
+    for part in message.parts:
+        if isinstance(part, Image | File):
+            yield part
+        elif isinstance(part, ToolResult):
+            yield from (content for content in part.content if isinstance(content, Image | File))
+
+
+async def client_tools(request: ClientRequest, agent: Agent[Any]) -> list[dict[str, Any]]:
+    """The declarations of the client's tools; a `RejectedRequest` if the agent has a tool of the same name."""
+    settings = request.settings
+    if not settings.tools or settings.tool_choice == "none":
+        return []
+    config = agent.config
+    own = {*config.tools} | {tool.name for source in config.sources for tool in await source.alisting()}
+    for tool in settings.tools:
+        if tool.name in own:
+            why = f"tools: the agent has a tool {tool.name!r} itself: give yours another name, or leave it out"
+            raise RejectedRequest(400, "tool_name_taken", why)
+    return [
+        {"name": tool.name, "description": tool.description, "parameters": object_schema(tool)}
+        for tool in settings.tools
+    ]
+
+
+def read_results(messages: Sequence[Message]) -> Results | None:
+    """The results at the end of a history, if a run of ours waits for them; None if they are of somebody else."""
+    last = max((number for number, message in enumerate(messages) if message.role == "assistant"), default=-1)
+    calls = [part for part in messages[last].parts if isinstance(part, ToolCall | ToolCallInvalid)] if last >= 0 else []
+    refs = {call.id: ref for call in calls if (ref := read_call_id(call.id)) is not None}
+    if not refs:
+        return None
+    if len(refs) < len(calls) or len({ref.run_id for ref in refs.values()}) > 1:
+        raise RejectedRequest(400, "mixed_calls", "the calls of the last answer are not those of one answer from here")
+    rest = messages[last + 1 :]
+    if any(message.role not in ("tool", "user") for message in rest):
+        raise RejectedRequest(400, "misplaced_message", "send only results and user messages after the last calls")
+    results = {refs[result.call_id]: result for message in rest for result in message.results}
+    said = tuple(message for message in rest if message.role == "user")
+    return Results(next(iter(refs.values())).run_id, results, said)

@@ -1,0 +1,129 @@
+"""The response of a model that a run makes: the text of its steps, and then one end, or calls for the client.
+
+Calls of the client's tools are written when the run waits for them, not while they grow: what the model withdraws or
+gets wrong until then is repeated to the model, and no client has seen it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from penstock.events import Error, Finish, FinishReason, Reasoning, Refusal, Retry, StreamChunk, Text, ToolCall, Usage
+from penstock.log.patience import apatiently
+from penstock.run.events import ApprovalRequest, Done, EndReason, LogEvent, Waiting, innermost
+from penstock.serve.client_calls import CallRef
+from penstock.serve.context import ModelApprovals
+from penstock.serve.feeds import Item
+from penstock.serve.hosting import Host
+from penstock.serve.model_runs import Answering
+from penstock.serve.public_events import public_end
+
+DECLINED = "this client cannot approve calls"
+_FINISH: dict[EndReason, FinishReason] = {
+    "answered": "stop",
+    "stopped": "stop",
+    "length": "length",
+    "refused": "content_filter",
+}
+"""The ends of a run that are the end of a response; after any other, the response is an error."""
+
+
+class ModelResponse:
+    """The chunks of one response. It `is_over` when the run is, or waits for the client."""
+
+    def __init__(self, host: Host, answering: Answering, approvals: ModelApprovals) -> None:
+        self.is_over = False
+        self._host = host
+        self._run_id = answering.run_id
+        self._tools = answering.tools
+        self._approvals = approvals
+        self._usage = answering.usage  # of earlier responses
+        self._asked = dict(answering.asked)
+        self._last_block = 0
+
+    async def feed(self, items: Sequence[Item]) -> list[StreamChunk]:
+        """The chunks for these events. Calls that need a person are answered, as the server is set."""
+        chunks: list[StreamChunk] = []
+        for item in items:
+            event = item.event
+            if isinstance(event, ApprovalRequest):
+                self._asked[event.call_id] = item.seq
+            if isinstance(request := innermost(event), ApprovalRequest):
+                await self._answer(event, request)
+            chunks += self._chunks(event)
+        if isinstance(items[-1].event, Waiting):
+            chunks += await self._wait(items[-1])
+        return chunks
+
+    def _chunks(self, event: LogEvent) -> Sequence[StreamChunk]:
+        match event:
+            case Text() | Reasoning() | Refusal():
+                self._last_block = max(self._last_block, event.block)
+                return (event,)
+            case Retry():
+                return (event,)
+            case Done():
+                self.is_over = True
+                return self._end(event)
+            case _:
+                return ()
+
+    def _end(self, done: Done) -> Sequence[StreamChunk]:
+        usage = _difference(done.usage, self._usage)
+        if done.reason in _FINISH:
+            return usage, Finish(_FINISH[done.reason])
+        code = "agent_failed" if done.reason == "error" else f"agent_{done.reason}"
+        return usage, Error(public_end(done) or f"the run ended: {done.reason}", code), Finish("error")
+
+    async def _wait(self, last: Item) -> Sequence[StreamChunk]:
+        """The calls for the client, if the run can do nothing without their results."""
+        row = await apatiently(partial(self._host.store.find, self._run_id))
+        if row is None or row.state != "waiting" or row.seq != last.seq:
+            return ()
+        run = await self._host.rebuilt(row)
+        calls = [request for request in run.own_waiting if self._is_of_client(request)]
+        if not calls or len(calls) < len(run.waiting):
+            return ()
+        self.is_over = True
+        chunks = [self._call(request, self._last_block + number) for number, request in enumerate(calls, 1)]
+        return *chunks, _difference(run.usage, self._usage), Finish("tool_calls")
+
+    def _call(self, request: ApprovalRequest, block: int) -> ToolCall:
+        id = CallRef(self._run_id, self._asked[request.call_id]).id
+        raw = msgspec.json.encode(request.arguments).decode()
+        return ToolCall(id, request.name, request.arguments, raw, block=block)
+
+    def _is_of_client(self, request: ApprovalRequest) -> bool:
+        return request.kind == "deferred" and request.name in self._tools
+
+    async def _answer(self, event: LogEvent, request: ApprovalRequest) -> None:
+        """Answer what the run asks a person; calls of the client's tools are left to the client."""
+        row = await apatiently(partial(self._host.store.find, self._run_id))
+        if row is None or row.state == "over":
+            return
+        runs = self._host.runs
+        if request.kind == "approval":
+            if self._approvals == "wait":
+                return
+            is_approved = self._approvals == "approve"
+            put = partial(runs.decide, row.id, request.call_id, is_approved, reason="" if is_approved else DECLINED)
+        elif request is event and self._is_of_client(request):
+            return
+        else:
+            put = partial(runs.provide, row.id, request.call_id, DECLINED, True)
+        await self._host.put(row, put)
+        self._host.driven.drive(row.id, row.tenant)
+
+
+def _difference(usage: Usage, before: Usage) -> Usage:
+    """The tokens that were used since."""
+    return Usage(
+        usage.input_tokens - before.input_tokens,
+        usage.output_tokens - before.output_tokens,
+        usage.cached_tokens - before.cached_tokens,
+        usage.reasoning_tokens - before.reasoning_tokens,
+        usage.cache_write_tokens - before.cache_write_tokens,
+    )
