@@ -53,6 +53,14 @@ OPTIONS: dict[str, Any] = {
     "frequency_penalty": 0.1, "reasoning": "low", "cache": True,
 }  # fmt: skip
 """A value for each option."""
+SOURCES = {
+    "deepseek": "https://api-docs.deepseek.com/guides/thinking_mode",
+    "moonshot": "https://platform.moonshot.ai/docs/guide/use-kimi-k2-thinking-model",
+    "zai": "https://docs.z.ai/guides/capabilities/thinking-mode",
+    "minimax": "https://platform.minimax.io/docs/api-reference/text-openai-api",
+    "dashscope": "https://docs.qwencloud.com/developer-guides/text-generation/thinking",
+}
+"""Where a provider documents its reasoning: how it is turned on and off, and how it goes back."""
 CHOICES = {choice: f"`tool_choice={choice!r}`" for choice in ("none", "required", "weather")}
 MEDIA = {
     "images": image(b"bytes", "image/png"),
@@ -98,6 +106,7 @@ def _facts(name: str, row: Provider) -> Iterator[tuple[str, str]]:
     yield "another base URL", _listed(row.urls)
     yield "key", _keys(row)
     yield "note", row.about
+    yield "source for reasoning", f"<{SOURCES[name]}>" if name in SOURCES else ""
     condition = "" if row.wire == "openai-chat" else ' (with `wire="openai-chat"`)'
     yield (
         f"[quirks](#quirks-of-requests){condition}",

@@ -108,11 +108,12 @@ PROVIDERS: dict[str, Provider] = {
     "deepseek": Provider(
         wire="openai-chat", base_url="https://api.deepseek.com", keys=("DEEPSEEK_API_KEY",),
         urls=("DEEPSEEK_BASE_URL",),
-        quirks=PLAIN | {"max-tokens", "echo-reasoning", "known-fields", "no-response-format"}),
+        quirks=PLAIN | {"max-tokens", "echo-reasoning", "known-fields", "no-response-format", "thinking-off"}),
     "moonshot": Provider(
         wire="openai-chat", base_url="https://api.moonshot.ai/v1", keys=("MOONSHOT_API_KEY",),
         urls=("MOONSHOT_BASE_URL",), quirks=COMPATIBLE | {"echo-reasoning", "thinking-object"},
-        about="refuses a call of a thinking model without its reasoning"),
+        about="refuses a call of a thinking model without its reasoning, and reads that since the last user message; "
+              "`extra={\"thinking\": {\"type\": \"enabled\", \"keep\": \"all\"}}` lets newer models read all"),
     "zai": Provider(
         wire="openai-chat", base_url="https://api.z.ai/api/paas/v4", keys=("ZAI_API_KEY", "Z_AI_API_KEY"),
         urls=("ZAI_BASE_URL",), quirks=COMPATIBLE | {"echo-reasoning", "thinking-object"},
@@ -120,7 +121,7 @@ PROVIDERS: dict[str, Provider] = {
               "\"clear_thinking\": False}}` lets it read all"),
     "minimax": Provider(
         wire="openai-chat", base_url="https://api.minimax.io/v1", keys=("MINIMAX_API_KEY",), urls=("MINIMAX_BASE_URL",),
-        quirks=PLAIN | {"no-response-format", "reasoning-split", "thinking-object"}),
+        quirks=PLAIN | {"no-response-format", "reasoning-split", "thinking-adaptive"}),
     "dashscope": Provider(
         wire="openai-chat", base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
         keys=("DASHSCOPE_API_KEY",), urls=("DASHSCOPE_BASE_URL",),

@@ -46,6 +46,8 @@ DROP_REASONING = "drop-reasoning"
 REASONING_SPLIT = "reasoning-split"
 REASONING_OBJECT = "reasoning-object"
 THINKING_OBJECT = "thinking-object"
+THINKING_ADAPTIVE = "thinking-adaptive"
+THINKING_OFF = "thinking-off"
 ENABLE_THINKING = "enable-thinking"
 KNOWN_FIELDS = "known-fields"
 REFUSAL_AS_TEXT = "refusal-as-text"
@@ -62,6 +64,8 @@ QUIRKS_IN_WORDS = {
     RANDOM_SEED: "The seed is called `random_seed`.",
     REASONING_OBJECT: 'The reasoning effort is an object: `{"effort": …}` or `{"max_tokens": …}`.',
     THINKING_OBJECT: 'Reasoning is only on or off: `thinking` is `{"type": "enabled"}` or `{"type": "disabled"}`.',
+    THINKING_ADAPTIVE: 'Reasoning is only on or off: `thinking` is `{"type": "adaptive"}` or `{"type": "disabled"}`.',
+    THINKING_OFF: 'Reasoning is turned off by `thinking`: `{"type": "disabled"}`; there is no effort `none`.',
     ENABLE_THINKING: "Reasoning is on or off: `enable_thinking`; a number of tokens is `thinking_budget`.",
     REASONING_SPLIT: "`reasoning_split` asks for reasoning as `reasoning_details`, which are sent back as they came.",
     NO_STREAM_OPTIONS: "`stream_options` is refused; the usage is sent without it.",
@@ -321,8 +325,12 @@ def _effort(request: Request, quirks: frozenset[str]) -> Json:
     if reasoning is None:
         return {}
     is_budget = isinstance(reasoning, int) and reasoning > 0
+    if not reasoning and not quirks.isdisjoint((THINKING_OBJECT, THINKING_ADAPTIVE, THINKING_OFF)):
+        return {"thinking": {"type": "disabled"}}
     if THINKING_OBJECT in quirks:
-        return {"thinking": {"type": "enabled" if reasoning else "disabled"}}
+        return {"thinking": {"type": "enabled"}}
+    if THINKING_ADAPTIVE in quirks:
+        return {"thinking": {"type": "adaptive"}}
     if ENABLE_THINKING in quirks:
         return {"enable_thinking": bool(reasoning)} | ({"thinking_budget": reasoning} if is_budget else {})
     effort = effort_of(reasoning) if reasoning else "none"
