@@ -205,10 +205,10 @@ def test_a_client_of_the_server_sees_inner_events_by_the_same_allow_list(tmp_pat
     assert shown == {"type": "nested", "path": ("a", "b"), "event": public_event(request)}
     assert shown["event"]["shown"] == approval_hash(request)
     end: Any = Nested(("a",), ToolEnd("1.0", ToolResult("c", "pay", ()), data={"secret": 1}))
-    assert b"secret" not in EventFrames(10_000).frame(1, end)
+    assert b"secret" not in EventFrames(10_000).frame(1, 1.0, end)
     assert public_event(Nested(("a",), penstock.ToolResults(user("x")))) is None
     long = Nested(("a",), penstock.Text(0, "x" * 100_000))
-    frame = EventFrames(1000).frame(7, long)
+    frame = EventFrames(1000).frame(7, 1.0, long)
     assert len(frame) < 1500
     assert b'"path":["a"]' in frame
 

@@ -144,7 +144,7 @@ def test_every_event_of_a_log_is_listed_or_left_out_on_purpose() -> None:
 
 
 def test_an_event_that_is_too_large_is_shortened() -> None:
-    frame = EventFrames(1000).frame(7, Text(0, "x" * 5000))
+    frame = EventFrames(1000).frame(7, 1.0, Text(0, "x" * 5000))
     assert len(frame) < 1100
     assert b"is_shortened" in frame
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
+from importlib.resources import files
 from typing import Any, cast, get_args
 
 from penstock.agent.agent import Agent
 from penstock.asgi.access import Access, Authenticate
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.metrics import Metrics
+from penstock.asgi.page import Page
 from penstock.asgi.request import ClientGone, HTTPRequest, Message, Receive, RejectedRequest, Scope, Send
 from penstock.asgi.response import respond, respond_error, respond_json
 from penstock.asgi.routes import Route, Routes
@@ -31,8 +34,8 @@ logger = logging.getLogger("penstock.serve")
 SHUTDOWN_SECONDS = 10.0
 """How many seconds runs may take to end when the server stops; then they are left to another worker."""
 
-PUBLIC_PATHS = ("/healthz",)
-"""What anybody may ask who reaches the server."""
+PUBLIC_PATHS = ("/", "/healthz")
+"""What anybody may ask who reaches the server: the page has nothing in it until somebody has signed in."""
 
 
 def app(
@@ -172,6 +175,16 @@ _PREFLIGHT = {
 }
 
 
+@cache
+def _page() -> Page:
+    return Page(files("penstock.serve") / "page")
+
+
+async def _show_page(context: ServeContext, call: Call) -> None:
+    """`GET /`: a page to chat with the agents."""
+    await _page().respond(call.request, call.send)
+
+
 async def _health(context: ServeContext, call: Call) -> None:
     """`GET /healthz`: whether the server answers."""
     await respond_json(call.request, call.send, {"status": "ok"})
@@ -189,6 +202,7 @@ async def _open_session(context: ServeContext, call: Call) -> None:
 
 
 ROUTES: Routes[Endpoint] = Routes(
+    Route("GET", "/", _show_page),
     Route("POST", "/runs", runs_api.start_run),
     Route("GET", "/runs", runs_api.list_runs),
     Route("GET", "/runs/{id}", runs_api.show_run),

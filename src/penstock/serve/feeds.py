@@ -36,7 +36,7 @@ class Item(Struct, frozen=True):
     frame: bytes
 
 
-MakeFrame = Callable[[int, LogEvent], bytes]
+MakeFrame = Callable[[int, float, LogEvent], bytes]
 
 
 class Feed:
@@ -173,8 +173,8 @@ class Feeds:
 
     def _read(self, run_id: str, after: int, most: int = MAX_KEPT) -> list[Item]:
         items: list[Item] = []
-        for seq, _, event in read_log(self._store, run_id, after, after + most):
-            items.append(Item(seq, event, self._make_frame(seq, event)))
+        for seq, at, event in read_log(self._store, run_id, after, after + most):
+            items.append(Item(seq, event, self._make_frame(seq, at, event)))
         return items
 
 

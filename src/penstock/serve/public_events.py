@@ -146,6 +146,12 @@ def public_end(event: Done) -> str:
     return _ENDS.get(event.reason, event.why)
 
 
+def _public_start(event: RunStart) -> dict[str, Any]:
+    """The message that a run answers; those before it are in the thread."""
+    last = event.messages[-1] if event.messages else None
+    return {"prompt": last.text} if last is not None and last.role == "user" else {}
+
+
 def _public_end(event: Done) -> dict[str, Any]:
     why = public_end(event)
     return {"usage": public_event(event.usage)} | ({"why": why} if why else {})
@@ -155,6 +161,7 @@ _MORE: dict[type, Callable[[Any], dict[str, Any]]] = {
     ToolEnd: lambda event: {"result": public_result(event.result)},
     ApprovalRequest: lambda event: {"shown": approval_hash(event), "arguments": event.shown},
     Said: lambda event: {"text": event.message.text},
+    RunStart: _public_start,
     Error: _public_error,
     Nested: lambda event: {"event": public_event(event.event)},
     Done: _public_end,
@@ -168,11 +175,12 @@ class EventFrames:
         self._most = most
         self._encoder = msgspec.json.Encoder()
 
-    def frame(self, seq: int, event: LogEvent) -> bytes:
-        """The frame of an event; empty if clients do not see it."""
+    def frame(self, seq: int, at: float, event: LogEvent) -> bytes:
+        """The frame of an event, with its number and its time; empty if clients do not see it."""
         public = public_event(event)
         if public is None:
             return b""
+        public["at"] = round(at, 3)
         body = self._encoder.encode(public)
         if len(body) > self._most:
             body = self._encoder.encode(_fitting(public, self._most))

@@ -1,0 +1,182 @@
+"""Agents for the page in the box, on a real server: what they do depends on the first word of the message.
+
+It prints its port. `POST /gate/{name}` lets an answer go on that waits at this gate, and `POST /cut` cuts all streams
+of events. A second argument is the token that it asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Annotated, Any, cast
+
+from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
+from mcp.server.mcpserver import Elicit, MCPServer, Resolve
+from pydantic import BaseModel
+
+import penstock.mcp
+from penstock.agent.agent import Agent
+from penstock.asgi.limits import ServerLimits
+from penstock.asgi.server import listen, run_server
+from penstock.log.sqlite import SQLiteStore
+from penstock.model.model import Model
+from penstock.serve import app
+from penstock.testing import ReceivedRequest, Reply, Scripted, call, drop, fail, think, wait
+from penstock.tools.tool import Context, tool
+from penstock.transport.policy import Retries
+from tests.clients.server import gate, respond
+
+HTML = "<img src=x onerror=\"document.title='hacked'\"><script>document.title='hacked'</script> **bold** &amp;"
+SHOP = MCPServer("shop")
+
+
+class Seat(BaseModel):
+    number: int
+    window: bool = False
+
+
+async def which_seat() -> Elicit[Seat]:
+    return Elicit("Which seat?", Seat)
+
+
+@SHOP.tool()
+async def book(answer: Annotated[ElicitationResult[Seat], Resolve(which_seat)]) -> str:
+    """Book a seat."""
+    return f"booked {answer.data}" if isinstance(answer, AcceptedElicitation) else "not booked"
+
+
+@tool(read_only=True)
+async def weather(context: Context[Any], city: str, units: str = "metric") -> dict[str, Any]:
+    """The weather in a city."""
+    for percent in (25, 75):
+        context.report({"percent": percent})
+        await asyncio.sleep(0.05)
+    return {"city": city, "sky": "clear", "temperature": 21, "wind": "light, from the south-west", "units": units}
+
+
+@tool(read_only=True)
+async def hold(name: str) -> str:
+    """Wait until a gate is opened."""
+    await asyncio.wait_for(gate(name).wait(), 60)
+    return f"{name} is open"
+
+
+@tool(approval=True)
+def refund(order: str, amount: float) -> str:
+    """Refund an order."""
+    return f"refunded {amount} for {order}"
+
+
+@tool(deferred=True)
+def locate(accuracy: str) -> str:
+    """Ask the device of the user where it is."""
+    raise NotImplementedError
+
+
+@tool(read_only=True)
+def broken() -> str:
+    """Fail."""
+    raise ValueError("no such thing")
+
+
+WEATHER = (
+    Reply(
+        think("The user asks about two cities. I should look up both, at the same time."),
+        "I will look up both cities.\n\n",
+        call("weather", {"city": "Rome", "units": "metric"}),
+        wait(0.25),
+        call("weather", {"city": "Oslo", "units": "metric"}),
+        wait(0.25),
+    ),
+    Reply("Rome and Oslo are both clear, at 21 °C.\n\nThe wind is light and comes from the south-west."),
+)
+TRIED: set[str] = set()
+
+
+def answer(request: ReceivedRequest) -> Any:
+    done, prompt = _steps_done(request), request.prompt
+    name = prompt.partition(" ")[2]
+    match prompt.partition(" ")[0]:
+        case "weather":
+            return WEATHER[done]
+        case "refund":
+            arguments = {"order": "A-1042", "amount": 25.5}
+            return Reply("I will refund it.", call("refund", arguments)) if not done else "The refund was handled."
+        case "locate":
+            return Reply(call("locate", {"accuracy": "high"})) if not done else "Thank you."
+        case "book":
+            return Reply(call("book", {})) if not done else "Your seat is booked."
+        case "hold":
+            return Reply("One moment. ", call("hold", {"name": name})) if not done else "The gate is open."
+        case "broken":
+            return Reply(call("broken", {})) if not done else "That did not work."
+        case "research":
+            return Reply(call("research", {"prompt": "the sky"})) if not done else "The research is done."
+        case "retry" if prompt not in TRIED:
+            TRIED.add(prompt)
+            return Reply("This is lost. ", drop())
+        case "retry":
+            return "This counts."
+        case "fail":
+            return Reply("Almost", fail("server_error", "the secret words of the provider"))
+        case "html":
+            return Reply(call("weather", {"city": HTML}), HTML) if not done else HTML
+        case "long":
+            return Reply(*(f"Line {number} of a long answer.\n" for number in range(int(name))))
+        case _:
+            return f"You said: {prompt}"
+
+
+def research(request: ReceivedRequest) -> Any:
+    done = _steps_done(request)
+    return Reply("Looking at the sky. ", call("weather", {"city": "Bergen"})) if not done else "The sky is clear."
+
+
+def _steps_done(request: ReceivedRequest) -> int:
+    """How many responses there are after the last user message."""
+    messages = request.body["messages"]
+    last = max(index for index, message in enumerate(messages) if message["role"] == "user")
+    return sum(message["role"] == "assistant" for message in messages[last:])
+
+
+def agents() -> list[Agent[Any]]:
+    model = Model("deepseek:test", via=Scripted(answer))
+    inner = Agent(Model("deepseek:test", via=Scripted(research)), tools=[weather], name="researcher")
+    tools = [weather, hold, refund, locate, broken, penstock.mcp.tools(SHOP), inner.as_tool("research", "Find out.")]
+    support = Agent(model, tools=tools, name="support", retries=Retries(after_start=True, first_delay=0))
+    return [support, Agent(model, name="echo")]
+
+
+def main() -> None:
+    token = sys.argv[2] if len(sys.argv) > 2 else ""
+    limits = ServerLimits(keep_alive_seconds=0.5)
+    served = app(agents(), log=SQLiteStore(sys.argv[1]), limits=limits, shutdown_seconds=0.2, token=token)
+    streams: set[asyncio.Task[None]] = set()
+
+    async def with_gates(scope: Any, receive: Any, send: Any) -> None:
+        path = scope.get("path", "")
+        if path.startswith("/gate/"):
+            gate(path.removeprefix("/gate/")).set()
+            await respond(send, 204, b"")
+        elif path == "/cut":
+            for task in streams:
+                task.cancel()
+            await respond(send, 204, b"")
+        elif path.endswith("/events"):
+            task = cast("asyncio.Task[None]", asyncio.current_task())
+            streams.add(task)
+            try:
+                await served(scope, receive, send)
+            finally:
+                streams.discard(task)
+        else:
+            await served(scope, receive, send)
+
+    with listen("127.0.0.1", 0) as listener:
+        sys.stdout.write(f"{listener.getsockname()[1]}\n")
+        sys.stdout.flush()
+        run_server(with_gates, listener, limits, on_stop=served.context.feeds.close)
+
+
+if __name__ == "__main__":
+    main()
