@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -37,7 +37,8 @@ _CUT = ("length", "cut", "error", "content_filter")  # finish reasons after whic
 class TextCalls:
     """Finds the calls in the text of an event stream, in one dialect or in several.
 
-    With `provenance`, a call that is a quotation from the conversation is invalid.
+    With `provenance`, a call that is a quotation from the conversation is invalid. An invalid call for which `restores`
+    returns True becomes the text again that the model wrote; that needs `provenance`.
     """
 
     def __init__(
@@ -50,11 +51,14 @@ class TextCalls:
         inside_reasoning: bool = False,
         id_prefix: str = "call_",
         provenance: Provenance | None = None,
+        restores: Callable[[ToolCallInvalid], bool] | None = None,
     ) -> None:
         names = [dialects] if isinstance(dialects, str) else dialects
         numbering = Numbering(id_prefix)
         self._dialects: dict[str, Dialect] = dict(map(find_dialect, names))
-        self._new_source = partial(Source, Tools(tools), numbering, only_declared=only_declared, provenance=provenance)
+        self._new_source = partial(
+            Source, Tools(tools), numbering, only_declared=only_declared, provenance=provenance, restores=restores
+        )
         self._reasoning = reasoning
         self._inside = inside_reasoning
         self._blocks = BlockNumbers(numbering)

@@ -78,6 +78,7 @@ class Reader:
                 yield from self._block(mark)
             elif mark in marks.missing:
                 marks.missing.discard(mark)
+                self._restore(mark)
             elif mark in marks.think:
                 yield from self._think_block(mark)
                 yield from self._begin_inside()
@@ -249,6 +250,8 @@ class Reader:
                 source.rewind()
                 yield from source.accept(mark) if mark else ()
             else:
+                if source.is_restored and source.call_count > calls:
+                    source.release()  # its closing marks
                 source.drop()
                 break
         if source.call_count > calls:
@@ -257,10 +260,21 @@ class Reader:
 
     def _close(self, closes: tuple[str, ...]) -> Reading[None]:
         """Removes closing marks that follow a call. If there is none, one may still come after some text."""
-        while (yield from self._source.accept_spaced(*closes)):
-            pass
+        while True:
+            spaces = yield from self._source.space()
+            mark = yield from self._source.accept(*closes)
+            if not mark:
+                self._source.unread(spaces)
+                break
+            self._source.last_closer = mark
+            self._restore(spaces + mark)
         if self._source.last_closer not in closes:
             self._marks.missing.update(closes)
+
+    def _restore(self, markup: str) -> None:
+        """Adds the closing marks of a call that has become text again."""
+        if self._source.is_restored:
+            self._source.output.add(markup)
 
     def _end_invalid(self, why: Mismatch) -> None:
         """Ends the open call as invalid."""
@@ -273,6 +287,7 @@ class Reader:
             source.call.fail("malformed", str(why))
         source.call = None
         source.drop()
+        source.restore("" if source.markup is None else source.markup.take(source.unread_size))
 
 
 class DialectMarks:

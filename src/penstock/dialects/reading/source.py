@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from penstock.calls.numbering import Numbering
 from penstock.dialects.provenance import Provenance
 from penstock.dialects.reading.cursor import Cursor, Mismatch, Reading
@@ -10,6 +12,7 @@ from penstock.dialects.reading.markup import Markup, Recording
 from penstock.dialects.reading.output import Output
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.text_call import TextCall
+from penstock.events import ToolCallInvalid
 
 
 class Source(Cursor):
@@ -24,12 +27,14 @@ class Source(Cursor):
         "call_count",
         "call_ends",
         "dialect",
+        "is_restored",
         "last_closer",
         "markup",
         "only_declared",
         "output",
         "provenance",
         "recording",
+        "restores",
         "splits_reasoning",
         "tools",
     )
@@ -41,6 +46,7 @@ class Source(Cursor):
         *,
         only_declared: bool = False,
         provenance: Provenance | None = None,
+        restores: Callable[[ToolCallInvalid], bool] | None = None,
     ) -> None:
         super().__init__()
         self.tools = tools
@@ -48,6 +54,8 @@ class Source(Cursor):
         self.only_declared = only_declared  # whether only declared tools are called
         self.provenance = provenance  # the conversation, if it is known: a call that quotes it is invalid
         self.markup = None if provenance is None else Markup()
+        self.restores = restores  # whether an invalid call becomes the text again that the model wrote
+        self.is_restored = False  # whether the last call did
         self.recording: Recording | None = None  # what is read of a call that may be reasoning
         self.splits_reasoning = False  # whether reasoning is separated from the answer
         self.dialect = ""
@@ -84,7 +92,16 @@ class Source(Cursor):
             markup = "" if self.markup is None else self.markup.take(self.unread_size)
             self.call.seal(self.provenance, markup)
             self.call = None
+            self.restore(markup)
         self.hold()
+
+    def restore(self, markup: str) -> None:
+        """Replaces a call that has just ended by its markup, if it is invalid and to be restored."""
+        event = self.output.events[-1] if self.restores is not None else None
+        self.is_restored = bool(markup) and isinstance(event, ToolCallInvalid) and self.restores(event)  # type: ignore[misc]
+        if self.is_restored:
+            self.output.events.pop()
+            self.output.add(markup)
 
     # -- held text (see `held_text`) -------------------------------------------------------------------------------
 
