@@ -51,6 +51,8 @@ ALLOWED = {
     "testing": "errors events declarations redaction providers log transport model",
     "asgi": "errors jsontext",
     "serve": "errors events content results messages wires history run log agent runs asgi",
+    "gateway": "errors events messages turn declarations jsontext framing calls wires dialects decoder providers"
+    " history transport model asgi",
     "cli": "*",
     "__main__": "cli",
 }

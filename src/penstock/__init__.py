@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__: str
 
 if TYPE_CHECKING:
+    from penstock import gateway as gateway
     from penstock import hooks as hooks
     from penstock import log as log
     from penstock import serve as serve
@@ -167,7 +168,7 @@ _HOMES = {
     "wires": ("WireName",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_PACKAGES = ("hooks", "log", "mcp", "serve", "tracing")  # which have public names of their own
+_PACKAGES = ("gateway", "hooks", "log", "mcp", "serve", "tracing")  # which have public names of their own
 
 
 if not TYPE_CHECKING:  # type checkers see only the names above

@@ -165,6 +165,12 @@ MODEL_PREFIXES = {
 """How the names of models begin, and the provider to suggest for them."""
 
 
+ANY_SERVER: ProviderName = "openai-compatible"
+"""The provider that a server without a name is taken for."""
+TEMPLATE_SERVER: ProviderName = "llamacpp"
+"""The same for one that puts the messages through a template, as servers on the user's machine do."""
+
+
 def speaking(wire: str) -> frozenset[str]:
     """The names of the providers with this wire."""
     return frozenset(name for name, provider in PROVIDERS.items() if provider.wire == wire)

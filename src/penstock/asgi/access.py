@@ -22,6 +22,8 @@ Authenticate = Callable[[Scope], "str | Awaitable[str | None] | None"]
 COOKIE = "penstock_session"
 SESSION_SECONDS = 12 * 3600
 MIN_TOKEN = 16
+KEY_HEADERS = ("x-api-key", "api-key", "x-goog-api-key")
+"""Headers in which clients send a key, beside `Authorization: Bearer`."""
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
@@ -103,9 +105,7 @@ class Access(Struct, frozen=True, kw_only=True):
         return f"{COOKIE}={value}; Path={path}; Max-Age={SESSION_SECONDS}; HttpOnly; SameSite=Strict{secure}"
 
     def _has_token(self, request: HTTPRequest) -> bool:
-        kind, _, shown = request.headers.get("authorization", "").partition(" ")
-        shown = shown.strip() if kind.lower() == "bearer" else request.headers.get("x-api-key", "")
-        return hmac.compare_digest(shown.encode("utf-8", "replace"), self.token.encode())
+        return hmac.compare_digest(shown_key(request).encode("utf-8", "replace"), self.token.encode())
 
     def _has_session(self, request: HTTPRequest) -> bool:
         try:
@@ -125,6 +125,14 @@ class Access(Struct, frozen=True, kw_only=True):
         if name in _LOOPBACK_NAMES or "*" in self.hosts or name in {host.lower() for host in self.hosts}:
             return True
         return not self.is_local and not self.hosts
+
+
+def shown_key(request: HTTPRequest) -> str:
+    """The key that a client has sent, in any header that the clients of providers use; empty if there is none."""
+    kind, _, key = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer" and key.strip():
+        return key.strip()
+    return next((request.headers[name] for name in KEY_HEADERS if request.headers.get(name)), "")
 
 
 def is_loopback(address: str) -> bool:

@@ -23,6 +23,7 @@ COMMANDS = {
     "runs": ("runs", "List, show, follow and steer the runs of a log."),
     "worker": ("worker", "Continue runs of a log: those that were started elsewhere, or whose process died."),
     "serve": ("serve", "Serve agents over HTTP, with runs that outlast their connection."),
+    "gateway": ("gateway", "Put a right stream in front of any server: heal its tool calls, for any client."),
     "decode": ("decode", "Decode a provider's response and show its events."),
     "check": ("check", "Find what a provider would refuse in a history."),
     "record": ("record", "Ask a model once, and record the exact bytes of its response with their timing."),

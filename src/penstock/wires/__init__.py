@@ -10,6 +10,7 @@ from penstock.errors import UnknownWireError
 
 if TYPE_CHECKING:
     from penstock.wires.shared.facts import WireFacts
+    from penstock.wires.shared.habits import FindHabits
     from penstock.wires.shared.message_reader import RequestReader
     from penstock.wires.shared.request import ChooseForm, Encode, OutputFields
     from penstock.wires.shared.request_settings import ReadSettings
@@ -47,6 +48,9 @@ SERVED_WIRES = ("anthropic", "gemini", "ollama", "openai-chat", "openai-response
 
 READING_ORDER = ("gemini", "bedrock", "openai-responses", "cohere", "anthropic", "ollama", "openai-chat")
 """The order in which wires are asked whether a message of a history is theirs, the most general wire last."""
+
+WITH_HABITS = ("openai-chat",)
+"""The wires that many servers speak, each with habits of its own."""
 
 ALIASES = {"mistral": "openai-chat"}
 """Other names of wires."""
@@ -91,6 +95,14 @@ def find_settings_reader(wire: str) -> ReadSettings:
         raise UnknownWireError(wire, SERVED_WIRES)
     read: ReadSettings = _module(wire, "decode_request").read_settings
     return read
+
+
+def find_habits(wire: str) -> FindHabits | None:
+    """The function that finds the habits of a server in its frames; None if the wire has none."""
+    if wire_name(wire) not in WITH_HABITS:
+        return None
+    find: FindHabits = _module(wire_name(wire), "habits").find_habits
+    return find
 
 
 def find_response_encoder(protocol: str) -> type[ResponseEncoder]:

@@ -19,6 +19,8 @@ MAX_ERRORS = 64
 MAX_FIELDS = 64
 """How many unknown fields are remembered, in order to report them again only when they change."""
 
+KEEP_ALIVE = "a keep-alive sent as data"
+"""The note of an `Unknown` that is no part of the response."""
 UNREADABLE_FRAME = "unreadable_frame"
 """The code of the error for a part of the stream that cannot be read."""
 
@@ -48,7 +50,7 @@ class Reports:
 
     def keep_alive(self, text: str) -> None:
         """Reports a keep-alive that was sent as data, which is of any protocol (QUIRKS 104)."""
-        self._answers.out.append(Unknown(as_json_value(text), "a keep-alive sent as data"))
+        self._answers.out.append(Unknown(as_json_value(text), KEEP_ALIVE))
 
     def rest(self, value: Any, note: str) -> None:
         """Reports what was not read, if it has any content."""

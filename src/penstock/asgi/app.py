@@ -1,0 +1,93 @@
+"""An ASGI app: its lifespan, the ids of its requests, and errors as responses."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+
+from penstock.asgi.limits import ServerLimits
+from penstock.asgi.metrics import Metrics
+from penstock.asgi.request import ClientGone, HTTPRequest, Message, Receive, RejectedRequest, Scope, Send
+from penstock.asgi.response import respond_error
+from penstock.errors import UsageError
+
+logger = logging.getLogger("penstock.asgi")
+
+
+class Sender:
+    """Sends the messages of a response, and remembers its status."""
+
+    def __init__(self, send: Send) -> None:
+        self.status = 0
+        self._send = send
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the head of the response was sent."""
+        return bool(self.status)
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        await self._send(message)
+
+
+class ASGIApp:
+    """An app that answers HTTP requests. Its metrics have a counter `requests`."""
+
+    def __init__(self, limits: ServerLimits, metrics: Metrics) -> None:
+        self.limits = limits
+        self.metrics = metrics
+        metrics.counter("requests", "Requests by method and status")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match scope["type"]:
+            case "http":
+                self.open()
+                await self._answer(HTTPRequest(scope, receive, self.limits, secrets.token_hex(8)), Sender(send))
+            case "lifespan":
+                await self._live(receive, send)
+            case "websocket":
+                await send({"type": "websocket.close", "code": 1003})
+            case other:
+                raise UsageError(f"this app answers HTTP requests, not {other!r}")
+
+    def open(self) -> None:
+        """Start; each request calls it too, as a mounted app gets no lifespan."""
+
+    async def close(self) -> None:
+        """Stop."""
+
+    async def route(self, request: HTTPRequest, send: Sender) -> None:
+        """Answer a request, or raise."""
+        raise NotImplementedError
+
+    def rejection(self, request: HTTPRequest, error: Exception) -> RejectedRequest:
+        """The answer to a request that failed. Only what the client did wrong is explained to it."""
+        if isinstance(error, RejectedRequest):
+            return error
+        logger.exception("request %s failed", request.id, exc_info=error)
+        return RejectedRequest(500, "internal_error", "the server failed; its log has the reason")
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self.open()
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _answer(self, request: HTTPRequest, send: Sender) -> None:
+        try:
+            await self.route(request, send)
+        except ClientGone:
+            pass
+        except Exception as error:  # noqa: BLE001  # of an endpoint: the client gets a code, the log the rest
+            rejection = self.rejection(request, error)
+            if not send.has_begun:
+                await respond_error(request, send, rejection)
+        finally:
+            self.metrics.add("requests", status=str(send.status or 499), method=request.method)

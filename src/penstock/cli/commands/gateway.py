@@ -1,0 +1,126 @@
+"""`penstock gateway`: puts a right stream in front of any server."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from msgspec import Struct
+
+from penstock.cli.commands.completion import complete_file
+from penstock.cli.model_options import CommandError
+from penstock.errors import PenstockError, UsageError
+
+if TYPE_CHECKING:
+    from penstock.gateway.app import GatewayApp
+    from penstock.gateway.context import SettingsSource
+
+CONFIG = "gateway.toml"
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """The options of the command."""
+
+    upstreams: tuple[str, ...]
+    config: str | None
+    model: str
+    rescue: bool
+    repair: str
+    host: str
+    port: int
+    key: str
+    hosts: tuple[str, ...]
+    origins: tuple[str, ...]
+    record: str | None
+
+
+@click.command()
+@click.option("--upstream", "upstreams", multiple=True, metavar="[NAME=]URL",
+              help="A server or a provider behind the gateway; repeat it for several.")  # fmt: skip
+@click.option("--config", metavar="FILE", shell_complete=complete_file,
+              help="Upstreams, models and healing as TOML; without --upstream, gateway.toml is read.")  # fmt: skip
+@click.option("--model", default="", metavar="NAME", help="Ask for this model, whatever clients ask for.")
+@click.option("--rescue/--no-rescue", default=True, show_default=True,
+              help="Find calls that a model wrote into its text.")  # fmt: skip
+@click.option("--repair", type=click.Choice(["off", "safe", "guess"]), default="safe", show_default=True,
+              help="Repair damaged arguments of calls.")  # fmt: skip
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=4000, show_default=True, type=click.IntRange(0, 65535), help="0: any free port.")
+@click.option("--key", default="", envvar="PENSTOCK_GATEWAY_KEY", metavar="KEY",
+              help="The key that clients must send; also PENSTOCK_GATEWAY_KEY.")  # fmt: skip
+@click.option(
+    "--allow-host", "hosts", multiple=True, metavar="NAME", help="A name under which clients may address the gateway."
+)
+@click.option("--allow-origin", "origins", multiple=True, metavar="ORIGIN",
+              help="A web page of another host that may use the gateway.")  # fmt: skip
+@click.option("--record", metavar="FILE", shell_complete=complete_file,
+              help="Append every exchange with an upstream to this file.")  # fmt: skip
+def gateway(**options: object) -> None:
+    """Put a right stream in front of any server: heal its tool calls, and speak the protocol of any client.
+
+    \b
+      penstock gateway --upstream http://127.0.0.1:11434/v1
+      penstock gateway --upstream vllm=http://127.0.0.1:8000/v1 --model qwen3
+      penstock gateway --config gateway.toml --host 0.0.0.0 --key …
+
+    Clients use http://127.0.0.1:4000/v1 for Chat Completions, Responses and Messages, /v1beta for Gemini, and
+    /api/chat for Ollama. GET /healed shows what was healed.
+    """
+    try:
+        _run(Options(**options))  # type: ignore[arg-type]
+    except PenstockError as error:
+        raise CommandError(str(error)) from None
+
+
+def _run(options: Options) -> None:
+    from penstock.asgi.access import is_loopback
+    from penstock.asgi.server import address_of, listen, run_server
+    from penstock.gateway.app import app
+
+    if not options.key and not is_loopback(options.host):
+        raise UsageError(f"to serve other machines on {options.host}, set a key: --key …")
+    _show_log()
+    source = _settings(options)
+    served = app(settings=source, key=options.key, hosts=options.hosts, origins=options.origins, record=options.record)
+    with listen(options.host, options.port) as listener:
+        click.echo(_welcome(served, address_of(listener)), err=True)
+        run_server(served, listener, served.context.limits)
+
+
+def _settings(options: Options) -> SettingsSource:
+    """The settings of the options, or of a file."""
+    from penstock.gateway.config_file import FileSettings
+    from penstock.gateway.context import FixedSettings
+    from penstock.gateway.settings import GatewaySettings, Healing, upstreams_by_name
+    from penstock.gateway.upstream_names import read_upstream
+
+    if options.config or not options.upstreams:
+        path = Path(options.config or CONFIG)
+        if not path.exists() and not options.config:
+            raise UsageError("say what is behind the gateway: --upstream http://127.0.0.1:8080/v1, or --config FILE")
+        if options.upstreams or options.model:
+            raise UsageError("--upstream and --model are for a gateway without --config: write them into the file")
+        source = FileSettings(path)
+        if hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, lambda *_: source.reload())
+        return source
+    healing = Healing(rescue=options.rescue, repair=options.repair)  # type: ignore[arg-type]  # click checks it
+    upstreams = upstreams_by_name(map(read_upstream, options.upstreams))
+    return FixedSettings(GatewaySettings(upstreams=upstreams, model=options.model, healing=healing))
+
+
+def _welcome(served: GatewayApp, address: str) -> str:
+    names = ", ".join(served.context.source.current.upstreams)
+    return f"gateway to {names} on {address}/v1 (what was healed: {address}/healed); Ctrl-C stops"
+
+
+def _show_log() -> None:
+    """Write the access log to standard error."""
+    writer = logging.StreamHandler()
+    writer.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    logger = logging.getLogger("penstock.gateway")
+    logger.addHandler(writer)
+    logger.setLevel(logging.INFO)

@@ -1,0 +1,153 @@
+"""Gets the answer to a request: candidates are asked one after the other, until one of them begins to answer.
+
+Nothing has been sent to the client then, so a failure before costs only time. After that, a failure is an error in the
+response: it must never look complete.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+
+from msgspec import Struct
+
+from penstock.errors import (
+    AuthenticationError,
+    BadRequestError,
+    ConnectionFailed,
+    ContextLengthError,
+    NotFoundError,
+    ProviderError,
+)
+from penstock.events import Error, Finish, StreamChunk, Unknown, Usage
+from penstock.gateway.asking import Asked, Caller, ask
+from penstock.gateway.circuit import Circuit
+from penstock.gateway.routing import Candidate
+from penstock.history.client_request import ClientRequest
+
+logger = logging.getLogger("penstock.gateway")
+
+
+class Answer(Struct):
+    """The answer of a candidate that has begun: `first` are its first events, `rest` those of each later read."""
+
+    candidate: Candidate
+    asked: Asked
+    first: list[StreamChunk]
+    rest: AsyncIterator[list[StreamChunk]]
+    is_cut: bool = False
+
+    async def batches(self) -> AsyncIterator[list[StreamChunk]]:
+        """The events of each network read."""
+        chunks: list[StreamChunk] | None = self.first
+        while chunks is not None:
+            if any(type(chunk) is Error or _is_cut(chunk) for chunk in chunks):
+                self.is_cut = True
+            yield chunks
+            chunks = await anext(self.rest, None)
+
+    async def close(self) -> None:
+        """Close the connection to the upstream."""
+        await self.asked.stream.close()
+
+
+class Circuits:
+    """The circuits of all upstreams, by name."""
+
+    def __init__(self) -> None:
+        self._circuits: dict[str, Circuit] = {}
+
+    def of(self, candidate: Candidate) -> Circuit:
+        """The circuit of the upstream of a candidate."""
+        return self._circuits.setdefault(candidate.upstream.name, Circuit())
+
+    def in_order(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The candidates to ask: those whose circuit is open only if there is no other."""
+        return [one for one in candidates if not self.of(one).is_open] or list(candidates)
+
+
+async def open_answer(
+    candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits
+) -> Answer:
+    """The answer of the first candidate that begins one; raises the error of the last one that was asked."""
+    asked = circuits.in_order(candidates)
+    for number, candidate in enumerate(asked, 1):
+        circuit, is_last = circuits.of(candidate), number == len(asked)
+        is_doubtful = circuit.is_open
+        circuit.begin()
+        try:
+            answer = await _open(candidate, request, caller, has_fallback=not is_last, is_doubtful=is_doubtful)
+        except ProviderError as error:
+            if is_fault_of_upstream(error):
+                circuit.failed(error.retry_after)
+            if is_last or not may_fall_over(error):
+                raise
+            logger.warning("request %s: %s failed, another is asked: %s", caller.id, candidate.upstream.name, error)
+        else:
+            circuit.succeeded()
+            return answer
+    raise ConnectionFailed("there is no upstream to ask")
+
+
+async def _open(
+    candidate: Candidate, request: ClientRequest, caller: Caller, *, has_fallback: bool, is_doubtful: bool
+) -> Answer:
+    asked = ask(candidate, request, caller, has_fallback=has_fallback, is_doubtful=is_doubtful)
+    stream = asked.stream
+    try:
+        await stream.__aenter__()
+        rest = stream.batches()
+        first: list[StreamChunk] = await anext(rest, [])
+        if (failure := failure_in(first)) is not None:
+            raise failure
+    except BaseException:
+        await stream.close()
+        raise
+    return Answer(candidate, asked, first, rest)
+
+
+def failure_in(chunks: Sequence[StreamChunk]) -> ProviderError | None:
+    """The failure that a response begins with, if it does: an error, or a cut before any content."""
+    for chunk in chunks:
+        match chunk:
+            case Error():
+                return ProviderError(chunk.message, code=chunk.code, retryable=chunk.retryable, raw=chunk.raw)
+            case Finish(reason="cut"):
+                return ConnectionFailed("the response ended before it was complete", retryable=True)
+            case Usage() | Unknown():
+                pass
+            case _:
+                return None
+    return None
+
+
+async def whole_answer(
+    candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits
+) -> tuple[Answer, list[StreamChunk]]:
+    """The whole answer and its events. As nothing has been sent, a candidate is also replaced in mid-answer."""
+    left = circuits.in_order(candidates)
+    while True:
+        answer = await open_answer(left, request, caller, circuits)
+        left = left[left.index(answer.candidate) + 1 :]
+        try:
+            chunks = [chunk async for some in answer.batches() for chunk in some]
+        finally:
+            await answer.close()
+        if not answer.is_cut or not left:
+            return answer, chunks
+        circuits.of(answer.candidate).failed()
+        logger.warning("request %s: %s broke off, another is asked", caller.id, answer.candidate.upstream.name)
+
+
+def is_fault_of_upstream(error: ProviderError) -> bool:
+    """Whether an error says that the upstream is in trouble, and not that the request is wrong."""
+    return not isinstance(error, BadRequestError | AuthenticationError | NotFoundError)
+
+
+def may_fall_over(error: ProviderError) -> bool:
+    """Whether another upstream may answer: not if the request itself is refused, unless it is too long for one."""
+    return not isinstance(error, BadRequestError) or isinstance(error, ContextLengthError)
+
+
+def _is_cut(chunk: StreamChunk) -> bool:
+    return isinstance(chunk, Finish) and chunk.reason in ("cut", "error")

@@ -1,0 +1,159 @@
+"""Answers requests in the protocol of the client: reads them, asks upstreams, and writes the response as it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from penstock.asgi.access import shown_key
+from penstock.asgi.request import ClientGone, RejectedRequest
+from penstock.asgi.response import respond
+from penstock.asgi.stream import ResponseStream, while_connected
+from penstock.errors import ProviderError, UsageError
+from penstock.gateway.answer import Answer, open_answer, whole_answer
+from penstock.gateway.asking import Caller, takes_custom_tools, uses_client_key
+from penstock.gateway.context import Call, GatewayContext
+from penstock.gateway.failures import in_band, rejection
+from penstock.gateway.journal import Journal
+from penstock.gateway.routing import Candidate, find_candidates
+from penstock.history.client_request import ClientRequest, decode_request
+from penstock.wires import find_response_encoder
+from penstock.wires.shared.response_head import ResponseHead
+
+STREAM_HEADERS = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
+
+
+class Answering:
+    """One request that is answered in the protocol of a wire."""
+
+    def __init__(self, wire: str, context: GatewayContext, call: Call) -> None:
+        self._wire = wire
+        self._context = context
+        self._call = call
+        self._encoder = find_response_encoder(wire)
+        self._journal = Journal(context, call)
+        self._headers: dict[str, str] = {}
+        key = "" if context.access.token else shown_key(call.request)
+        self._caller = Caller(id=call.request.id, key=key, record=context.record)
+
+    async def answer(self, model: str = "", is_streaming: bool | None = None) -> None:
+        """Answer the request. Protocols with the model and the kind of response in the path pass these two."""
+        try:
+            await self._answer(model, is_streaming)
+        except RejectedRequest as error:
+            await self._reject(error)
+        except ClientGone:
+            self._journal.leave()
+        finally:
+            self._journal.write()
+
+    async def _answer(self, model: str, is_streaming: bool | None) -> None:
+        request = _read(self._wire, await self._call.request.json(), model, is_streaming, self._context)
+        candidates = find_candidates(self._context.source.current, request.settings.model)
+        self._journal.begin(request, candidates)
+        if request.settings.is_streaming:
+            await self._stream(request, candidates)
+        else:
+            await self._respond(request, candidates)
+
+    # Responses that are streamed.
+
+    async def _stream(self, request: ClientRequest, candidates: list[Candidate]) -> None:
+        self._headers |= {**STREAM_HEADERS, "content-type": self._encoder.content_type}
+        stream = ResponseStream(
+            self._call.request, self._call.send, self._context.limits, self._headers, self._encoder.KEEP_ALIVE
+        )
+        if not await stream.send_all(self._pieces(request, candidates, stream)):
+            self._journal.leave()
+
+    async def _pieces(
+        self, request: ClientRequest, candidates: list[Candidate], stream: ResponseStream
+    ) -> AsyncIterator[bytes]:
+        """The response, one piece per network read of the upstream."""
+        try:
+            answer = await self._opened(request, candidates)
+        except RejectedRequest as error:
+            if not stream.is_open:
+                raise
+            yield self._failed(request, error)  # a keep-alive was sent, and with it the status 200
+            return
+        encoder = self._encoder(self._head(request, answer))
+        try:
+            async for chunks in answer.batches():
+                if data := encoder.feed(chunks):
+                    yield data
+                if encoder.is_over:
+                    break
+            yield encoder.close()
+        finally:
+            await answer.close()
+            self._journal.end(answer, encoder)
+
+    def _failed(self, request: ClientRequest, error: RejectedRequest) -> bytes:
+        self._journal.fail(error)
+        encoder = self._encoder(request.head(self._caller.id, int(time.time()), has_custom_tools=True))
+        return encoder.feed([in_band(error)]) + encoder.close()
+
+    async def _opened(self, request: ClientRequest, candidates: list[Candidate]) -> Answer:
+        try:
+            answer = await open_answer(candidates, request, self._caller, self._context.circuits)
+        except (UsageError, ProviderError) as error:
+            raise self._rejection(error, candidates) from None
+        self._begin(answer)
+        return answer
+
+    # Responses that are not streamed.
+
+    async def _respond(self, request: ClientRequest, candidates: list[Candidate]) -> None:
+        work = whole_answer(candidates, request, self._caller, self._context.circuits)
+        try:
+            answer, chunks = await while_connected(self._call.request, work)
+        except (UsageError, ProviderError) as error:
+            raise self._rejection(error, candidates) from None
+        self._begin(answer)
+        encoded = self._encoder.encode_body(chunks, self._head(request, answer))
+        self._journal.end(answer)
+        headers = {**self._headers, **encoded.headers}
+        await respond(self._call.request, self._call.send, encoded.status, encoded.body, headers=headers)
+
+    # Both.
+
+    def _begin(self, answer: Answer) -> None:
+        self._headers["x-penstock-upstream"] = answer.candidate.upstream.name
+        self._journal.answered(answer)
+
+    def _head(self, request: ClientRequest, answer: Answer) -> ResponseHead:
+        """The head of the response. It names the model that answers, which may be another than was asked for."""
+        has_custom = takes_custom_tools(answer.candidate.upstream)
+        head = request.head(self._caller.id, int(time.time()), has_custom_tools=has_custom)
+        return replace(head, model=answer.candidate.model)
+
+    def _rejection(self, error: UsageError | ProviderError, candidates: list[Candidate]) -> RejectedRequest:
+        is_client_key = any(uses_client_key(one.upstream, self._caller.key) for one in candidates)
+        return rejection(error, is_client_key=is_client_key)
+
+    async def _reject(self, error: RejectedRequest) -> None:
+        """Answer with an error in the shape of the protocol."""
+        self._journal.fail(error)
+        head = ResponseHead(id=self._caller.id)
+        encoded = self._encoder.encode_error(error.status, error.message, head=head)
+        headers = {**error.headers, **encoded.headers}
+        await respond(self._call.request, self._call.send, encoded.status, encoded.body, headers=headers)
+
+
+def _read(wire: str, body: Any, model: str, is_streaming: bool | None, context: GatewayContext) -> ClientRequest:
+    if not isinstance(body, dict):
+        raise RejectedRequest(400, "", "the body must be a JSON object")
+    try:
+        request = decode_request(body, wire, model, is_streaming)
+    except UsageError as error:
+        raise RejectedRequest(400, "", str(error)) from None
+    limits = context.limits
+    if len(request.messages) > limits.messages or len(request.settings.tools) > limits.tools:
+        raise RejectedRequest(
+            400, "", f"a request may have at most {limits.messages} messages and {limits.tools} tools"
+        )
+    return request

@@ -1,0 +1,134 @@
+"""The ASGI app of a gateway: clients of five protocols in front, any provider behind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from functools import partial
+from typing import Any
+
+from penstock.asgi.access import Access
+from penstock.asgi.app import ASGIApp, Sender
+from penstock.asgi.limits import ServerLimits
+from penstock.asgi.metrics import Metrics
+from penstock.asgi.request import HTTPRequest, RejectedRequest
+from penstock.asgi.routes import Route, Routes
+from penstock.gateway import endpoints
+from penstock.gateway.answer import Circuits
+from penstock.gateway.answering import Answering
+from penstock.gateway.context import LIMITS, Call, Endpoint, FixedSettings, GatewayContext, SettingsSource
+from penstock.gateway.healed import HealedResponses
+from penstock.gateway.settings import GatewaySettings, Healing, Upstream, upstreams_by_name
+from penstock.gateway.upstream_models import UpstreamModels
+from penstock.gateway.upstream_names import read_upstream
+
+logger = logging.getLogger("penstock.gateway")
+
+PUBLIC_PATHS = ("/healthz",)
+"""What anybody may ask who reaches the gateway."""
+
+
+def app(
+    *upstreams: str | Upstream,
+    settings: SettingsSource | GatewaySettings | None = None,
+    model: str = "",
+    healing: Healing | None = None,
+    key: str = "",
+    hosts: Collection[str] = (),
+    origins: Collection[str] = (),
+    limits: ServerLimits | None = None,
+    record: Any = None,
+) -> GatewayApp:
+    """An ASGI app that puts a right stream in front of any server. It can be mounted into other apps.
+
+        app = penstock.gateway.app("http://127.0.0.1:11434/v1")
+
+    An upstream is a URL, `NAME=URL`, the name of a provider, or an `Upstream`; `settings` has several, with routes by
+    model. `model` replaces the name of every model. Clients must send the `key`; without one, only clients on this
+    machine are answered. `hosts` are the names of the gateway, `origins` the pages of other hosts that may use it.
+    `record` is a file to which every exchange with an upstream is appended.
+    """
+    if settings is None:
+        settings = GatewaySettings(
+            upstreams=upstreams_by_name(_upstreams(upstreams)), model=model, healing=healing or Healing()
+        )
+    metrics = _metrics()
+    context = GatewayContext(
+        source=FixedSettings(settings) if isinstance(settings, GatewaySettings) else settings,
+        access=Access(token=key, hosts=tuple(hosts), origins=tuple(origins)), limits=limits or LIMITS,
+        metrics=metrics, circuits=Circuits(), healed=HealedResponses(), models=UpstreamModels(), record=record,
+    )  # fmt: skip
+    return GatewayApp(context)
+
+
+class GatewayApp(ASGIApp):
+    """A gateway as an ASGI app: see `app`."""
+
+    def __init__(self, context: GatewayContext) -> None:
+        super().__init__(context.limits, context.metrics)
+        self.context = context
+
+    async def route(self, request: HTTPRequest, send: Sender) -> None:
+        access = self.context.access
+        request.scope["penstock.headers"] = access.cors_headers(request)
+        route, parts = ROUTES.find(request)
+        if route.path in PUBLIC_PATHS:
+            access.check_place(request)
+        else:
+            await access.tenant_of(request)
+        await route.endpoint(self.context, Call(request, send, parts))
+
+    async def close(self) -> None:
+        """Close the connections to upstreams."""
+        from penstock.transport.async_pool import aclose_pools
+
+        await aclose_pools()
+
+
+async def _answer(wire: str, context: GatewayContext, call: Call) -> None:
+    await Answering(wire, context, call).answer()
+
+
+async def _answer_in_path(wire: str, context: GatewayContext, call: Call) -> None:
+    """Answer a request that has its model, and what is to be done with it, in the path: `model:method`."""
+    owner = call.parts.get("owner", "")
+    model, _, method = call.parts["model"].rpartition(":")
+    if method not in _METHODS:
+        raise RejectedRequest(404, "not_found", f"there is no method {method!r}; use {' or '.join(_METHODS)}")
+    name = f"{owner}/{model}" if owner else model
+    await Answering(wire, context, call).answer(name, is_streaming=_METHODS[method])
+
+
+_METHODS = {"generateContent": False, "streamGenerateContent": True}
+
+ROUTES: Routes[Endpoint] = Routes(
+    Route("POST", "/v1/chat/completions", partial(_answer, "openai-chat")),
+    Route("POST", "/v1/responses", partial(_answer, "openai-responses")),
+    Route("POST", "/v1/messages", partial(_answer, "anthropic")),
+    Route("POST", "/v1/messages/count_tokens", partial(endpoints.count_tokens, "anthropic")),
+    Route("POST", "/v1beta/models/{model}", partial(_answer_in_path, "gemini")),
+    Route("POST", "/v1beta/models/{owner}/{model}", partial(_answer_in_path, "gemini")),
+    Route("POST", "/api/chat", partial(_answer, "ollama")),
+    Route("GET", "/v1/models", endpoints.list_models),
+    Route("GET", "/v1beta/models", endpoints.list_named_models),
+    Route("GET", "/api/tags", endpoints.list_named_models),
+    Route("GET", "/healed", endpoints.list_healed),
+    Route("GET", "/healed/{id}", endpoints.show_healed),
+    Route("GET", "/healthz", endpoints.show_health),
+    Route("GET", "/metrics", endpoints.show_metrics),
+)
+"""The paths of a gateway."""
+
+
+def _upstreams(upstreams: Iterable[str | Upstream]) -> list[Upstream]:
+    return [read_upstream(one) if isinstance(one, str) else one for one in upstreams]
+
+
+def _metrics() -> Metrics:
+    metrics = Metrics("penstock_gateway")
+    metrics.counter("answers", "Responses by upstream, and whether there was a problem")
+    metrics.counter("fallbacks", "Responses of an upstream that was not the first choice")
+    metrics.counter("healed", "What was healed, by the number of the quirk")
+    metrics.counter("tokens", "Tokens by upstream")
+    metrics.counter("first_event_seconds", "Seconds until responses began, in all")
+    return metrics

@@ -1,0 +1,124 @@
+"""Asks an upstream: the request for its protocol, its key and its limits, and the stages that heal its response."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.errors import ProviderError, TimedOut, UsageError
+from penstock.events import Usage
+from penstock.gateway.estimate import estimate_input
+from penstock.gateway.healing.decoding import HealedDecoding, ResponseContext
+from penstock.gateway.healing.report import HealingReport
+from penstock.gateway.joining import join_neighbours
+from penstock.gateway.routing import Candidate
+from penstock.gateway.settings import CLIENT_KEY, ENVIRONMENT, Upstream
+from penstock.history.client_request import ClientRequest
+from penstock.model.connect import Connector, HTTPConnector
+from penstock.model.model import Model
+from penstock.model.stream import AsyncStream
+from penstock.providers import TEMPLATED, find_provider
+from penstock.transport.policy import Retries, Timeouts
+from penstock.wires import WireName, find_response_encoder, wire_name
+from penstock.wires.shared.request_settings import Dropped
+
+PATIENCE = 30.0
+"""How many seconds a `Retry-After` may ask to wait if there is no other upstream."""
+IMPATIENCE = 5.0
+"""The same if there is one."""
+
+
+class RouteRetries(Retries, frozen=True, kw_only=True):
+    """Retries that do not ask a silent server again: it would be silent again, and the client waits."""
+
+    def delay(self, attempt: int, error: ProviderError) -> float | None:
+        return None if isinstance(error, TimedOut) else Retries.delay(self, attempt, error)
+
+
+class Asked(Struct, frozen=True):
+    """A request to an upstream that is ready to be sent, and what was left out of it."""
+
+    stream: AsyncStream
+    report: HealingReport
+    dropped: tuple[Dropped, ...]
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """What of a client's request decides how upstreams are asked: its id, its own key, and where it is recorded."""
+
+    id: str
+    key: str = ""
+    record: object = None
+
+
+def ask(
+    candidate: Candidate, request: ClientRequest, caller: Caller, *, has_fallback: bool, is_doubtful: bool
+) -> Asked:
+    """The request to a candidate. Nothing is sent yet.
+
+    A candidate with a fallback is given less time, and one that `is_doubtful` (its circuit is open) no second attempt.
+    """
+    upstream, healing = candidate.upstream, candidate.healing
+    retries = RouteRetries(
+        attempts=0 if is_doubtful else upstream.retries, longest_wait=IMPATIENCE if has_fallback else PATIENCE
+    )
+    model = _model(candidate, caller, retries)
+    sent, dropped = request.request_for(model.wire)
+    messages = join_neighbours(sent.messages) if find_provider(upstream.provider)[0] in TEMPLATED else sent.messages
+    id_prefix = f"call_{caller.id}_"
+    exchange = model.ask(
+        messages, sent.tools, tool_choice=sent.tool_choice, parallel=sent.is_parallel, streaming=upstream.streaming,
+        extra=sent.extra, id_prefix=id_prefix, **sent.options,
+    )  # fmt: skip
+    report = HealingReport()
+    context = ResponseContext(
+        wire=model.wire, tools=sent.tools, messages=messages, id_prefix=id_prefix, healing=healing, report=report,
+        estimate=Usage(estimate_input(messages, sent.tools)) if healing.usage else None,
+    )  # fmt: skip
+    exchange = replace(exchange, new_decoding=lambda: HealedDecoding(context))
+    connector: Connector = upstream.via or HTTPConnector()
+    return Asked(AsyncStream(exchange, connector.aconnect()), report, dropped)
+
+
+def _model(candidate: Candidate, caller: Caller, retries: Retries) -> Model:
+    upstream = candidate.upstream
+    timeouts = Timeouts(
+        connect=upstream.connect, first_event=upstream.first_token, idle=upstream.idle, total=upstream.total
+    )
+    return Model(
+        f"{upstream.provider}:{candidate.model}", upstream.url or None, _key(upstream, caller.key),
+        wire=wire_of(upstream), headers=upstream.headers, timeouts=timeouts, retries=retries, record=caller.record,
+        via=upstream.via,
+    )  # fmt: skip
+
+
+def wire_of(upstream: Upstream) -> WireName:
+    """The protocol of an upstream."""
+    return wire_name(upstream.wire or find_provider(upstream.provider)[1].wire)
+
+
+def takes_custom_tools(upstream: Upstream) -> bool:
+    """Whether tools that take free text can be declared as such."""
+    quirks = find_provider(upstream.provider)[1].quirks
+    return find_response_encoder(wire_of(upstream)).has_custom_calls and "no-custom-tools" not in quirks
+
+
+def _key(upstream: Upstream, client_key: str, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The key for an upstream; None leaves it to the environment variables of the provider."""
+    if upstream.key == CLIENT_KEY:
+        return client_key
+    if upstream.key:
+        name = upstream.key.removeprefix(ENVIRONMENT)
+        if not (key := environment.get(name, "")):
+            raise UsageError(f"the key of the upstream {upstream.name} is missing: set {name}")
+        return key
+    has_own = any(environment.get(name, "").strip() for name in find_provider(upstream.provider)[1].keys)
+    return None if has_own or not client_key else client_key
+
+
+def uses_client_key(upstream: Upstream, client_key: str) -> bool:
+    """Whether the upstream gets the key of the client, so that an error about it is the client's."""
+    return bool(client_key) and (_key(upstream, client_key) == client_key)

@@ -1,0 +1,47 @@
+"""Circuits: an upstream that fails again and again is not asked for a while.
+
+| state | meaning | next |
+|---|---|---|
+| closed | requests are sent | open, after FAILURES failures in a row |
+| open | others are asked instead | half-open, after OPEN_SECONDS |
+| half-open | one request is sent as a probe | closed if it succeeds, else open |
+
+A circuit only decides between upstreams: if there is no other, the request is sent anyway.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+FAILURES = 3
+OPEN_SECONDS = 15.0
+
+
+class Circuit:
+    """The circuit of one upstream."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._failures = 0
+        self._open_until = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another upstream is to be asked."""
+        return self._failures >= FAILURES and self._clock() < self._open_until
+
+    def begin(self) -> None:
+        """A request is sent. If the circuit is half-open it is the probe, so that others go elsewhere meanwhile."""
+        if self._failures >= FAILURES:
+            self._open_until = self._clock() + OPEN_SECONDS
+
+    def succeeded(self) -> None:
+        """The upstream has answered."""
+        self._failures = 0
+
+    def failed(self, seconds: float | None = None) -> None:
+        """The upstream has failed; it asked not to be called for some seconds, if it said so."""
+        self._failures += 1
+        if self._failures >= FAILURES:
+            self._open_until = self._clock() + max(OPEN_SECONDS, seconds or 0.0)

@@ -1,0 +1,140 @@
+"""`gateway.toml`: the settings of a gateway as a file, which is read again when it changes."""
+
+from __future__ import annotations
+
+import logging
+import time
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from penstock.errors import UsageError
+from penstock.gateway.settings import GatewaySettings, Healing, ModelRoute, Target, Upstream
+from penstock.gateway.upstream_names import read_upstream
+from penstock.providers import find_provider
+from penstock.wires import wire_name
+
+logger = logging.getLogger("penstock.gateway")
+
+LOOK_SECONDS = 1.0
+"""How many seconds pass between two looks at the file."""
+
+
+class _UpstreamTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    url: str = ""
+    provider: str = ""
+    wire: str = ""
+    key: str = ""
+    headers: dict[str, str] = {}
+    streaming: bool = True
+    connect: float = 10.0
+    first_token: float = 600.0
+    idle: float = 120.0
+    total: float = 3600.0
+    retries: int = 2
+
+
+class _ModelTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    to: str
+    fallbacks: list[str] = []
+    healing: dict[str, Any] = {}
+
+
+class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    upstreams: dict[str, _UpstreamTable]
+    models: dict[str, _ModelTable] = {}
+    model: str = ""
+    healing: dict[str, Any] = field(default_factory=dict)
+
+
+def read_settings(path: Path) -> GatewaySettings:
+    """The settings in a file; a `UsageError` says what is wrong with it, and where."""
+    try:
+        with path.open("rb") as file:
+            table = tomllib.load(file)
+        return settings_from(table)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
+    except (msgspec.ValidationError, UsageError) as error:
+        raise UsageError(f"{path}: {str(error).replace('`$.', '`')}") from None
+
+
+def settings_from(table: Mapping[str, Any]) -> GatewaySettings:
+    """The settings in the tables of a file."""
+    file = msgspec.convert(table, _File)
+    return GatewaySettings(
+        upstreams={name: _upstream(name, row) for name, row in file.upstreams.items()},
+        routes=tuple(_route(pattern, row, file.healing) for pattern, row in file.models.items()),
+        model=file.model,
+        healing=msgspec.convert(file.healing, Healing),
+    )
+
+
+def _upstream(name: str, row: _UpstreamTable) -> Upstream:
+    if "/" in name:
+        raise UsageError(f"upstreams.{name}: a name has no slash, because upstream/model names both")
+    if not row.url and not row.provider:
+        raise UsageError(f"upstreams.{name} needs a url, or a provider")
+    guessed = read_upstream(f"{name}={row.url}" if row.url else row.provider)
+    provider = find_provider(row.provider)[0] if row.provider else guessed.provider
+    if row.wire:
+        wire_name(row.wire)  # raises if there is none
+    settings = {key: getattr(row, key) for key in row.__struct_fields__ if key != "provider"}
+    return Upstream(name=name, provider=provider, **settings)
+
+
+def _route(pattern: str, row: _ModelTable, healing: Mapping[str, Any]) -> ModelRoute:
+    return ModelRoute(
+        pattern=pattern,
+        target=read_target(row.to),
+        fallbacks=tuple(map(read_target, row.fallbacks)),
+        healing=msgspec.convert({**healing, **row.healing}, Healing),
+    )
+
+
+def read_target(text: str) -> Target:
+    """The target of `upstream/model`, or of `upstream` for the model that the client asks for."""
+    upstream, _, model = text.partition("/")
+    return Target(upstream, model)
+
+
+class FileSettings:
+    """The settings of a file. It is read again when it has changed; a file with a mistake changes nothing."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._clock = clock
+        self._settings = read_settings(path)
+        self._version = self._stat()
+        self._next_look = 0.0
+
+    @property
+    def current(self) -> GatewaySettings:
+        """The settings; looks at the file, but not too often."""
+        if self._clock() >= self._next_look:
+            self._next_look = self._clock() + LOOK_SECONDS
+            if self._stat() != self._version:
+                self.reload()
+        return self._settings
+
+    def reload(self) -> None:
+        """Read the file again."""
+        self._version = self._stat()
+        try:
+            self._settings = read_settings(self._path)
+            logger.info("read %s again", self._path)
+        except UsageError as error:
+            logger.error("the settings are not changed: %s", error)
+
+    def _stat(self) -> tuple[int, int] | None:
+        try:
+            stat = self._path.stat()
+        except OSError:
+            return None
+        return stat.st_mtime_ns, stat.st_size

@@ -1,0 +1,61 @@
+"""What the endpoints of a gateway share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from penstock.asgi.access import Access
+from penstock.asgi.app import Sender
+from penstock.asgi.limits import MEGABYTE, ServerLimits
+from penstock.asgi.metrics import Metrics
+from penstock.asgi.request import HTTPRequest
+from penstock.gateway.answer import Circuits
+from penstock.gateway.healed import HealedResponses
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.upstream_models import UpstreamModels
+
+LIMITS = ServerLimits(
+    body=32 * MEGABYTE, depth=256, messages=20_000, tools=4_096, answer=1024 * MEGABYTE, body_seconds=60.0,
+    keep_alive_seconds=10.0, connections=10_000,
+)  # fmt: skip
+"""The limits of a gateway: agents send long histories, and images."""
+
+
+class SettingsSource(Protocol):
+    """Where the settings come from; they may change while the gateway runs."""
+
+    @property
+    def current(self) -> GatewaySettings: ...
+
+
+class FixedSettings(Struct, frozen=True):
+    """Settings that do not change."""
+
+    current: GatewaySettings
+
+
+class GatewayContext(Struct, frozen=True, kw_only=True):
+    """The settings, the rules and the memory of one gateway."""
+
+    source: SettingsSource
+    access: Access
+    limits: ServerLimits
+    metrics: Metrics
+    circuits: Circuits
+    healed: HealedResponses
+    models: UpstreamModels
+    record: Any = None
+
+
+class Call(Struct, frozen=True):
+    """One request to an endpoint."""
+
+    request: HTTPRequest
+    send: Sender
+    parts: Mapping[str, str]  # the parts of the path that vary
+
+
+Endpoint = Callable[[GatewayContext, Call], Awaitable[None]]

@@ -1,0 +1,51 @@
+"""Failures as responses: the HTTP status and the message that a client gets when upstreams fail."""
+
+from __future__ import annotations
+
+import math
+
+from penstock.asgi.request import RejectedRequest
+from penstock.errors import (
+    AuthenticationError,
+    BadRequestError,
+    ConnectionFailed,
+    MissingKeyError,
+    ProviderError,
+    TimedOut,
+    UsageError,
+)
+from penstock.events import Error
+
+BAD_GATEWAY, UNAVAILABLE, GATEWAY_TIMEOUT = 502, 503, 504
+
+
+def rejection(error: UsageError | ProviderError, *, is_client_key: bool) -> RejectedRequest:
+    """The answer to a request that could not be sent, or that upstreams have not answered."""
+    if isinstance(error, MissingKeyError):
+        return RejectedRequest(BAD_GATEWAY, "", f"the gateway has no key for this model: {error}")
+    if isinstance(error, UsageError):
+        return RejectedRequest(400, "", str(error))
+    headers = {} if error.retry_after is None else {"retry-after": str(math.ceil(error.retry_after))}
+    return RejectedRequest(status_of(error, is_client_key=is_client_key), "", error.message, headers)
+
+
+def status_of(error: ProviderError, *, is_client_key: bool) -> int:
+    """The HTTP status of an error; one about a key is the client's only if the key is."""
+    match error:
+        case AuthenticationError():
+            return error.status if is_client_key else BAD_GATEWAY
+        case TimedOut():
+            return GATEWAY_TIMEOUT
+        case ConnectionFailed():
+            return BAD_GATEWAY
+        case BadRequestError():
+            return error.status or 400
+        case _ if 400 <= error.status < 600:
+            return error.status
+        case _:
+            return UNAVAILABLE if error.retryable else BAD_GATEWAY
+
+
+def in_band(rejected: RejectedRequest) -> Error:
+    """The same as an error inside of a response that has begun."""
+    return Error(rejected.message, rejected.code, retryable=rejected.status >= 500)

@@ -1,0 +1,46 @@
+"""What was healed lately, by the ids of requests: kept for people who want to know what their server does."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from penstock.gateway.healing.report import Healed
+
+MAX_KEPT = 1_000
+"""How many requests are remembered."""
+
+
+class HealedResponse(Struct, frozen=True, kw_only=True):
+    """A request: who answered it, what was healed in the response, and what was left as it came or left out."""
+
+    id: str
+    path: str
+    model: str
+    upstream: str = ""
+    answered_by: str = ""
+    status: int = 0
+    healed: Sequence[Healed] = ()
+    notes: Sequence[str] = ()
+    dropped: Sequence[str] = ()
+
+
+class HealedResponses:
+    """The last requests."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, HealedResponse] = OrderedDict()
+
+    def add(self, response: HealedResponse) -> None:
+        self._kept[response.id] = response
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+
+    def find(self, id: str) -> HealedResponse | None:
+        return self._kept.get(id)
+
+    def last(self, count: int) -> list[HealedResponse]:
+        """The last requests, the newest first."""
+        return [*reversed(self._kept.values())][:count]

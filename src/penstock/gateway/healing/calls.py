@@ -1,0 +1,123 @@
+"""Heals native calls: damaged arguments are repaired, or passed on as they came.
+
+While the arguments are strict JSON they flow on. From the first deviation the rest of the call is held, because what is
+sent cannot be taken back: at its end the rest is sent, repaired or as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from penstock.events import (
+    Finish,
+    FinishReason,
+    Retry,
+    StreamChunk,
+    ToolCall,
+    ToolCallClosed,
+    ToolCallDelta,
+    ToolCallInvalid,
+    ToolCallStart,
+)
+from penstock.gateway.healing.repair import repair_arguments
+from penstock.gateway.healing.report import NO_REASON, STOP_WITH_CALLS, HealingReport
+from penstock.gateway.settings import Repair
+from penstock.jsontext.strict import StrictObject
+
+_CONCERNED = {ToolCallStart, ToolCallDelta, ToolCallClosed, ToolCall, ToolCallInvalid, Finish, Retry}
+_NOT_CALLS = ("stop", "other")  # finish reasons after which clients look for no call
+
+
+class CallHealing:
+    """The stage that heals native calls, for the events of one network read at a time."""
+
+    def __init__(self, repair: Repair, report: HealingReport, reasons: Mapping[str, FinishReason]) -> None:
+        self._repair: Repair = repair
+        self._report = report
+        self._reasons = reasons  # of the wire, as ours
+        self._has_native = False
+        self._open: dict[int, _SentArguments] = {}  # by block
+        self._damaged: set[int] = set()  # choices with a damaged call, which the decoder does not count as one
+
+    def feed(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
+        """The events, healed."""
+        if _CONCERNED.isdisjoint(map(type, chunks)):
+            return chunks
+        return [healed for chunk in chunks if (healed := self._heal(chunk)) is not None]
+
+    def _heal(self, event: StreamChunk) -> StreamChunk | None:
+        match event:
+            case ToolCallStart():
+                self._open[event.block] = _SentArguments()
+                return event
+            case ToolCallDelta():
+                return self._delta(event)
+            case ToolCall():
+                self._open.pop(event.block, None)
+                self._has_native |= event.origin == "native"
+                return event
+            case ToolCallInvalid():
+                return self._invalid(event)
+            case Finish():
+                return self._finish(event)
+            case Retry():
+                self._open.clear()
+                self._damaged.clear()
+                return event
+            case _:
+                return event
+
+    def _delta(self, event: ToolCallDelta) -> ToolCallDelta | None:
+        call = self._open.get(event.block)
+        if call is None:
+            return event
+        piece = call.json.feed(event.piece)
+        call.size += len(piece)
+        if piece == event.piece:
+            return event
+        return replace(event, piece=piece) if piece else None
+
+    def _invalid(self, event: ToolCallInvalid) -> ToolCall | ToolCallInvalid:
+        sent = self._open.pop(event.block, _SentArguments())
+        if event.kind == "function" and (repaired := self.repaired(event, sent.size)) is not None:
+            return repaired
+        if event.why != "cut":
+            self._damaged.add(event.choice)
+            self._report.note(f"the call of {event.name or 'nothing'} was passed on as it came ({event.why})")
+        return event
+
+    def repaired(self, event: ToolCallInvalid, sent: int = 0) -> ToolCall | None:
+        """The call with repaired arguments, if they continue what was sent of them; None if there is no repair."""
+        repair = repair_arguments(event, self._repair)
+        if repair is None or not repair.text.startswith(event.arguments_raw[:sent]):
+            return None
+        self._damaged.add(event.choice)
+        for quirk in repair.quirks:
+            self._report.add(quirk)
+        return ToolCall(
+            event.id, event.name, repair.arguments, repair.text, event.origin, "whole", event.kind, event.block,
+            event.choice,
+        )  # fmt: skip
+
+    def _finish(self, event: Finish) -> Finish:
+        """The end: a client that was sent a damaged call must look at it, and may answer that it is damaged."""
+        if event.reason in _NOT_CALLS and event.choice in self._damaged:
+            event = replace(event, reason="tool_calls")
+        if event.reason == "tool_calls" and self._has_native:
+            if event.raw_reason is None:
+                self._report.add(NO_REASON)
+            elif self._reasons.get(event.raw_reason) == "stop" and "tool_calls" in self._reasons.values():
+                self._report.add(STOP_WITH_CALLS)
+        return event
+
+
+class _SentArguments:
+    """The arguments of a call that is open: how many characters of them were sent."""
+
+    __slots__ = ("json", "size")
+
+    def __init__(self) -> None:
+        self.json = StrictObject()
+        self.size = 0

@@ -1,0 +1,137 @@
+"""Decodes and heals one response: bytes to events, the calls in its text, its reasoning marks, and its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.declarations import ToolDeclaration
+from penstock.decoder import Decoder
+from penstock.dialects.provenance import Provenance
+from penstock.dialects.whole_calls import WholeCalls
+from penstock.events import Finish, Progress, Reasoning, StreamChunk, Text, ToolCall, Unknown, Usage
+from penstock.gateway.estimate import tokens_of
+from penstock.gateway.healing.calls import CallHealing
+from penstock.gateway.healing.habits import Habits
+from penstock.gateway.healing.report import (
+    CALL_IN_TEXT,
+    DATA_KEEP_ALIVE,
+    REASONING_MARKS,
+    HealingReport,
+)
+from penstock.gateway.settings import Healing
+from penstock.messages import Message
+from penstock.wires import WireName, find_wire
+from penstock.wires.shared.reports import KEEP_ALIVE
+
+_RARE = {ToolCall, Unknown, Finish, Usage}
+ANY_DIALECT = ("hermes",)
+"""Where no tool can be called, only reasoning is looked for; a parser has at least one dialect."""
+
+
+class ResponseContext(Struct, frozen=True, kw_only=True):
+    """What of a request is needed to read its response. `estimate` is the usage of a server that sends none."""
+
+    wire: WireName
+    tools: tuple[ToolDeclaration, ...]
+    messages: Sequence[Message]
+    id_prefix: str
+    healing: Healing
+    report: HealingReport
+    estimate: Usage | None
+
+
+class HealedDecoding:
+    """The stages of one response, each for the events of one network read at a time."""
+
+    def __init__(self, context: ResponseContext) -> None:
+        self._context = context
+        self._report = context.report
+        self._decoder = Decoder(context.wire, context.tools, id_prefix=context.id_prefix)
+        self._habits = Habits(context.wire, context.report)
+        self._calls = CallHealing(context.healing.repair, context.report, find_wire(context.wire).FINISH)
+        self._texts = self._text_stage()
+        self._output = Output()
+
+    def feed(self, data: bytes) -> list[StreamChunk]:
+        """The healed events that these bytes complete."""
+        self._habits.feed(data)
+        return self._heal(self._decoder.feed(data))
+
+    def close(self) -> list[StreamChunk]:
+        """The events that were held back."""
+        chunks = self._heal(self._decoder.close())
+        self._habits.close()
+        return chunks
+
+    def progress(self) -> Progress:
+        return self._decoder.progress()
+
+    def _text_stage(self) -> WholeCalls | None:
+        """The stage that reads the text, if there is anything to find in it."""
+        context, healing = self._context, self._context.healing
+        dialects = healing.dialects if any(tool.hosted is None for tool in context.tools) else ()
+        if not dialects and not healing.reasoning:
+            return None
+        return WholeCalls(
+            dialects or ANY_DIALECT, context.tools if dialects else (), reasoning=healing.reasoning,
+            inside_reasoning=healing.inside_reasoning, id_prefix=f"{context.id_prefix}text_",
+            provenance=Provenance([] if healing.quoted else list(context.messages)), repair=self._calls.repaired,
+        )  # fmt: skip
+
+    def _heal(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
+        if not chunks:
+            return chunks
+        if (texts := self._texts) is not None:
+            chunks = self._without_marks(texts.feed(chunks), chunks)
+        chunks = self._calls.feed(chunks)
+        if self._context.estimate is not None:
+            self._output.add(chunks)
+        return chunks if _RARE.isdisjoint(map(type, chunks)) else [*self._noted(chunks)]
+
+    def _without_marks(self, found: list[StreamChunk], chunks: list[StreamChunk]) -> list[StreamChunk]:
+        """The events that were found in the text; notes the first reasoning, unless the server marks it itself."""
+        if not self._output.has_reasoning and Reasoning in map(type, found):
+            self._output.has_reasoning = True
+            if Reasoning not in map(type, chunks):
+                self._report.add(REASONING_MARKS)
+        return found
+
+    def _noted(self, chunks: list[StreamChunk]) -> Iterator[StreamChunk]:
+        """The events, with an estimate of the usage before the end if there is none."""
+        for chunk in chunks:
+            match chunk:
+                case ToolCall() if chunk.origin != "native":
+                    self._report.add(CALL_IN_TEXT)
+                case Unknown() if chunk.note == KEEP_ALIVE:
+                    self._report.add(DATA_KEEP_ALIVE)
+                case Usage():
+                    self._output.has_usage = True
+                case Finish() if self._context.estimate is not None and not self._output.has_usage:
+                    self._output.has_usage = True
+                    self._report.note("the usage is an estimate: the server sent none")
+                    yield replace(self._context.estimate, output_tokens=tokens_of(self._output.size))
+                case _:
+                    pass
+            yield chunk
+
+
+class Output:
+    """What has come of a response so far: how many characters, and whether there was reasoning and usage."""
+
+    __slots__ = ("has_reasoning", "has_usage", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.has_reasoning = False
+        self.has_usage = False
+
+    def add(self, chunks: list[StreamChunk]) -> None:
+        for chunk in chunks:
+            kind = type(chunk)
+            if kind is Text or kind is Reasoning:
+                self.size += len(chunk.text)  # type: ignore[union-attr]
+            elif kind is ToolCall:
+                self.size += len(chunk.name) + len(chunk.arguments_raw)  # type: ignore[union-attr]

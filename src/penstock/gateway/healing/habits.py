@@ -1,0 +1,57 @@
+"""Finds the habits of a server: what of its frames was healed by decoding them.
+
+The frames of a response are looked at when it has ended, and only if it has calls. So a stream of text costs one search
+for a word per network read.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.framing import Body, Frames, FramingName
+from penstock.gateway.healing.report import HealingReport
+from penstock.wires import WireName, find_habits, find_wire
+
+MAX_EXAMINED = 256 * 1024
+"""How many bytes of a response are looked at, from its first call on."""
+_STARTS = (b"data", b"event", b":", b"{", b"[")
+_SIGNS = (b'"tool_calls"', b'"function_call"')
+
+
+class Habits:
+    """Keeps the part of a response that has calls, and reports the habits that it shows."""
+
+    def __init__(self, wire: WireName, report: HealingReport) -> None:
+        self._find = find_habits(wire)
+        self._framing: FramingName = find_wire(wire).framing
+        self._report = report
+        self._kept: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> None:
+        """Look at the bytes of a network read."""
+        if self._find is None or self._size >= MAX_EXAMINED:
+            return
+        if self._kept or any(sign in data for sign in _SIGNS):
+            self._kept.append(data)
+            self._size += len(data)
+
+    def close(self) -> None:
+        """Report the habits."""
+        if self._find is None or not self._kept:
+            return
+        body, data = Body(self._framing), b"".join(self._kept)
+        if not data.startswith(_STARTS):  # the first read began in the middle of a frame
+            data = data.partition(b"\n")[2]
+        framed = body.feed(data) + body.close()
+        payloads = [payload for frames in framed if isinstance(frames, Frames) for payload in frames.data]
+        for quirk, count in self._find(filter(None, map(_value, payloads))).items():
+            if count:
+                self._report.add(quirk, count)
+
+
+def _value(payload: bytes) -> object:
+    try:
+        return msgspec.json.decode(payload)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None

@@ -1,0 +1,72 @@
+"""What was healed in a response, by the numbers of the quirks."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from msgspec import Struct
+
+GENERATED_ID, NAME_IN_PIECES, OBJECT_ARGUMENTS, STOP_WITH_CALLS, NO_REASON = 19, 15, 35, 53, 55
+REASONING_MARKS, CALL_IN_TEXT, DATA_KEEP_ALIVE, NO_USAGE, QUOTED_CALL = 85, 86, 104, 174, 175
+
+IN_WORDS = {
+    1: "calls without an index",
+    3: "several calls with the same index",
+    13: "the id of a call in every chunk",
+    14: "the name of a call in every chunk",
+    15: "the name of a call in pieces",
+    16: "the name of a call after its first arguments",
+    19: "calls without an id",
+    20: "ids that are numbers",
+    26: "calls that are an object instead of a list",
+    35: "arguments that are an object instead of text",
+    36: "the arguments of a call twice",
+    37: "pieces that repeat all arguments so far",
+    41: "raw control characters in arguments",
+    43: "arguments as a JSON string that contains the object",
+    44: "text after the arguments",
+    46: "arguments that are not JSON",
+    52: "function_call instead of tool_calls",
+    53: "calls, but a finish reason that is not the one for calls",
+    55: "calls, but no finish reason",
+    85: "reasoning between marks in the text",
+    86: "a call in the text",
+    104: "a keep-alive that was sent as data",
+    171: "a comma before a closing bracket in arguments",
+    172: "arguments in a code fence",
+    173: "arguments in the notation of Python",
+}
+"""What a server sent, by the number of the quirk."""
+
+
+class Healed(Struct, frozen=True):
+    """Something that was healed: the quirk of docs/quirks.md, what it is, and how often it was seen."""
+
+    quirk: int
+    what: str
+    count: int
+
+
+class HealingReport:
+    """Counts what is healed in one response, and notes what was passed on as it came."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+        self.notes: list[str] = []
+
+    def add(self, quirk: int, count: int = 1) -> None:
+        """Count something that was healed."""
+        self._counts[quirk] += count
+
+    def note(self, text: str) -> None:
+        """Note something that was not healed, or that was decided."""
+        if len(self.notes) < MAX_NOTES:
+            self.notes.append(text)
+
+    def build(self) -> list[Healed]:
+        """What was healed so far, in the order of the quirks."""
+        return [Healed(quirk, IN_WORDS.get(quirk, ""), count) for quirk, count in sorted(self._counts.items())]
+
+
+MAX_NOTES = 32
+"""How many notes a report has."""

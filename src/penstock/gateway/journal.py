@@ -1,0 +1,106 @@
+"""The journal of a request: its line in the access log, its metrics, and what was healed. It has no content."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from penstock.asgi.request import RejectedRequest
+from penstock.events import Usage
+from penstock.gateway.answer import Answer
+from penstock.gateway.context import Call, GatewayContext
+from penstock.gateway.healed import HealedResponse
+from penstock.gateway.routing import Candidate
+from penstock.history.client_request import ClientRequest
+from penstock.wires.shared.response_encoder import ResponseEncoder
+
+logger = logging.getLogger("penstock.gateway")
+
+CLIENT_LEFT = 499
+"""The status in the log if the client left before it got one."""
+MAX_LOGGED = 300
+"""How many characters of a name or a message are logged."""
+
+
+class Journal:
+    """What happens to one request; `write` reports it once, at its end."""
+
+    def __init__(self, context: GatewayContext, call: Call) -> None:
+        self._context = context
+        self._call = call
+        self._started = time.monotonic()
+        self._first = 0.0  # seconds until the response began
+        self._model = ""
+        self._answer: Answer | None = None
+        self._first_choice = ""  # the upstream that is asked first
+        self._usage: Usage | None = None
+        self._problem = ""
+
+    def begin(self, request: ClientRequest, candidates: Sequence[Candidate]) -> None:
+        """The request was read."""
+        self._model = request.settings.model
+        self._first_choice = candidates[0].upstream.name
+
+    def answered(self, answer: Answer) -> None:
+        """An upstream has begun to answer."""
+        self._answer = answer
+        self._first = time.monotonic() - self._started
+
+    def end(self, answer: Answer, encoder: ResponseEncoder | None = None) -> None:
+        """The response was written."""
+        self._usage = encoder.usage if encoder is not None else None
+        if answer.is_cut:
+            self._problem = "the upstream broke off"
+
+    def fail(self, error: RejectedRequest) -> None:
+        """The request was answered with an error."""
+        self._problem = error.message
+
+    def leave(self) -> None:
+        """The client has left."""
+        self._problem = "the client has left"
+
+    def write(self) -> None:
+        """Report the request."""
+        answer, metrics = self._answer, self._context.metrics
+        upstream = answer.candidate.upstream.name if answer else ""
+        response = HealedResponse(
+            id=self._call.request.id, path=self._call.request.path, model=self._model, upstream=upstream,
+            answered_by=answer.candidate.model if answer else "", status=self._call.send.status,
+            healed=answer.asked.report.build() if answer else (),
+            notes=(*(answer.asked.report.notes if answer else ()), *([self._problem] if self._problem else ())),
+            dropped=[f"{one.place}: {one.why}" for one in answer.asked.dropped] if answer else (),
+        )  # fmt: skip
+        self._context.healed.add(response)
+        for healed in response.healed:
+            metrics.add("healed", healed.count, quirk=str(healed.quirk), upstream=upstream)
+        metrics.add("answers", upstream=upstream or self._first_choice, problem="yes" if self._problem else "no")
+        if upstream and upstream != self._first_choice:
+            metrics.add("fallbacks", upstream=upstream)
+        if self._usage is not None:
+            metrics.add("tokens", self._usage.input_tokens, kind="input", upstream=upstream)
+            metrics.add("tokens", self._usage.output_tokens, kind="output", upstream=upstream)
+        if answer is not None:
+            metrics.add("first_event_seconds", self._first, upstream=upstream)
+        self._log(response)
+
+    def _log(self, response: HealedResponse) -> None:
+        total = time.monotonic() - self._started
+        details = {
+            "healed": ", ".join(f"{one.quirk} ({one.what})" for one in response.healed),
+            "notes": "; ".join(response.notes),
+            "left out": "; ".join(response.dropped),
+        }
+        logger.info(
+            "%s %s model=%s upstream=%s status=%s first=%.0fms total=%.0fms%s",
+            response.id, one_line(response.path), one_line(response.model) or "-", response.upstream or "-",
+            response.status or CLIENT_LEFT, self._first * 1000, total * 1000,
+            "".join(f" | {name}: {one_line(text)}" for name, text in details.items() if text),
+        )  # fmt: skip
+
+
+def one_line(text: str) -> str:
+    """A text of a client or a server for the log: on one line, and not too long."""
+    text = text if text.isprintable() else text.encode("unicode_escape").decode()
+    return text if len(text) <= MAX_LOGGED else f"{text[:MAX_LOGGED]}…"

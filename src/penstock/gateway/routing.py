@@ -1,0 +1,44 @@
+"""Routing: which upstreams are asked for a model, and in which order."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+
+from penstock.gateway.settings import GatewaySettings, Healing, Target, Upstream
+
+
+class Candidate(Struct, frozen=True):
+    """An upstream that may answer a request, and the name of the model there."""
+
+    upstream: Upstream
+    model: str
+    healing: Healing
+
+
+def find_candidates(settings: GatewaySettings, model: str) -> list[Candidate]:
+    """The candidates for a model, in the order in which they are asked.
+
+    The first route whose pattern fits counts. Without one, `upstream/model` names both, and any other name goes to the
+    first upstream.
+    """
+    for route in settings.routes:
+        if fnmatchcase(model, route.pattern):
+            targets = (route.target, *route.fallbacks)
+            return [_candidate(settings, target, model, route.healing) for target in targets]
+    upstream, separator, rest = model.partition("/")
+    if separator and rest and upstream in settings.upstreams:
+        return [_candidate(settings, Target(upstream, rest), model, settings.healing)]
+    first = next(iter(settings.upstreams))
+    return [_candidate(settings, Target(first, settings.model), model, settings.healing)]
+
+
+def _candidate(settings: GatewaySettings, target: Target, model: str, healing: Healing) -> Candidate:
+    return Candidate(settings.upstreams[target.upstream], target.model or model, healing)
+
+
+def model_names(settings: GatewaySettings) -> list[str]:
+    """The names that clients may ask for, as far as the settings have them; patterns are left out."""
+    routes = [route.pattern for route in settings.routes if not any(sign in route.pattern for sign in "*?[")]
+    return [*dict.fromkeys([*routes, *([settings.model] if settings.model else [])])]

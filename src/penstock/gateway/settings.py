@@ -1,0 +1,127 @@
+"""The settings of a gateway: its upstreams, the names of its models, and what it heals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from penstock.dialects.rescue import LEAKS
+from penstock.errors import UsageError
+from penstock.model.connect import Connector
+from penstock.providers import ANY_SERVER
+
+RESCUED = (*LEAKS, "md_json_fence", "bare_json")
+"""The dialects in which calls are looked for in the text. Those without marks are last, so that marks count more."""
+
+Repair = Literal["off", "safe", "guess"]
+CLIENT_KEY = "client"
+"""The key of an upstream that gets the key of the client."""
+ENVIRONMENT = "env:"
+
+
+class Healing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a gateway heals in the responses of a model. Each part can be switched off.
+
+    | switch | what it does |
+    |---|---|
+    | `rescue` | calls of declared tools in the text become calls; a list names the dialects |
+    | `quoted` | also calls that repeat a user message or a tool result: they may be injected |
+    | `reasoning` | `<think>` marks in the text become reasoning |
+    | `inside_reasoning` | the text begins inside of reasoning, as the prompt has the opening mark |
+    | `repair` | damaged arguments: `safe` if there is only one repair and it changes no value, `guess` also others |
+    | `usage` | token counts are estimated where the server sends none |
+
+    Ids, indexes, names in pieces, arguments that are objects, finish reasons and the fields of reasoning are always
+    healed: a response is decoded, and encoded again.
+    """
+
+    rescue: bool | tuple[str, ...] = True
+    quoted: bool = False
+    reasoning: bool = True
+    inside_reasoning: bool = False
+    repair: Repair = "safe"
+    usage: bool = True
+
+    @property
+    def dialects(self) -> tuple[str, ...]:
+        """The dialects in which calls are looked for."""
+        if isinstance(self.rescue, tuple):
+            return self.rescue
+        return RESCUED if self.rescue else ()
+
+
+class Upstream(Struct, frozen=True, kw_only=True):
+    """A server or provider behind the gateway.
+
+    `provider` is one of the registry, `url` its base URL if it is another one. `key` is `env:NAME` for a variable of
+    the environment, or `client` for the key that the client sent; without it, the provider's own variable is read, and
+    the client's key is passed on if the gateway asks for none itself. With `streaming=False`, responses are not asked
+    for as streams. Times are in seconds: `first_token` until a response begins, `idle` between two pieces of it.
+    """
+
+    name: str
+    provider: str = ANY_SERVER
+    url: str = ""
+    wire: str = ""
+    key: str = ""
+    headers: Mapping[str, str] = {}
+    streaming: bool = True
+    connect: float = 10.0
+    first_token: float = 600.0
+    idle: float = 120.0
+    total: float = 3600.0
+    retries: int = 2
+    via: Connector | None = None
+
+    def __post_init__(self) -> None:
+        if self.key and self.key != CLIENT_KEY and not self.key.startswith(ENVIRONMENT):
+            raise UsageError(f"the key of the upstream {self.name} must be 'client' or 'env:NAME', not the key itself")
+
+
+class Target(Struct, frozen=True):
+    """A model of an upstream; without a name, the one that the client asked for."""
+
+    upstream: str
+    model: str = ""
+
+
+class ModelRoute(Struct, frozen=True, kw_only=True):
+    """Where requests for the models with a name, or a pattern such as `gpt-*`, go; `fallbacks` are tried in order."""
+
+    pattern: str
+    target: Target
+    fallbacks: tuple[Target, ...] = ()
+    healing: Healing = Healing()
+
+
+class GatewaySettings(Struct, frozen=True, kw_only=True):
+    """The upstreams of a gateway, in order; models without a route go to the first one.
+
+    `model` replaces the name of every model without a route.
+    """
+
+    upstreams: Mapping[str, Upstream]
+    routes: tuple[ModelRoute, ...] = ()
+    model: str = ""
+    healing: Healing = Healing()
+
+    def __post_init__(self) -> None:
+        if not self.upstreams:
+            raise UsageError("a gateway needs an upstream, as in --upstream http://127.0.0.1:8080/v1")
+        for route in self.routes:
+            for target in (route.target, *route.fallbacks):
+                if target.upstream not in self.upstreams:
+                    known = ", ".join(self.upstreams)
+                    raise UsageError(f"models.{route.pattern}: there is no upstream {target.upstream!r}, only {known}")
+
+
+def upstreams_by_name(upstreams: Any) -> dict[str, Upstream]:
+    """Upstreams by their names; raises if two have the same."""
+    named: dict[str, Upstream] = {}
+    for upstream in upstreams:
+        if upstream.name in named:
+            raise UsageError(f"two upstreams are called {upstream.name}; name them, as in --upstream NAME=URL")
+        named[upstream.name] = upstream
+    return named
