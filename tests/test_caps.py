@@ -699,6 +699,7 @@ ELSEWHERE = {
     "gateway.MAX_LOGGED": "test_gateway_caps.py",
     "gateway.MAX_NOTES": "test_gateway_caps.py",
     "gateway.MAX_REPAIRED": "test_gateway_caps.py",
+    "serve.MAX_FRAME": "test_serve_client.py",
     "serve.MAX_ID": "test_serve.py",
     "serve.MAX_KEPT": "test_serve.py",
     "serve.MAX_LISTED": "test_serve.py",

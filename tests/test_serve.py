@@ -246,6 +246,7 @@ BAD = [
     ({"prompt": "Hi", "base_url": "http://evil"}, 400, "invalid_body"),
     ({"prompt": "Hi", "agent": "other"}, 404, "unknown_agent"),
     ({"prompt": "Hi", "thread": "x" * (MAX_ID + 1)}, 400, "invalid_id"),
+    ({"prompt": "Hi", "thread": "a/b"}, 400, "invalid_id"),
     ({"prompt": [{"type": "file", "url": "http://169.254.169.254/"}]}, 400, "url_refused"),
     ({"prompt": [{"type": "odd"}]}, 400, "invalid_body"),
     (b'{"prompt": "' + b"x" * 5_000_000 + b'"}', 413, "body_too_large"),

@@ -22,6 +22,7 @@ from penstock.serve.context import Call, Endpoint, ServeContext
 from penstock.serve.model_request import read_model_request
 from penstock.serve.model_response import ModelResponse
 from penstock.serve.model_runs import Answering, find_run
+from penstock.serve.replies import ModelEntry, ModelList
 from penstock.wires import find_response_encoder
 from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_head import EncodedResponse, ResponseHead
@@ -39,8 +40,7 @@ ABANDONED = "the response ended before its run: the client left, or the server s
 
 async def list_models(context: ServeContext, call: Call) -> None:
     """`GET /v1/models`: the agents."""
-    models = [{"id": name, "object": "model", "created": 0, "owned_by": "penstock"} for name in context.host.agents]
-    await respond_json(call.request, call.send, {"object": "list", "data": models})
+    await respond_json(call.request, call.send, ModelList([ModelEntry(name) for name in context.host.agents]))
 
 
 def endpoint(path: str) -> Endpoint:

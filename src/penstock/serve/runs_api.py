@@ -25,6 +25,7 @@ from penstock.serve.bodies import (
 )
 from penstock.serve.context import Call, ServeContext
 from penstock.serve.public_events import approval_hash, public_event, public_messages
+from penstock.serve.replies import Accepted, RunList, StartedRun, ThreadState, state_of, summary_of
 
 MAX_LISTED = 100
 _STATES: tuple[RunPhase, ...] = get_args(RunPhase)
@@ -39,7 +40,7 @@ async def start_run(context: ServeContext, call: Call) -> None:
         run_id = await context.host.start_in_thread(body.agent, [message], tenant=call.tenant, thread=body.thread)
     else:
         run_id = await context.host.start(body.agent, [message], tenant=call.tenant)
-    value = {"id": run_id, "thread": body.thread, "events": f"/runs/{run_id}/events"}
+    value = StartedRun(run_id, body.thread, f"/runs/{run_id}/events")
     await respond_json(call.request, call.send, value, 201, {"x-run-id": run_id})
 
 
@@ -52,14 +53,14 @@ async def list_runs(context: ServeContext, call: Call) -> None:
     find = partial(context.host.store.list, tenant=call.tenant, limit=MAX_LISTED, state=state,
                    thread=query.get("thread"), agent=query.get("agent"))  # fmt: skip
     rows = await apatiently(find)
-    await respond_json(call.request, call.send, {"runs": [public_row(row) for row in rows]})
+    await respond_json(call.request, call.send, RunList([summary_of(row) for row in rows]))
 
 
 async def show_run(context: ServeContext, call: Call) -> None:
     """`GET /runs/{id}`: the state of a run."""
     row = await context.host.find(call.parts["id"], call.tenant)
     run = await context.host.rebuilt(row)
-    await respond_json(call.request, call.send, public_row(row) | _public_run(run))
+    await respond_json(call.request, call.send, state_of(row, **_public_run(run)))
 
 
 async def follow_run(context: ServeContext, call: Call) -> None:
@@ -77,10 +78,10 @@ async def cancel_run(context: ServeContext, call: Call) -> None:
     row = await context.host.find(call.parts["id"], call.tenant)
     body = await read_body(call.request, CancelBody) if _has_body(call) else CancelBody()
     if row.state == "over":
-        await respond_json(call.request, call.send, {"id": row.id, "is_new": False})
+        await respond_json(call.request, call.send, Accepted(row.id, is_new=False))
         return
     cancel = partial(context.host.runs.cancel, row.id, body.why or "the client cancelled the run")
-    await respond_json(call.request, call.send, {"id": row.id, "is_new": await context.host.steer(row, cancel)})
+    await respond_json(call.request, call.send, Accepted(row.id, await context.host.steer(row, cancel)))
 
 
 async def decide(context: ServeContext, call: Call) -> None:
@@ -93,7 +94,7 @@ async def decide(context: ServeContext, call: Call) -> None:
     if approval_hash(request) != body.shown:
         raise RejectedRequest(409, "shown_something_else", "the call is another one than was shown: look at it again")
     put = partial(context.host.runs.decide, row.id, body.call_id, body.approved, body.arguments, body.reason)
-    await respond_json(call.request, call.send, {"id": row.id, "is_new": await context.host.steer(row, put)})
+    await respond_json(call.request, call.send, Accepted(row.id, await context.host.steer(row, put)))
 
 
 async def provide(context: ServeContext, call: Call) -> None:
@@ -104,7 +105,7 @@ async def provide(context: ServeContext, call: Call) -> None:
     if request.kind == "approval":
         raise RejectedRequest(409, "not_deferred", "this call waits for a decision: use decide")
     put = partial(context.host.runs.provide, row.id, body.call_id, body.value, body.is_error)
-    await respond_json(call.request, call.send, {"id": row.id, "is_new": await context.host.steer(row, put)})
+    await respond_json(call.request, call.send, Accepted(row.id, await context.host.steer(row, put)))
 
 
 async def say(context: ServeContext, call: Call) -> None:
@@ -113,7 +114,7 @@ async def say(context: ServeContext, call: Call) -> None:
     body = await read_body(call.request, SayBody)
     message = user_message(body.message, context.limits)
     put = partial(context.host.runs.say, row.id, message, key=body.key or None)
-    await respond_json(call.request, call.send, {"id": row.id, "is_new": await context.host.steer(row, put)})
+    await respond_json(call.request, call.send, Accepted(row.id, await context.host.steer(row, put)))
 
 
 async def show_thread(context: ServeContext, call: Call) -> None:
@@ -123,12 +124,8 @@ async def show_thread(context: ServeContext, call: Call) -> None:
     if not rows:
         raise RejectedRequest(404, "unknown_thread", "there is no such thread")
     run = await context.host.rebuilt(rows[0])
-    value = {
-        "id": thread,
-        "messages": public_messages(run.history),
-        "runs": [public_row(row) for row in rows],
-        "active": rows[0].id if rows[0].state != "over" else None,
-    }
+    active = rows[0].id if rows[0].state != "over" else None
+    value = ThreadState(thread, public_messages(run.history), [summary_of(row) for row in rows], active)
     await respond_json(call.request, call.send, value)
 
 
@@ -139,14 +136,6 @@ async def waiting_request(context: ServeContext, row: RunRow, call_id: str) -> A
         if request.call_id == call_id:
             return request
     raise RejectedRequest(409, "not_waiting", "the run does not wait for an answer about this call")
-
-
-def public_row(row: RunRow) -> dict[str, Any]:
-    """What a client sees of a run besides its events."""
-    return {
-        "id": row.id, "agent": row.agent, "thread": row.thread, "state": row.state, "seq": row.seq,
-        "created": row.created, "updated": row.updated,
-    }  # fmt: skip
 
 
 def _public_run(run: Run) -> dict[str, Any]:
@@ -171,8 +160,9 @@ def _position(call: Call) -> int:
 
 
 def _check_id(id: str, what: str) -> str:
-    if not id.isprintable() or len(id) > MAX_ID:
-        raise RejectedRequest(400, "invalid_id", f"the id of a {what} has at most {MAX_ID} printable characters")
+    if not id.isprintable() or len(id) > MAX_ID or "/" in id:  # it is a part of paths
+        problem = f"the id of a {what} has at most {MAX_ID} printable characters, without a slash"
+        raise RejectedRequest(400, "invalid_id", problem)
     return id
 
 

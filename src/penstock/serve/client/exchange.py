@@ -1,0 +1,181 @@
+"""Requests to a server as generators of commands without I/O: what to send, when to try again, when to give up.
+
+A generator yields a command and gets its result, or an `UnreachableError` is thrown into it. The sync and the async
+client carry out the commands.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from penstock.serve.client.errors import RefusedError, ServerError, UnreachableError
+from penstock.serve.replies import ErrorFields, ErrorReply
+
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 8.0
+"""How many seconds pass between two tries, first and at most."""
+MAX_FRAME = 16 * 1024 * 1024
+"""How many bytes one event may have."""
+
+
+class Send(Struct, frozen=True):
+    """Send a request, and return the whole response."""
+
+    method: str
+    path: str
+    body: bytes = b""
+
+
+class OpenStream(Struct, frozen=True):
+    """Open a stream of events after a number; returns the response, without its body if it is a stream."""
+
+    path: str
+    after: int
+
+
+class ReadStream(Struct, frozen=True):
+    """Return the next bytes of the stream; empty at its end."""
+
+
+class Pause(Struct, frozen=True):
+    """Wait."""
+
+    seconds: float
+
+
+class Ready(Struct, frozen=True):
+    """Events for the reader: their numbers, and what the server sent."""
+
+    events: list[tuple[int, dict[str, Any]]]
+
+
+class Response(Struct, frozen=True):
+    """The response to a request."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+Command = Send | OpenStream | ReadStream | Pause | Ready
+T = TypeVar("T")
+Exchange = Generator[Command, Any, T]
+
+
+class Tries:
+    """Counts tries that brought nothing."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._made = 0
+
+    def reset(self) -> None:
+        self._made = 0
+
+    def pause(self, error: ServerError) -> Pause:
+        """How long to wait before the next try; raises the error if there is none."""
+        self._made += 1
+        if self._made > self._most or not _is_temporary(error):
+            raise error
+        longest = min(FIRST_PAUSE * 2 ** (self._made - 1), LONGEST_PAUSE)
+        return Pause(longest * random.uniform(0.5, 1.0))  # spreads clients that lost the same server
+
+
+def request(method: str, path: str, body: Any = None, *, tries: int, is_repeatable: bool = True) -> Exchange[Any]:
+    """Send a request; returns the JSON of the response. One that may have had an effect is repeated only if it can."""
+    count = Tries(tries)
+    data = b"" if body is None else msgspec.json.encode(body)
+    while True:
+        try:
+            response: Response = yield Send(method, path, data)
+            return _json(response)
+        except UnreachableError as error:
+            if error.was_sent and not is_repeatable:
+                raise
+            pause = count.pause(error)
+        except RefusedError as error:
+            pause = count.pause(error)
+        yield pause
+
+
+def follow(run_id: str, after: int, *, tries: int) -> Exchange[None]:
+    """The events of a run after a number, until `done`; a lost connection continues after the last event that came."""
+    path, count = f"/runs/{quote(run_id, safe='')}/events", Tries(tries)
+    while True:
+        error: ServerError = UnreachableError("the stream of events ended before the run")
+        try:
+            response: Response = yield OpenStream(path, after)
+            _check(response)
+            frames = Frames()
+            while data := (yield ReadStream()):
+                events = frames.feed(data)
+                if events:
+                    count.reset()
+                    after = events[-1][0]
+                    yield Ready(events)
+                    if events[-1][1].get("type") == "done":
+                        return
+        except ServerError as problem:
+            error = problem
+        yield count.pause(error)
+
+
+class Frames:
+    """Reads the frames of our own protocol: `id: 12`, `data: {…}`, and an empty line."""
+
+    def __init__(self) -> None:
+        self._open = bytearray()  # the frame whose end has not come
+
+    def feed(self, data: bytes) -> list[tuple[int, dict[str, Any]]]:
+        """The events that are complete now."""
+        start = max(len(self._open) - 1, 0)
+        self._open += data
+        blocks: list[bytes] = []
+        if self._open.find(b"\n\n", start) >= 0:  # else nothing is read again
+            *blocks, rest = bytes(self._open).split(b"\n\n")
+            self._open = bytearray(rest)
+        if len(self._open) > MAX_FRAME:
+            raise RefusedError(502, "frame_too_large", f"an event is larger than {MAX_FRAME} bytes")
+        return [event for block in blocks if (event := _event(block)) is not None]
+
+
+def _event(block: bytes) -> tuple[int, dict[str, Any]] | None:
+    fields = dict(line.split(b": ", 1) for line in block.split(b"\n") if b": " in line and not line.startswith(b":"))
+    if b"data" not in fields:
+        return None
+    try:
+        return int(fields.get(b"id", b"0")), msgspec.json.decode(fields[b"data"], type=dict[str, Any])
+    except (ValueError, msgspec.MsgspecError):
+        raise RefusedError(502, "unreadable", "this is not a stream of events of a penstock server") from None
+
+
+def _json(response: Response) -> Any:
+    _check(response)
+    try:
+        return msgspec.json.decode(response.body)
+    except msgspec.MsgspecError:
+        raise RefusedError(502, "unreadable", "the response is not JSON: is this a penstock server?") from None
+
+
+def _check(response: Response) -> None:
+    """Raise the error that a response is."""
+    if response.status < 400:
+        return
+    try:
+        error = msgspec.json.decode(response.body, type=ErrorReply).error
+    except msgspec.MsgspecError:
+        error = ErrorFields("", f"the server answered with status {response.status}")
+    raise RefusedError(
+        response.status, error.code, error.message, error.request_id, response.headers.get("x-run-id", "")
+    )
+
+
+def _is_temporary(error: ServerError) -> bool:
+    """Whether the same request may work later."""
+    return not isinstance(error, RefusedError) or (error.status in (429, 503, 504, 408))

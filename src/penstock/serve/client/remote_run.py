@@ -1,0 +1,246 @@
+"""A run on a server as its reader sees it: `RemoteRun` in plain code, `AsyncRemoteRun` in async code.
+
+Its events are those of a local run. A reader that leaves does not end the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Self
+
+from penstock.agent.run_result import RunResult
+from penstock.events import Retry, Text, Usage
+from penstock.run.events import ApprovalRequest, Decision, Done, EndReason, Nested, StepStart, StreamEvent, ToolEnd
+from penstock.serve.client.carriers import AsyncCarrier, Carrier
+from penstock.serve.client.exchange import Exchange, follow, request
+from penstock.serve.client.received_events import received_event
+
+
+class RemoteRunState:
+    """What is known of a run from the events that were read."""
+
+    def __init__(self, run_id: str, after: int = 0, thread: str = "") -> None:
+        self.id = run_id
+        self.thread = thread
+        self.position = after
+        """The number of the last event that was read: a later reader continues after it."""
+        self.done: Done | None = None
+        """The last event; None until the run has ended."""
+        self._texts: list[str] = []
+        self._requests: dict[str, ApprovalRequest] = {}
+        self._shown: dict[str, str] = {}  # what a decision must name
+        self._is_waiting = False
+
+    @property
+    def text(self) -> str:
+        """The text of the response under way, or of the last one."""
+        return "".join(self._texts)
+
+    @property
+    def output(self) -> str:
+        """The final text, or the JSON text of structured output; the text so far until the run has ended."""
+        return self.done.output if self.done is not None else self.text
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all responses together, when the run has ended."""
+        return self.done.usage if self.done is not None else Usage()
+
+    @property
+    def finish_reason(self) -> EndReason | None:
+        """How the run ended; None until then."""
+        return self.done.reason if self.done is not None else None
+
+    @property
+    def waiting(self) -> list[ApprovalRequest]:
+        """The calls that wait for a decision, for their result, or for the answer to a question."""
+        return [*self._requests.values()]
+
+    def _add(self, number: int, public: dict[str, Any]) -> StreamEvent | None:
+        """Take an event that has come; returns what its reader gets."""
+        self.position = number
+        self._is_waiting = public.get("type") == "waiting"
+        event = received_event(public)
+        inner = event.event if isinstance(event, Nested) else event
+        match inner:
+            case ApprovalRequest():
+                self._requests[inner.call_id] = inner
+                sent = public["event"] if isinstance(event, Nested) else public
+                self._shown[inner.call_id] = sent.get("shown", "")
+            case ToolEnd() | Decision():
+                self._requests.pop(inner.call_id, None)
+            case _:
+                pass
+        match event:
+            case StepStart() | Retry():
+                self._texts.clear()
+            case Text():
+                self._texts.append(event.text)
+            case Done():
+                self.done = event
+                self._requests.clear()
+            case _:
+                pass
+        return event
+
+    def _result(self) -> RunResult[str]:
+        done = self.done
+        if done is None:
+            why = "the run waits for a decision or a result"
+            return RunResult(self.text, [], Usage(), "paused", why, waiting=tuple(self.waiting), id=self.id)
+        return RunResult(done.output, [], done.usage, done.reason, done.why, id=self.id)
+
+    def _decide(
+        self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str, tries: int
+    ) -> Exchange[Any]:
+        """A decision names what was shown: from the events that were read, or as the server shows it now."""
+        if call_id not in self._shown:
+            state = yield from request("GET", f"/runs/{self.id}", tries=tries)
+            self._shown |= {each["call_id"]: each["shown"] for each in state["waiting"]}
+        body: dict[str, Any] = {
+            "call_id": call_id,
+            "approved": approved,
+            "shown": self._shown.get(call_id, ""),
+            "reason": reason,
+        }
+        if arguments is not None:
+            body["arguments"] = arguments
+        return (yield from request("POST", f"/runs/{self.id}/decide", body, tries=tries))
+
+    def _provide(self, call_id: str, value: Any, is_error: bool, tries: int) -> Exchange[Any]:
+        body = {"call_id": call_id, "value": value, "is_error": is_error}
+        return request("POST", f"/runs/{self.id}/provide", body, tries=tries)
+
+    def _say(self, message: str, key: str, tries: int) -> Exchange[Any]:
+        return request("POST", f"/runs/{self.id}/say", {"message": message, "key": key}, tries=tries)
+
+    def _cancel(self, why: str, tries: int) -> Exchange[Any]:
+        return request("POST", f"/runs/{self.id}/cancel", {"why": why}, tries=tries)
+
+
+class RemoteRun(RemoteRunState):
+    """A run on a server in plain code: `with client.start("…") as run: for event in run: …`."""
+
+    def __init__(self, carrier: Carrier, run_id: str, after: int = 0, thread: str = "") -> None:
+        super().__init__(run_id, after, thread)
+        self._carrier = carrier
+        self._events: Iterator[StreamEvent] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[StreamEvent]:
+        """The events that were not read yet, as they come; it ends with `Done`."""
+        if self._events is None:
+            self._events = self._read()
+        return self._events
+
+    def close(self) -> None:
+        """Stop reading. The run goes on."""
+        if self._events is not None:
+            self._events.close()  # type: ignore[attr-defined]  # it is a generator
+            self._events = None
+
+    def result(self) -> RunResult[str]:
+        """Read the run to its end, or until it waits for somebody (`paused`); `messages` stay on the server."""
+        if self.done is None:
+            for _ in self._read(until_waiting=True):
+                pass
+        return self._result()
+
+    def cancel(self, why: str = "the client cancelled the run") -> bool:
+        """End the run; False if it was cancelled before, or was over."""
+        return bool(self._carrier.send(self._cancel(why, self._carrier.tries))["is_new"])
+
+    def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = "") -> bool:
+        """Approve or decline a call that waits; the first decision counts. False if there was one."""
+        exchange = self._decide(call_id, approved, arguments, reason, self._carrier.tries)
+        return bool(self._carrier.send(exchange)["is_new"])
+
+    def provide(self, call_id: str, value: Any, is_error: bool = False) -> bool:
+        """Give the result of a deferred call, or the answer to a question; the first one counts."""
+        return bool(self._carrier.send(self._provide(call_id, value, is_error, self._carrier.tries))["is_new"])
+
+    def say(self, message: str) -> bool:
+        """Add a user message; the model gets it with its next request."""
+        return bool(self._carrier.send(self._say(message, self._carrier.new_key(), self._carrier.tries))["is_new"])
+
+    def _read(self, until_waiting: bool = False) -> Iterator[StreamEvent]:
+        if self.done is not None:
+            return
+        for ready in self._carrier.stream(follow(self.id, self.position, tries=self._carrier.tries)):
+            for number, public in ready.events:
+                if (event := self._add(number, public)) is not None:
+                    yield event
+            if until_waiting and self._is_waiting:
+                return
+
+
+class AsyncRemoteRun(RemoteRunState):
+    """A run on a server in async code: `async with await client.start("…") as run: async for event in run: …`."""
+
+    def __init__(self, carrier: AsyncCarrier, run_id: str, after: int = 0, thread: str = "") -> None:
+        super().__init__(run_id, after, thread)
+        self._carrier = carrier
+        self._events: AsyncIterator[StreamEvent] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        """The events that were not read yet, as they come; it ends with `Done`."""
+        if self._events is None:
+            self._events = self._read()
+        return self._events
+
+    async def close(self) -> None:
+        """Stop reading. The run goes on."""
+        if self._events is not None:
+            await self._events.aclose()  # type: ignore[attr-defined]  # it is a generator
+            self._events = None
+
+    async def result(self) -> RunResult[str]:
+        """Read the run to its end, or until it waits for somebody (`paused`); `messages` stay on the server."""
+        if self.done is None:
+            async for _ in self._read(until_waiting=True):
+                pass
+        return self._result()
+
+    async def cancel(self, why: str = "the client cancelled the run") -> bool:
+        """End the run; False if it was cancelled before, or was over."""
+        return bool((await self._carrier.send(self._cancel(why, self._carrier.tries)))["is_new"])
+
+    async def decide(
+        self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
+    ) -> bool:
+        """Approve or decline a call that waits; the first decision counts. False if there was one."""
+        exchange = self._decide(call_id, approved, arguments, reason, self._carrier.tries)
+        return bool((await self._carrier.send(exchange))["is_new"])
+
+    async def provide(self, call_id: str, value: Any, is_error: bool = False) -> bool:
+        """Give the result of a deferred call, or the answer to a question; the first one counts."""
+        exchange = self._provide(call_id, value, is_error, self._carrier.tries)
+        return bool((await self._carrier.send(exchange))["is_new"])
+
+    async def say(self, message: str) -> bool:
+        """Add a user message; the model gets it with its next request."""
+        exchange = self._say(message, self._carrier.new_key(), self._carrier.tries)
+        return bool((await self._carrier.send(exchange))["is_new"])
+
+    async def _read(self, until_waiting: bool = False) -> AsyncIterator[StreamEvent]:
+        if self.done is not None:
+            return
+        stream = self._carrier.stream(follow(self.id, self.position, tries=self._carrier.tries))
+        async for ready in stream:
+            for number, public in ready.events:
+                if (event := self._add(number, public)) is not None:
+                    yield event
+            if until_waiting and self._is_waiting:
+                await stream.aclose()
+                return

@@ -1,0 +1,104 @@
+"""The JSON that the endpoints of our own protocol answer with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from penstock.log.store import RunPhase, RunRow
+
+
+class StartedRun(Struct, frozen=True):
+    """A run was started: its id, and the path of its events."""
+
+    id: str
+    thread: str
+    events: str
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """What a client sees of a run besides its events; `seq` is the number of its last event, times are since 1970."""
+
+    id: str
+    agent: str
+    thread: str
+    state: RunPhase
+    seq: int
+    created: float
+    updated: float
+
+
+class RunState(RunSummary, frozen=True, kw_only=True):
+    """A run: the text of its last response, its tokens, the calls that wait, and the end if it is over."""
+
+    output: str
+    usage: dict[str, Any]
+    waiting: list[dict[str, Any]]
+    done: dict[str, Any] | None
+
+
+class RunList(Struct, frozen=True):
+    """Runs, the newest first."""
+
+    runs: list[RunSummary]
+
+
+class ThreadState(Struct, frozen=True):
+    """A conversation: its messages, its runs with the newest first, and the id of the one that is under way."""
+
+    id: str
+    messages: list[dict[str, Any]]
+    runs: list[RunSummary]
+    active: str | None
+
+
+class Accepted(Struct, frozen=True):
+    """An input was taken; not `is_new` if the run had one like it, which counts."""
+
+    id: str
+    is_new: bool
+
+
+class ModelEntry(Struct, frozen=True):
+    """An agent, as the list of models of these protocols has it."""
+
+    id: str
+    object: str = "model"
+    created: int = 0
+    owned_by: str = "penstock"
+
+
+class ModelList(Struct, frozen=True):
+    """The agents that are served."""
+
+    data: list[ModelEntry]
+    object: str = "list"
+
+
+class ErrorFields(Struct, frozen=True):
+    """What is wrong: a code for programs, words for people, and the id under which the log of the server has more."""
+
+    code: str
+    message: str
+    request_id: str = ""
+
+
+class ErrorReply(Struct, frozen=True):
+    """The body of every error."""
+
+    error: ErrorFields
+
+
+def summary_of(row: RunRow) -> RunSummary:
+    """What a client sees of a row of the log."""
+    return RunSummary(**_fields(row))
+
+
+def state_of(row: RunRow, **fields: Any) -> RunState:
+    """The same, with the run as its log has it."""
+    return RunState(**_fields(row), **fields)
+
+
+def _fields(row: RunRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in RunSummary.__struct_fields__}
