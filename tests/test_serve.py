@@ -47,9 +47,9 @@ def ask_a_person(question: str) -> str:
     raise NotImplementedError
 
 
-def agent_of(*answers: Any, name: str = "support") -> Agent[Any]:
+def agent_of(*answers: Any, name: str = "support", **options: Any) -> Agent[Any]:
     script = Scripted(answers[0] if len(answers) == 1 and callable(answers[0]) else list(answers))
-    return Agent(Model("openai:gpt-5", via=script), tools=[look, pay, ask_a_person], name=name)
+    return Agent(Model("openai:gpt-5", via=script), tools=[look, pay, ask_a_person], name=name, **options)
 
 
 def served(path: Path, *answers: Any, **options: Any) -> ServeApp:
@@ -107,6 +107,8 @@ def test_a_reader_that_comes_back_at_any_event_misses_nothing_and_gets_nothing_t
             by_header = await browser.request("GET", f"/runs/{run_id}/events", headers={"last-event-id": str(number)})
             assert by_header.frames == rest
         assert (await browser.get(f"/runs/{run_id}/events?after=99999")).frames == whole
+        last = await browser.get(f"/runs/{run_id}/events", **{"last-event-id": str(whole[-1][0])})
+        assert last.status == 204  # which tells a browser not to come back
 
     run(tmp_path, TWO_STEPS, test)
 

@@ -308,6 +308,31 @@ def test_a_history_from_elsewhere_starts_a_run(tmp_path: Path, path: str) -> Non
     run(tmp_path, (two_calls,), test)
 
 
+@pytest.mark.parametrize(
+    ("path", "continued"),
+    [
+        ("/v1/responses", {"previous_response_id": "resp_1"}),
+        ("/v1/messages", {"thread": {"type": "continue", "previous_message_id": "msg_1"}}),
+    ],
+)
+def test_results_alone_resume_the_run_of_a_client_that_counts_on_the_server(
+    tmp_path: Path, path: str, continued: dict[str, Any]
+) -> None:
+    async def test(browser: Browser) -> None:
+        client = Client(browser, path, is_streaming=False)
+        first = await client.send(user("Go."))
+        client.messages = []
+        body = client.body(results(first, "red", "a page")) | continued
+        reply = await browser.post(path, body)
+        assert "paint: red; look: Rome is sunny; fetch: a page" in reply.body.decode()
+        unknown = await browser.post(path, client.body(user("Go on.")) | continued)
+        assert unknown.status == 404  # the text of earlier answers is not kept
+        assert b"thread_not_found" in unknown.body
+        assert len(await rows(browser)) == 1
+
+    run(tmp_path, (two_calls,), test)
+
+
 @every_path
 def test_a_call_without_its_result_is_refused_with_its_place(tmp_path: Path, path: str) -> None:
     async def test(browser: Browser) -> None:

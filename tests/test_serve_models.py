@@ -15,7 +15,9 @@ import pytest
 import penstock.serve
 from penstock.asgi.limits import ServerLimits
 from penstock.log.sqlite import SQLiteStore
+from penstock.serve import models_api
 from penstock.testing import Reply, call, fail, wait
+from penstock.transport.policy import Retries
 from tests.asgi import Browser, serving
 from tests.test_serve import agent_of
 
@@ -23,12 +25,11 @@ ASK: Any = [{"role": "user", "content": "Weather in Rome?"}]
 TWO_STEPS = (Reply("Let me look. ", call("look", {"city": "Rome"})), "Sunny.")
 
 
-def run(
-    path: Path, answers: tuple[Any, ...], test: Callable[[Browser], Coroutine[Any, Any, None]], **options: Any
-) -> None:
+def run(path: Path, answers: Any, test: Callable[[Browser], Coroutine[Any, Any, None]], **options: Any) -> None:
     async def main() -> None:
         store = SQLiteStore(path / "runs.db")
-        app = penstock.serve.app(agent_of(*answers), log=store, shutdown_seconds=0.1, **options)
+        agent = agent_of(*answers) if isinstance(answers, tuple) else answers
+        app = penstock.serve.app(agent, log=store, shutdown_seconds=0.1, **options)
         async with serving(app) as browser:
             await test(browser)
 
@@ -105,6 +106,26 @@ def test_a_run_that_fails_is_an_error_without_the_words_of_its_provider(tmp_path
         assert "s3cret" not in f"{whole.value} {streamed.value}"
 
     run(tmp_path, (Reply("Hm.", fail("server_error", "s3cret")), Reply("Hm.", fail("server_error", "s3cret"))), test)
+
+
+@pytest.mark.parametrize("path", models_api.WIRES)
+def test_what_the_model_withdrew_ends_a_stream_without_the_words_of_its_provider(tmp_path: Path, path: str) -> None:
+    async def test(browser: Browser) -> None:
+        body = {"model": "support", "messages": ASK, "input": ASK, "max_tokens": 9, "stream": True}
+        body.pop("input" if path != "/v1/responses" else "messages")
+        reply = await browser.post(path, body)
+        assert b"cannot be continued" in reply.body
+        assert b"s3cret" not in reply.body
+        [row] = (await browser.get("/runs")).json["runs"]
+        assert (await browser.get(f"/runs/{row['id']}/events")).frames[-1][1]["reason"] == "cancelled"
+        whole = await browser.post(path, body | {"stream": False})
+        assert b"This counts." in whole.body
+        assert b"Lost" not in whole.body
+
+    lost = Reply("Lost ", fail("server_error", "s3cret"))
+    answers = iter((lost, Reply(wait(60)), lost, "This counts."))
+    agent = agent_of(lambda request: next(answers), retries=Retries(after_start=True, first_delay=0))
+    run(tmp_path, agent, test)
 
 
 BAD = [

@@ -1,11 +1,8 @@
 // A chat page in headless Chromium: `node browser.mjs URL VERSION CHROMIUM SCENARIO…` prints what a person sees.
 const [url, version, chromiumFolder, ...wanted] = process.argv.slice(2);
-import { chromium } from "playwright-core";
+import { launch } from "./browsers.mjs";
 
-const browser = await chromium.launch({
-  executablePath: `${chromiumFolder}/chromium`, args: ["--no-sandbox", "--disable-background-networking"],
-  env: { ...process.env, LD_LIBRARY_PATH: `${chromiumFolder}/lib`, FONTCONFIG_PATH: chromiumFolder },
-});
+const browser = await launch(chromiumFolder);
 const problems = [], pages = [];
 
 const open = async (id, context) => {

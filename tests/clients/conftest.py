@@ -42,6 +42,15 @@ def clients() -> Path:
 
 
 @pytest.fixture(scope="session")
+def chromium(clients: Path) -> Path:
+    """A folder with a browser."""
+    folder = clients / "chromium"
+    if not (folder / "fonts.conf").exists():  # the last file that is written
+        run_node("chromium.mjs", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server."""
     command = [

@@ -1,7 +1,7 @@
 """An agent for the tests of clients, on a real server: what it does depends on the last user message.
 
 It prints its port. `POST /gate/{name}` lets an answer go on that waits at this gate, and `POST /cut` cuts the
-connections of all chats. `/page6` and `/page7` are pages of the folder that is its second argument.
+connections of all chats and followers. `/page6` and `/page7` are pages of the folder that is its second argument.
 """
 
 from __future__ import annotations
@@ -97,6 +97,14 @@ def answer(request: ReceivedRequest) -> Any:
             return Reply(call("time_zone", {})) if not done else f"You are in {_result(request)}."
         case "change_color":
             return Reply(call("change_color", {"color": "red"})) if not done else f"It is {_result(request)}."
+        case "both":
+            calls = call("look", {"city": "Rome"}), call("change_color", {"color": "red"})
+            return Reply("Both. ", *calls) if not done else f"It is {_result(request)}."
+        case "gates":
+            names = prompt.split()[1:]
+            return (
+                Reply(f"Gate {done}. ", call("hold", {"name": names[done]})) if done < len(names) else "All are open."
+            )
         case "hold":
             name = prompt.partition(" ")[2]
             return Reply("One moment. ", call("hold", {"name": name})) if not done else "The gate is open."
@@ -151,7 +159,7 @@ def main() -> None:
             for task in streams:
                 task.cancel()
             await respond(send, 204, b"")
-        elif path == "/api/chat":
+        elif path == "/api/chat" or path.endswith("/events"):
             task = cast("asyncio.Task[None]", asyncio.current_task())
             streams.add(task)
             await served(scope, receive, send)

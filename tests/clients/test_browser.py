@@ -14,11 +14,9 @@ DONE = "One moment. hold {GATE}GATE is open The gate is open."
 
 
 @pytest.fixture(scope="module", params=["6", "7"])
-def page(request: pytest.FixtureRequest, clients: Path, server: str) -> Any:
+def page(request: pytest.FixtureRequest, chromium: Path, server: str) -> Any:
     """What a person has seen on the page, in every scenario; the browser is opened once."""
-    version, chromium = request.param, FOLDER / "chromium"
-    if not (chromium / "fonts.conf").exists():  # the last file that is written
-        run_node("chromium.mjs", str(chromium))
+    version = request.param
     run_node("page.mjs", str(ROOT / "examples" / "react_chat"), version, str(FOLDER / f"page{version}.html"))
     seen = run_node("browser.mjs", server, version, str(chromium))
     assert seen["problems"] == []

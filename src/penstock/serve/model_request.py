@@ -30,6 +30,13 @@ _REFUSED = ("call_without_result", "result_without_call", "duplicate_result", "e
 """The problems of a history that cannot be mended without guessing what the client meant."""
 
 
+class ModelRequest(Struct, frozen=True):
+    """A request, and the results for a run of ours with which it ends, if it does."""
+
+    request: ClientRequest
+    results: Results | None
+
+
 class Results(Struct, frozen=True):
     """The results of the calls that a response had for the client, and what the user said besides."""
 
@@ -38,7 +45,7 @@ class Results(Struct, frozen=True):
     messages: tuple[Message, ...]
 
 
-def read_model_request(wire: str, body: Any, limits: ServerLimits) -> ClientRequest:
+def read_model_request(wire: str, body: Any, limits: ServerLimits) -> ModelRequest:
     """The request in a body; a `RejectedRequest` says where it is wrong."""
     if not isinstance(body, dict):
         raise RejectedRequest(400, "invalid_body", "the body must be a JSON object")
@@ -51,7 +58,10 @@ def read_model_request(wire: str, body: Any, limits: ServerLimits) -> ClientRequ
     if len(request.messages) > limits.messages:
         raise RejectedRequest(400, "too_many_messages", f"a request may have {limits.messages} messages")
     _check_history(reading)
-    return request
+    results = read_results(request.messages)
+    if results is None and reading.is_continued:
+        raise RejectedRequest(404, "thread_not_found", "conversations are not kept here: send the whole history")
+    return ModelRequest(request, results)
 
 
 def _check_history(reading: Reading) -> None:
@@ -66,8 +76,6 @@ def _check_history(reading: Reading) -> None:
 
 def _check_settings(request: ClientRequest, limits: ServerLimits) -> None:
     settings = request.settings
-    if settings.previous_response:
-        raise RejectedRequest(400, "unknown_response", "responses are not kept here: send the whole history")
     if settings.output is not None:
         raise RejectedRequest(400, "output_refused", "an agent has its own output format: leave it out of the request")
     if settings.tool_choice not in ("", "auto", "none"):
@@ -108,17 +116,25 @@ async def client_tools(request: ClientRequest, agent: Agent[Any]) -> list[dict[s
 
 
 def read_results(messages: Sequence[Message]) -> Results | None:
-    """The results at the end of a history, if a run of ours waits for them; None if they are of somebody else."""
+    """The results at the end of a history, if a run of ours asked for them; None if somebody else did.
+
+    The history may begin with them: their ids say all about the calls, if the client counts on a server that knows the
+    rest.
+    """
     last = max((number for number, message in enumerate(messages) if message.role == "assistant"), default=-1)
-    calls = [part for part in messages[last].parts if isinstance(part, ToolCall | ToolCallInvalid)] if last >= 0 else []
-    refs = {call.id: ref for call in calls if (ref := read_call_id(call.id)) is not None}
+    rest = messages[last + 1 :]
+    results = [result for message in rest for result in message.results]
+    calls = (
+        [part.id for part in messages[last].parts if isinstance(part, ToolCall | ToolCallInvalid)] if last >= 0 else []
+    )
+    ids = calls or [result.call_id for result in results]
+    refs = {id: ref for id in ids if (ref := read_call_id(id)) is not None}
     if not refs:
         return None
-    if len(refs) < len(calls) or len({ref.run_id for ref in refs.values()}) > 1:
+    if len(refs) < len(ids) or len({ref.run_id for ref in refs.values()}) > 1:
         raise RejectedRequest(400, "mixed_calls", "the calls of the last answer are not those of one answer from here")
-    rest = messages[last + 1 :]
     if any(message.role not in ("tool", "user") for message in rest):
         raise RejectedRequest(400, "misplaced_message", "send only results and user messages after the last calls")
-    results = {refs[result.call_id]: result for message in rest for result in message.results}
     said = tuple(message for message in rest if message.role == "user")
-    return Results(next(iter(refs.values())).run_id, results, said)
+    by_call = {refs[result.call_id]: result for result in results}
+    return Results(next(iter(refs.values())).run_id, by_call, said)

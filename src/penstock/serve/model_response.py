@@ -21,6 +21,7 @@ from penstock.serve.hosting import Host
 from penstock.serve.model_runs import Answering
 from penstock.serve.public_events import public_end
 
+WITHDRAWN = "the model began its answer again"
 DECLINED = "this client cannot approve calls"
 _FINISH: dict[EndReason, FinishReason] = {
     "answered": "stop",
@@ -64,7 +65,7 @@ class ModelResponse:
                 self._last_block = max(self._last_block, event.block)
                 return (event,)
             case Retry():
-                return (event,)
+                return (Retry(WITHDRAWN),)  # its reason may be the words of a provider
             case Done():
                 self.is_over = True
                 return self._end(event)

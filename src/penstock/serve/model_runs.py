@@ -20,7 +20,6 @@ from msgspec import Struct
 from penstock.asgi.request import RejectedRequest
 from penstock.errors import UsageError
 from penstock.events import Usage
-from penstock.history.client_request import ClientRequest
 from penstock.log.patience import apatiently
 from penstock.log.store import RunRow
 from penstock.messages import Message
@@ -30,7 +29,7 @@ from penstock.run.machine import Run
 from penstock.runs.client_tools import client_tool_names
 from penstock.serve.client_calls import CallRef
 from penstock.serve.hosting import Host, Origin, read_events, start_meta
-from penstock.serve.model_request import Results, client_tools, read_results
+from penstock.serve.model_request import ModelRequest, Results, client_tools
 
 
 class Answering(Struct, frozen=True):
@@ -47,10 +46,10 @@ class Answering(Struct, frozen=True):
     usage: Usage = Usage()
 
 
-async def find_run(host: Host, tenant: str, request: ClientRequest) -> Answering:
+async def find_run(host: Host, tenant: str, read: ModelRequest) -> Answering:
     """Start or continue the run that answers a request; a `RejectedRequest` if nothing was done."""
+    request, results = read.request, read.results
     agent = host.agent_name(request.settings.model)
-    results = read_results(request.messages)
     tools = await client_tools(request, host.agent(agent))
     names = frozenset(tool["name"] for tool in tools)
     if results is None:

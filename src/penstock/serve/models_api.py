@@ -52,17 +52,17 @@ def encode_rejection(path: str, error: RejectedRequest, request_id: str) -> Enco
     """An error in the shape of the protocol of a path; None if the path has none of these protocols."""
     if (wire := WIRES.get(path)) is None:
         return None
-    code = "" if wire == "anthropic" else error.code  # whose codes are a closed list
-    head = ResponseHead(id=request_id)
+    is_closed = wire == "anthropic" and error.code != "thread_not_found"  # its types of errors are a closed list
+    code, head = "" if is_closed else error.code, ResponseHead(id=request_id)
     return find_response_encoder(wire).encode_error(error.status, error.message, code, head)
 
 
 async def _answer(wire: str, context: ServeContext, call: Call) -> None:
     request = read_model_request(wire, await call.request.json(), context.limits)
     answering = await find_run(context.host, call.tenant, request)
-    response = _Response(context, call, request, answering)
+    response = _Response(context, call, request.request, answering)
     try:
-        if request.settings.is_streaming:
+        if request.request.settings.is_streaming:
             await response.stream(find_response_encoder(wire))
         else:
             await response.send(find_response_encoder(wire))
@@ -99,6 +99,8 @@ class _Response:
             async with aclosing(self._chunks()) as source:
                 async for chunks in source:
                     data = encoder.feed(chunks)
+                    if encoder.is_over and not self.is_complete:  # what was written cannot be taken back
+                        break
                     size += len(data)
                     if size > self._context.limits.answer:
                         data, self.is_complete = encoder.feed([TOO_LARGE]), False

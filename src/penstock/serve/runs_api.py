@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, get_args
 
 from penstock.asgi.request import RejectedRequest
-from penstock.asgi.response import respond_json
+from penstock.asgi.response import respond, respond_json
 from penstock.asgi.stream import ResponseStream
 from penstock.log.patience import apatiently
 from penstock.log.store import RunPhase, RunRow
@@ -64,11 +64,17 @@ async def show_run(context: ServeContext, call: Call) -> None:
 
 
 async def follow_run(context: ServeContext, call: Call) -> None:
-    """`GET /runs/{id}/events`: the events of a run as server-sent events, after `Last-Event-ID` or `?after=`."""
+    """`GET /runs/{id}/events`: the events of a run as server-sent events, after `Last-Event-ID` or `?after=`.
+
+    Status 204 if the run is over and the client has all of them.
+    """
     row = await context.host.find(call.parts["id"], call.tenant)
     after = _position(call)
     if after > row.seq:
         after = 0  # of a log that no longer exists: nothing may be missing
+    if row.state == "over" and after == row.seq:  # a browser reconnects after any other end of a stream
+        await respond(call.request, call.send, 204, b"")
+        return
     stream = ResponseStream(call.request, call.send, context.limits)
     await stream.send_all(_frames(context, row.id, after))
 

@@ -37,6 +37,10 @@ _KEPT = {"stop_sequence", "model_context_window_exceeded"}
 """Reasons that say more than ours; they are kept if a response of this wire had them."""
 
 
+THREAD_ERRORS = ("thread_not_found", "thread_already_continued", "thread_continue_in_flight")
+"""Codes of errors about conversations that the server keeps. They are details of an error, not its type."""
+
+
 class AnthropicEncoder(ResponseEncoder):
     """The encoder of Messages. A refusal is written as text."""
 
@@ -195,8 +199,11 @@ class AnthropicEncoder(ResponseEncoder):
         return {"type": "tool_use", "id": call.id, "name": call.name, "input": input, **known}
 
     def error_body(self, error: Error, status: int) -> Json:
-        code = self.code_of(error, status)
-        return {"type": "error", "error": {"type": code, "message": error.message}, "request_id": f"req_{self.head.id}"}
+        kind, details = self.code_of(error, status), {}
+        if kind in THREAD_ERRORS:  # after which a client sends its whole history
+            kind, details = self.ERRORS[404], {"details": {"error_code": kind}}
+        fields = {"type": kind, "message": error.message, **details}
+        return {"type": "error", "error": fields, "request_id": f"req_{self.head.id}"}
 
 
 def _empty_block(event: Content) -> Json:
