@@ -106,6 +106,21 @@ def test_a_schema_that_is_not_json_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"$ref": "https://example.com/city.json"}, "Retrieval is disabled"),
+        ({"type": "object", "properties": {"a": {"$ref": "#/$defs/city"}}}, "'/\\$defs/city' does not exist"),
+        ({"type": "object", "properties": 3}, '3 is not of type "object", at properties'),
+        ({"type": "object", "properties": {"a": {"pattern": "("}}}, "at properties/a/pattern"),
+        ({"type": "object", "required": "a"}, "at required"),
+    ],
+)
+def test_a_schema_that_is_not_valid_is_refused_when_the_agent_is_made(schema: Any, problem: str) -> None:
+    with pytest.raises(UsageError, match=rf"^output: the JSON Schema is not valid: .*{problem}"):
+        Agent("sim:demo", output=schema)
+
+
+@pytest.mark.parametrize(
     ("kind", "text", "problem"),
     [
         (Item, "", "there is none"),

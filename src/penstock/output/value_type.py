@@ -17,7 +17,7 @@ from penstock.declarations import FUNCTIONS
 from penstock.errors import ArgumentsError, UsageError
 from penstock.schemas import Json
 from penstock.tools.argument_errors import raise_problems
-from penstock.tools.schema_arguments import SchemaArguments
+from penstock.tools.schema_arguments import SchemaArguments, find_malformed
 from penstock.tools.schema_form import normal_form
 from penstock.tools.signature import Parameter
 from penstock.tools.typed_arguments import TypedArgument, is_json, type_schemas
@@ -49,7 +49,10 @@ def value_type(kind: Any, names: Mapping[str, Any] = {}) -> ValueType:
     `names` are those that the annotations of a local type may refer to.
     """
     if isinstance(kind, Mapping):
-        return SchemaType(kind)
+        schema = SchemaType(kind)
+        if problem := find_malformed(schema.schema):
+            raise UsageError(f"{_PLACE}: the JSON Schema is not valid: {problem}")
+        return schema
     if isinstance(kind, FUNCTIONS):
         raise UsageError(f"{_PLACE}: {kind!r} is a function; use a type that can be written as JSON, or {_ELSE_USE}")
     return StructType(kind) if _has_struct(kind) else PydanticType(kind, names)

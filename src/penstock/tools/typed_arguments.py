@@ -191,7 +191,7 @@ def _adapter(annotation: Any, namespace: Mapping[str, Any], place: str, else_use
             adapter.rebuild(_types_namespace=namespace)
         adapter.json_schema(schema_generator=_generator())
     except (PydanticUserError, TypeError, NameError) as error:
-        why = str(error).partition("\n")[0]
+        why = str(error).partition("\n")[0].partition(". Set `")[0]  # pydantic's advice does not help here
         raise UsageError(
             f"{place}: {_name(annotation)} has no JSON Schema ({why}); use a type that can be written as JSON, "
             f"or {else_use}"
