@@ -517,6 +517,16 @@ def test_process_stream_refuses_a_guard() -> None:
         asyncio.run(streamer.process_stream(["Hi."]))
 
 
+@pytest.mark.parametrize("guard", [lambda: "", lambda a, b, c: "", lambda a, *, key: ""])
+def test_a_guard_with_other_parameters_is_refused_when_the_agent_is_made(guard: Any) -> None:
+    """Its error during a run would not say why, as it may quote the text."""
+    with pytest.raises(UsageError, match=r"Guard.text must take \(text\), and may take a GuardContext"):
+        made(["Hi."], guard=guard)
+    with pytest.raises(UsageError, match=r"Guard.call must take \(name, arguments\)"):
+        Guard(mask, call=lambda name: None)  # type: ignore[arg-type,misc]
+    assert Guard(str.strip, call=lambda *values: None)
+
+
 def test_what_is_not_a_guard_is_refused() -> None:
     with pytest.raises(UsageError, match="guard must be a function that checks a piece of text"):
         made(["Hi."], guard="strict")

@@ -43,6 +43,12 @@ def agent(**options: Any) -> penstock.Agent:
         (agent, "max_turns", "limits"),
         (agent, "max_retries", "retries"),
         (agent, "tool", "tools"),
+        (agent, "mcp_servers", "tools"),
+        (agent, "hooks", "before_step"),
+        (agent, "middleware", "before_step"),
+        (agent, "output_guardrails", "guard"),
+        (agent, "response_format", "output"),
+        (lambda **options: agent().run("Hi", **options), "context", "deps"),
     ],
 )
 def test_an_option_named_as_in_other_libraries_gets_a_suggestion(create: Any, option: str, suggestion: str) -> None:
@@ -60,6 +66,11 @@ def test_options_of_tools_are_named_wherever_they_are_passed(option: str, name: 
     for refuse in (penstock.Agent, penstock.Model, penstock.Model("sim:fast").stream, run):
         with pytest.raises(penstock.UnknownOptionError, match=rf"'{option}'.*\W{name}\W"):
             refuse("sim:fast", **{option: []})  # type: ignore[arg-type]
+
+
+def test_an_agent_as_a_tool_is_told_how() -> None:
+    with pytest.raises(penstock.UsageError, match=r"cannot be a tool: use agent.as_tool\(name, description\)"):
+        penstock.Agent("sim:fast", tools=[agent()])
 
 
 def test_an_unknown_option_without_a_similar_name_says_where_all_are_listed() -> None:

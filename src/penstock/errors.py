@@ -159,7 +159,7 @@ _ELSEWHERE = {
 
 _RUN_OPTIONS = (
     "prompt", "messages", "deps", "log", "run_id", "thread", "tenant", "meta", "output", "model", "tools",
-    "instructions", "before_step", "limits", "tool_choice", "parallel", "streaming", "extra", "max_tokens",
+    "instructions", "before_step", "guard", "limits", "tool_choice", "parallel", "streaming", "extra", "max_tokens",
     "temperature", "top_p", "top_k", "stop", "seed", "presence_penalty", "frequency_penalty", "reasoning", "cache",
 )  # fmt: skip
 """The options of a run; the others belong to its agent."""
@@ -170,11 +170,15 @@ _SYNONYMS = {
     **dict.fromkeys(("max_completion_tokens", "max_output_tokens", "num_predict"), ("max_tokens",)),
     **dict.fromkeys(("timeout", "request_timeout"), ("timeouts", "timeout")),
     **dict.fromkeys(("max_retries", "num_retries"), ("retries",)),
-    **dict.fromkeys(("functions", "function", "tool", "tool_schemas"), ("tools",)),
+    **dict.fromkeys(("functions", "function", "tool", "tool_schemas", "toolsets", "mcp_servers"), ("tools",)),
+    **dict.fromkeys(("hooks", "middleware", "history_processors", "capabilities"), ("before_step",)),
+    **dict.fromkeys(("guardrails", "input_guardrails", "output_guardrails"), ("guard",)),
+    **dict.fromkeys(("response_format", "response_model", "output_schema"), ("output",)),
     **dict.fromkeys(("parallel_tool_calls",), ("parallel",)),
     **dict.fromkeys(("extra_body",), ("extra",)),
     **dict.fromkeys(("history", "message_history"), ("messages",)),
     **dict.fromkeys(("message", "input", "query", "question"), ("prompt",)),
+    **dict.fromkeys(("context", "dependencies"), ("deps",)),
     **dict.fromkeys(("api_base", "endpoint", "host", "url"), ("base_url",)),
 }
 """Options as other libraries name them, with the names that they have here."""

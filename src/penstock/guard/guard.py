@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from penstock.errors import UsageError
-from penstock.tools.signature import count_required
+from penstock.tools.signature import count_required, takes_any
 
 GuardKind = Literal["text", "reasoning", "refusal", "call"]
 GuardUnit = Literal["sentence", "window", "answer"]
@@ -68,9 +68,9 @@ class Guard(Struct, frozen=True):
     timeout: float = 10.0
 
     def __post_init__(self) -> None:
-        _check_function("text", self.text)
+        _check_function("text", self.text, ("text",))
         if self.call is not None:
-            _check_function("call", self.call)
+            _check_function("call", self.call, ("name", "arguments"))
         if self.by not in get_args(GuardUnit):
             raise UsageError(f"Guard.by must be 'sentence', 'window' or 'answer', not {self.by!r}")
         kinds: Any = self.kinds
@@ -87,9 +87,11 @@ class Guard(Struct, frozen=True):
             raise UsageError(f"Guard.timeout must be a number of seconds, more than 0, not {timeout!r}")
 
 
-def _check_function(name: str, function: Any) -> None:
+def _check_function(name: str, function: Any, parameters: tuple[str, ...]) -> None:
     if not callable(function):
         raise UsageError(f"Guard.{name} must be a function, not {function!r}")
+    if not takes_any(function, len(parameters), len(parameters) + 1):
+        raise UsageError(f"Guard.{name} must take ({', '.join(parameters)}), and may take a GuardContext after it")
 
 
 def as_guard(guard: Any) -> Guard | None:

@@ -36,6 +36,23 @@ def count_required(function: Callable[..., Any]) -> int:
     return sum(each.kind in positional and each.default is NO_DEFAULT for each in parameters)
 
 
+def takes_any(function: Callable[..., Any], *counts: int) -> bool:
+    """Whether a callback can be called with one of these numbers of arguments; True if that is unknown."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    return any(_binds(signature, count) for count in counts)
+
+
+def _binds(signature: inspect.Signature, count: int) -> bool:
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
 def _ignore(progress: Any) -> None:
     """The default of `Context.report`."""
 

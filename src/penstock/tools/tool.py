@@ -233,7 +233,9 @@ def _from_function(function: Callable[P, R], options: ToolOptions) -> Tool[P, R]
     if isinstance(function, Tool):
         raise UsageError(f"{function.name!r} is already a tool: set the options where it is defined")
     if isinstance(function, type) or not callable(function):
-        raise UsageError(f"{function!r} cannot be a tool: use a function, a method or a callable object")
+        is_agent = hasattr(function, "as_tool")
+        use = "agent.as_tool(name, description)" if is_agent else "a function, a method or a callable object"
+        raise UsageError(f"{function!r} cannot be a tool: use {use}")
     check_options(options, name_of(function))
     signature = read_signature(function)
     arguments = TypedArguments(signature, strict=bool(options.get("strict")))
