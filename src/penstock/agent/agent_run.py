@@ -135,7 +135,7 @@ class RunReader(Generic[D, Output]):
         self._driver.detach()
 
     def say(self, message: Any) -> None:
-        """Add a user message, from any thread; the model gets it with its next request, also if it has just answered.
+        """Add a user message, from any thread; the model gets it with the next step, also if it has just answered.
 
         The message is a string, or anything that `messages=` takes for one message.
         """

@@ -49,7 +49,7 @@ class SyncChecks:
         self._threads = 0
 
     def start(self, check: CheckApproval, variables: Variables) -> None:
-        """Have a predicate called, under the lock; a `RuntimeError` if there is no thread for it."""
+        """Call a predicate in a thread; the lock is held. Raises a `RuntimeError` if no thread can be started."""
         self._due.append(check)
         if self._threads < min(len(self._due), MAX_CHECKS):
             in_thread(self._check_all, "approval", variables)
@@ -95,7 +95,7 @@ class AsyncChecks:
         self._may_check = asyncio.Semaphore(MAX_CHECKS)
 
     def start(self, check: CheckApproval, variables: Variables) -> None:
-        """Have a predicate called."""
+        """Call a predicate in a task."""
         task = asyncio.create_task(self._check(check), context=variables.copy())
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, check))

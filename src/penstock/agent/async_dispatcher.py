@@ -129,7 +129,7 @@ class AsyncDispatcher(Dispatcher):
             await self.has_room.wait()
 
     def prevent(self) -> None:
-        """Let no tool begin any more, and tell those that run to end; from any thread."""
+        """Prevent tools from starting, and signal those that run to end; from any thread."""
         self.tools.prevent()
         for inner in self.inner.all():
             inner.prevent()

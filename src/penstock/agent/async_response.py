@@ -32,7 +32,7 @@ class AsyncResponseReader:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, command: AskModel) -> None:
-        """Ask the model in a task."""
+        """Send the request in a task."""
         self._task = asyncio.create_task(self._read(command), context=self._driven.scope.variables.copy())
         self._task.add_done_callback(self._ended)
 
@@ -97,5 +97,5 @@ class AsyncResponseReader:
             self._end(partial(driven.request_failed, error))
 
     def _end(self, step: Callable[[], list[Command]]) -> None:
-        """Tell the machine of the end when the reader has read everything before it."""
+        """Report the end to the machine when the reader has read everything before it."""
         self._dispatcher.hold(partial(self._dispatcher.happened, step))

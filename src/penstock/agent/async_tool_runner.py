@@ -38,7 +38,7 @@ class AsyncToolRunner(ToolRunner[AsyncTools]):
         self._driven.ownership.visit("after_tool_start", start.name)
 
     def prevent(self) -> None:
-        """Let no tool begin any more, and tell those that run to end; from any thread."""
+        """Prevent tools from starting, and signal those that run to end; from any thread."""
         self._tools.prevent()
 
     def close(self) -> list[asyncio.Task[Outcome]]:

@@ -42,7 +42,7 @@ class AsyncTools:
         return list(self._tasks)
 
     def prevent(self) -> None:
-        """Cancel executions that have not begun, and tell the others to end; from any thread."""
+        """Cancel executions that have not begun, and signal the others to end; from any thread."""
         for execution in list(self._executions.values()):
             execution.cancel()
 

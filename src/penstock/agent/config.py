@@ -37,7 +37,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     """A model, its tools, and the rules for a run.
 
     `sources` list more tools before each request. `models` are those that `before_step` may choose by name; `patience`
-    replaces the timeouts and retries of each. A run that is not `is_read` has nobody who could answer a question.
+    replaces the timeouts and retries of each. In a run that is not `is_read`, nobody can answer a question.
     """
 
     name: str
@@ -99,7 +99,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
 
 
 def unread(config: AgentConfig) -> AgentConfig:
-    """The configuration of a run that nobody reads: who could answer is asked later."""
+    """The configuration of a run without a reader: nobody can answer a question while it runs."""
     return replace(config, approvals="pause", is_read=False)
 
 
@@ -198,7 +198,7 @@ def checked_rescue(calls: Any, rescue: Any) -> bool | tuple[str, ...]:
 
 
 def checked_faults(run_repaired: bool | Iterable[Fault]) -> frozenset[Fault]:
-    """The faults with which a damaged call runs all the same."""
+    """The faults with which a damaged call runs nevertheless."""
     if isinstance(run_repaired, bool):
         return REPAIRABLE - {"quoted"} if run_repaired else frozenset()
     names: frozenset[Any] = frozenset([run_repaired] if isinstance(run_repaired, str) else run_repaired)

@@ -1,4 +1,4 @@
-"""What both dispatchers share. A dispatcher tells the machine of a run what happened, and carries out its commands.
+"""What both dispatchers share. A dispatcher reports events to the machine of a run, and carries out its commands.
 
 The machine decides, the dispatcher hands each command to the part that carries it out: events to the outbox, requests
 to the response reader, tools to the tool runner. What the reader must have read before (the next request, the start of
@@ -64,7 +64,7 @@ class Dispatcher:
         return self._driven.run
 
     def happened(self, step: Callable[[], list[Command]]) -> None:
-        """Tell the machine what happened, and carry out what follows. Where the run is: see `call`."""
+        """Report to the machine what happened, and carry out its commands, in the thread or loop of the run."""
         raise NotImplementedError
 
     def carry_out(self, commands: list[Command]) -> None:
@@ -76,7 +76,7 @@ class Dispatcher:
         raise NotImplementedError
 
     def call(self, callback: Callable[[], None]) -> None:
-        """Call this where the run is, from any thread: under its lock, or on its loop."""
+        """Call this from any thread: with the run's lock held, or on its loop."""
         raise NotImplementedError
 
     def wake(self) -> None:
@@ -149,7 +149,7 @@ class Dispatcher:
             self.happened(partial(self._driven.run.approval_checked, check.key, answer))
 
     def start_time_limit(self) -> None:
-        """Let the run end when its time limit is over, if it has one."""
+        """Start the timer for the time limit of the run, if it has one."""
         if (seconds := self._driven.seconds_left) is not None:
             self.timers.start("", seconds, partial(self.happened, self._driven.expired))
 

@@ -28,8 +28,8 @@ FOLD_SIZE = 50
 class DrivenRun:
     """A run with its outbox, its configuration at this step, and how it ended.
 
-    `done` is its last event and `error` the exception of a request that failed, once there is one. Of a run that
-    `is_cancelled` nothing starts any more, even if its loop is too busy yet to cancel it.
+    `done` is its last event and `error` the exception of a request that failed, once there is one. Nothing
+    starts in a run that `is_cancelled`, even if its loop is still too busy to cancel it.
     """
 
     def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None) -> None:

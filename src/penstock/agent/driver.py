@@ -2,7 +2,7 @@
 
 A driver begins the run, passes on what the reader wants of it, and ends it; its dispatcher carries out the commands of
 the machine. Threads and tasks refer to the driver and its parts, but not to the public run (`agent_run`), so that a run
-which nobody can read any more is freed, and stopped.
+which nobody can read any more is freed and stopped.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def guard_calls(driven: DrivenRun) -> GuardCalls | None:
 
 
 def verdict(check: Check, value: Any) -> Verdict:
-    """The verdict that a function of the guard returned; raises a `GuardError` if it is none."""
+    """The verdict that a function of the guard returned; raises a `GuardError` if it is not a verdict."""
     if isinstance(value, StopRun):
         return value
     if check.arguments is not None:
@@ -76,7 +76,7 @@ def verdict(check: Check, value: Any) -> Verdict:
 
 
 def guard_error(error: BaseException) -> GuardError:
-    """The error of a run whose guard raised this. Its message is not repeated: it may quote the text."""
+    """The error of a run whose guard raised this. The message of the exception is left out: it may quote the text."""
     if isinstance(error, GuardError):
         return error
     failure = GuardError(f"the guard raised {type(error).__name__}")

@@ -117,7 +117,7 @@ class GuardedStream:
             for check in self._stage.take_due():
                 self._calls.begin(check)
                 in_thread(partial(self._check, check), "guard", self._variables)
-        except RuntimeError as error:  # there is no thread for it
+        except RuntimeError as error:  # no thread can be started
             self._fail(error)
         self._changed.notify_all()
 

@@ -61,7 +61,7 @@ class SyncHookCalls(HookCalls):
         self._is_stopped = False
 
     def start(self, command: PrepareStep) -> list[Command]:
-        """Have the hooks called, under the lock; returns what is to be done if there is no thread for it."""
+        """Call the hooks in a thread, with the lock held; returns the commands that follow if none can be started."""
         try:
             in_thread(partial(self._work, command), "hook", self._driven.scope.variables)
         except RuntimeError as error:
@@ -116,7 +116,7 @@ class AsyncHookCalls(HookCalls):
         self._task: asyncio.Task[StepDecision] | None = None
 
     def start(self, command: PrepareStep) -> None:
-        """Have the hooks called in a task."""
+        """Call the hooks in a task."""
         self._task = asyncio.create_task(self._work(command), context=self._driven.scope.variables.copy())
         self._task.add_done_callback(self._ended)
         self._start_timer()

@@ -26,7 +26,7 @@ D = TypeVar("D", bound=Dispatcher)
 
 
 class InnerDrivenRun(DrivenRun):
-    """A run inside a call of another one, whose outbox, lease and log are its own, too."""
+    """A run inside a call of another run, with which it shares outbox, lease and log."""
 
     def __init__(self, config: Any, run: Run, outer: DrivenRun, key: str) -> None:
         self._outer = outer
@@ -79,7 +79,7 @@ class _Running(Struct, Generic[D], frozen=True):
 
 
 class InnerAgents(Generic[D]):
-    """The agents that run as tools of one run, by the key of the execution. `D` is the dispatcher of this colour."""
+    """The agents that run as tools of one run, by the key of the execution. `D` is the dispatcher, sync or async."""
 
     def __init__(self, driven: DrivenRun, outer: D) -> None:
         self._driven = driven

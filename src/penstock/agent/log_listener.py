@@ -20,7 +20,7 @@ from penstock.run.machine import Run
 
 
 class LogListener:
-    """Connects a run to its log. The flusher calls from its thread; the run hears of it where it is."""
+    """Connects a run to its log. The flusher calls from its thread; the run is notified in its own thread or loop."""
 
     def __init__(self, driven: DrivenRun, dispatcher: Dispatcher) -> None:
         self._driven = driven
@@ -40,7 +40,7 @@ class LogListener:
             self.take_input(input)
 
     def take_input(self, input: Input) -> None:
-        """Take an input from another process, where the run is."""
+        """Take an input from another process, in the thread or on the loop of the run."""
         driven, outbox = self._driven, self._driven.logged_outbox
         if driven.done is not None:
             return  # it stays in the store, for the next owner of the run

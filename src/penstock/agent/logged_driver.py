@@ -83,7 +83,7 @@ class LoggedDriver(Generic[D]):
             self.owner.detach()
 
     def cancel(self, why: str) -> None:
-        """End the run, or have its owner end it."""
+        """End the run, or ask its owner to end it."""
         self._steered().cancel(why)
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str) -> None:

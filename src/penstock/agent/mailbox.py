@@ -1,4 +1,4 @@
-"""Calls from other threads to an event loop, many of them for the price of one wake-up."""
+"""Calls from other threads to an event loop, which share one wake-up of the loop."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class StepHooks:
     def decide(
         self, command: PrepareStep, config: AgentConfig, usage: Usage
     ) -> Generator[tuple[str, Call], Any, StepDecision]:
-        """Have the hooks decide on a step; yields each call with the name of its function, for errors."""
+        """Let the hooks decide on a step; yields each call with the name of its function, for errors."""
         instructions = config.instructions
         if callable(instructions):
             context: Context[Any] = Context(deps=self._deps, step=command.step)

@@ -156,7 +156,7 @@ class SyncDispatcher(Dispatcher):
                 self.carry_out(self.tools.start(command))
 
     def _check_approval(self, check: CheckApproval) -> list[Command]:
-        """Have a predicate called; returns what is to be done if there is no thread for it."""
+        """Call a predicate in a thread; returns the outputs that follow if no thread can be started."""
         try:
             self._checks.start(check, self._driven.scope.variables)
         except RuntimeError as error:

@@ -30,7 +30,7 @@ class SyncResponseReader:
         self._thread: threading.Thread | None = None
 
     def start(self, command: AskModel) -> list[Command]:
-        """Ask the model in a thread; returns what is to be done if there is no thread for it."""
+        """Send the request in a thread; returns the commands that follow if no thread can be started."""
         try:
             self._thread = in_thread(partial(self._run, command), "model", self._driven.scope.variables)
         except RuntimeError as error:

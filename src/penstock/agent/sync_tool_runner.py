@@ -33,7 +33,7 @@ class SyncToolRunner(ToolRunner[SyncTools]):
         return self._tools.loop
 
     def start(self, start: StartTool) -> list[Command]:
-        """Start a tool; returns what is to be done if there is no thread for it."""
+        """Start a tool; returns the commands that follow if no thread can be started."""
         execution = self._execution(start)
         try:
             self._start_timer(start)

@@ -35,7 +35,7 @@ class SyncTools:
     def start(
         self, tool: Tool[..., Any], start: StartTool, execution: ToolExecution, room: Room, variables: Variables
     ) -> None:
-        """Start a tool; a `RuntimeError` if there is no thread for it."""
+        """Start a tool; raises a `RuntimeError` if no thread can be started."""
         if tool.is_async:
             self._start_on_loop(start.key, execution, room, variables)
         else:

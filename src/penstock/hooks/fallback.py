@@ -1,4 +1,4 @@
-"""Fallback models: who is asked if a request fails."""
+"""Fallback models: which models are asked if a request fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.model.model import Model
 def fallback(*models: Model | str) -> Callable[[Step], Step]:
     """A hook with which other models are asked, in order, if the request fails after the model's own retries.
 
-    Before the first chunk the reader sees a `Retry` with the name of the model. After it too: what has come is void. A
+    The reader gets a `Retry` with the name of the next model. What has arrived of the response before it is void. A
     response with a call that already had side effects is kept, and the run fails.
     """
     if not models:

@@ -20,7 +20,7 @@ from penstock.mcp.leniency import make_lenient
 from penstock.mcp.questions import CALL, RunningCall
 
 MAX_PAGES = 100
-"""The pages of a list of tools; a server may send a next one for ever."""
+"""The pages of a list of tools; a server may never send the last one."""
 
 INFO = mcp_types.Implementation(name="penstock", version="2")
 
@@ -139,7 +139,7 @@ class Connection:
                     await watching
 
     async def _watch(self, client: Client) -> None:
-        """Subscribe to changes of the list, as servers of 2026 want it; without that it is listed for each step."""
+        """Subscribe to changes of the list, as the protocol of 2026 has it; without it, each step lists the tools."""
         try:
             async with client.listen(tools_list_changed=True) as changes:
                 self._is_watched = bool(changes.honored.tools_list_changed)

@@ -1,4 +1,4 @@
-"""What one wrong tool or one unknown kind of content must not cost: the rest of a list, the rest of a result.
+"""Lenient reading of lists and results: one invalid tool or one unknown kind of content does not discard the rest.
 
 The SDK validates a message as a whole, and raises. Here a tool that is not valid is left out of its list, and reported,
 and content of an unknown kind becomes text.

@@ -98,7 +98,7 @@ class Subprocess:
                             await inbox.send(message)
 
     def _message(self, line: bytes | TooLong) -> SessionMessage | None:
-        """A message; None for a line that is none, such as what a program prints."""
+        """The message in a line; None if it is not JSON-RPC, such as what a program prints."""
         if isinstance(line, TooLong):
             if (request := line.request_id) is None:
                 raise ServerError(f"the MCP server sent a message of more than {self._limit} bytes")

@@ -14,7 +14,7 @@ from penstock.run.step_changes import UNCHANGED, StepChanges
 
 
 class PrepareStep(Struct, frozen=True):
-    """Have the hooks of the agent decide on the next step; pass their decision to `Run.step_prepared`.
+    """Let the hooks of the agent decide on the next step; pass their decision to `Run.step_prepared`.
 
     It waits for the reader like `AskModel`: hooks are code of the user, and may have side effects.
     """

@@ -1,4 +1,4 @@
-"""What a run is told of its inner runs: that one begins, and what it emits; and that it must end as an inner run."""
+"""Inputs from inner runs: that one begins, what it emits, and that this one must end as an inner run."""
 
 from __future__ import annotations
 

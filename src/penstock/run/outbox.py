@@ -20,7 +20,7 @@ Gate = Callable[[], None]
 
 
 def reporter_of(event: StreamEvent) -> str:
-    """Which tool reports its progress with this event, of this run or an inner one; empty if it is no report."""
+    """Which tool reports its progress with this event, of this run or an inner one; empty if it is not a report."""
     report = innermost(event)
     if not isinstance(report, ToolProgress):
         return ""
