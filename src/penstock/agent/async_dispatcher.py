@@ -17,6 +17,7 @@ from penstock.agent.hook_calls import AsyncHookCalls
 from penstock.agent.inner_agents import InnerAgents
 from penstock.agent.records import LOGGED
 from penstock.agent.timers import Timers
+from penstock.agent.wakeup import Wakeup
 from penstock.run.commands import (
     AnswerTool,
     AskModel,
@@ -42,7 +43,7 @@ class AsyncDispatcher(Dispatcher):
     def __init__(self, driven: DrivenRun, outer: AsyncDispatcher | None = None, key: str = "") -> None:
         super().__init__(driven, Timers(), None if outer is None else OuterCall(outer, key))
         self.loop: CallerLoop = CallerLoop() if outer is None else outer.loop
-        self.arrived: asyncio.Event = asyncio.Event() if outer is None else outer.arrived
+        self.arrived: Wakeup = Wakeup() if outer is None else outer.arrived
         self.has_room: asyncio.Event = asyncio.Event() if outer is None else outer.has_room
         self.inner = InnerAgents[AsyncDispatcher](driven, self)
         self.responses = AsyncResponseReader(driven, self, self.room)
@@ -58,7 +59,8 @@ class AsyncDispatcher(Dispatcher):
         for command in () if driven.ownership.is_left else commands:
             match command:
                 case Emit():
-                    if not LOGGED.isdisjoint(map(type, command.events)):
+                    is_notable = not LOGGED.isdisjoint(map(type, command.events))
+                    if is_notable:
                         driven.records.add(command.events)
                     if driven.scope.observer is not None:
                         driven.scope.observer.add(command.events)
@@ -66,7 +68,7 @@ class AsyncDispatcher(Dispatcher):
                         self._outer.emit(command, is_over=driven.run.is_over)
                     elif driven.outbox.put(command.events, command.log):
                         self.arrived.set()
-                    if command.events and isinstance(last := command.events[-1], Done):
+                    if is_notable and isinstance(last := command.events[-1], Done):
                         driven.remember(last)
                 case PrepareStep() | AskModel() | StartTool(awaits_reader=True):
                     self.hold(partial(self._reached, command))

@@ -120,7 +120,7 @@ class AsyncDriver(Driver[AsyncDispatcher]):
 
     async def _events(self, reader: object) -> AsyncIterator[StreamEvent]:
         await self.enter()
-        driven, dispatcher, outbox = self._driven, self._dispatcher, self._driven.outbox
+        driven, dispatcher, run, outbox = self._driven, self._dispatcher, self.run, self._driven.outbox
         callbacks, arrived = driven.config.callbacks, dispatcher.arrived
         is_alone, view = self._is_alone, None if self._is_alone else self.view
         has_callbacks = callbacks.are_set and not is_alone
@@ -130,10 +130,9 @@ class AsyncDriver(Driver[AsyncDispatcher]):
                 while not outbox.items:
                     if self._is_alone and driven.is_logged_to_its_end:
                         return
-                    if driven.should_pause:
-                        dispatcher.carry_out(self.run.pause(pause_after(dispatcher.seconds_left)))
+                    if run.phase == "tools" and driven.should_pause:
+                        dispatcher.carry_out(run.pause(pause_after(dispatcher.seconds_left)))
                     else:
-                        arrived.clear()
                         await arrived.wait()
                 was_full, item = outbox.is_full, outbox.take()
                 if was_full and not outbox.is_full:

@@ -61,7 +61,8 @@ class SyncDispatcher(Dispatcher):
         while due:
             match command := due.popleft():
                 case Emit():
-                    if not LOGGED.isdisjoint(map(type, command.events)):
+                    is_notable = not LOGGED.isdisjoint(map(type, command.events))
+                    if is_notable:
                         driven.records.add(command.events)
                     if driven.scope.observer is not None:
                         driven.scope.observer.add(command.events)
@@ -69,7 +70,7 @@ class SyncDispatcher(Dispatcher):
                         self._outer.emit(command, is_over=driven.run.is_over)
                     elif driven.outbox.put(command.events, command.log):
                         self.arrivals.put(None)
-                    if command.events and isinstance(last := command.events[-1], Done):
+                    if is_notable and isinstance(last := command.events[-1], Done):
                         driven.remember(last)
                 case PrepareStep() | AskModel() | StartTool(awaits_reader=True):
                     self.hold(partial(self._reached, command))

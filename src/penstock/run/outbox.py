@@ -17,6 +17,7 @@ MAX_AHEAD = 10_000
 """How many events may be unread before the model and the tools wait for the reader."""
 
 Gate = Callable[[], None]
+_REPORTS = frozenset({ToolProgress, Nested})  # the events that may report the progress of a tool
 
 
 def reporter_of(event: StreamEvent) -> str:
@@ -60,8 +61,7 @@ class Outbox:
 
         Returns whether there is an item more for the reader: not if the unit replaced an unread one.
         """
-        is_report = len(events) == 1 and isinstance(events[0], ToolProgress | Nested)
-        if is_report and (reporter := reporter_of(events[0])):
+        if len(events) == 1 and type(events[0]) in _REPORTS and (reporter := reporter_of(events[0])):
             unread = self._progress.get(reporter)
             if unread is not None and self.is_full:
                 unread[0] = events[0]

@@ -183,9 +183,11 @@ class RunState:
     @property
     def is_waiting(self) -> bool:
         """Whether nothing can happen before a person decides or a result comes from elsewhere."""
+        if self.phase != "tools":
+            return False
         table = self.executions.table
         running = sum(inner.run.is_waiting for inner in self.inner)
-        if self.phase != "tools" or table.count("checking", "starting") or table.count("running") > running:
+        if table.count("checking", "starting") or table.count("running") > running:
             return False
         is_next_blocked = running > 0 or not table.count("ready")
         return is_next_blocked and (running > 0 or bool(table.waiting))
