@@ -33,7 +33,7 @@ def write(store: Store, seq: int, body: bytes | None) -> None:
         case SQLiteStore():
             store._connection.execute("DELETE FROM events WHERE run_id = 'r' AND seq = ?", (seq,))
             if body is not None:
-                store._connection.execute("INSERT INTO events VALUES ('r', ?, 0, ?)", (seq, body))
+                store._connection.execute("INSERT INTO events VALUES (NULL, 'r', ?, 0, ?, 0)", (seq, body))
         case PostgresStore():
             store._execute("DELETE FROM {schema}.events WHERE run_id = 'r' AND seq = %(seq)s", seq=seq)
             if body is not None:

@@ -20,11 +20,11 @@ class Mailbox:
     def post(self, call: Callable[[], None]) -> None:
         """Make this call on the loop, soon; calls are made in order. From any thread."""
         self._calls.append(call)
-        loop = self._loop()
-        if not self._is_due and loop is not None:
-            self._is_due = True
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._empty)
+        if self._is_due or (loop := self._loop()) is None:
+            return
+        self._is_due = True
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self._empty)
 
     def _empty(self) -> None:
         self._is_due = False

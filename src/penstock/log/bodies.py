@@ -14,7 +14,7 @@ from penstock.run.events import Done, LogEvent, decode_logged, encode
 
 def body_of(event: LogEvent) -> bytes:
     """An event as it is stored. The end of a run is stored without its messages, which the events before it have."""
-    return encode(replace(event, messages=()) if isinstance(event, Done) else event)
+    return encode(replace(event, messages=()) if type(event) is Done else event)
 
 
 def event_of(run_id: str, seq: int, body: bytes) -> LogEvent:

@@ -26,6 +26,7 @@ from penstock.run.events import (
     Decision,
     Done,
     LogEvent,
+    Nested,
     RunStart,
     Said,
     Taken,
@@ -68,7 +69,7 @@ class RunCallbacks(Struct, frozen=True):
     can_go_on: Callable[[], bool] = lambda: True
 
 
-class _Unit(Struct, frozen=True):
+class _Unit(Struct, frozen=True, gc=False):
     events: Sequence[LogEvent]
     inputs: Sequence[int] = ()
     state: RunPhase | None = None
@@ -155,7 +156,7 @@ class Flusher:
     def put(self, writer: RunWriter, unit: _Unit) -> None:
         is_durable = False
         for event in unit.events:
-            if type(innermost(event)) in _DURABLE:
+            if _kind(event) in _DURABLE:
                 is_durable = True
         with self._lock:  # not the condition, whose methods cost more
             if writer.is_closed:
@@ -327,11 +328,18 @@ def _batch(writer: RunWriter, units: list[_Unit], now: float) -> Batch:
     inputs: list[int] = []
     refused: list[int] = []
     for unit in units:
-        (inputs if unit.events else refused).extend(unit.inputs)
-        bodies += [body_of(event) for event in unit.events if type(innermost(event)) is not ToolResults]  # repeats ends
+        if unit.inputs:
+            (inputs if unit.events else refused).extend(unit.inputs)
+        bodies += [body_of(event) for event in unit.events if _kind(event) is not ToolResults]  # which repeat ends
     state, wake_in = _state(units[-1])
     renew, claim = now >= writer.next_renewal, writer.claim
     return Batch(claim.run_id, claim.epoch, writer.seq, bodies, state, inputs, wake_in, refused, renew)
+
+
+def _kind(event: LogEvent) -> type[LogEvent]:
+    """The class of an event; of an inner run, that of its event."""
+    kind = type(event)
+    return type(innermost(event)) if kind is Nested else kind
 
 
 def _visit(point: points.Point, due: list[tuple[RunWriter, list[_Unit]]]) -> None:

@@ -41,9 +41,10 @@ class LoggedOutbox(Outbox):
             return False
         if log is not None and not log and not self.inputs:
             return self._add_unlogged(events)
-        reports, self._reports = self._reports, {}
-        for unit in reports.values():
-            self._write(unit, unit)
+        if self._reports:
+            reports, self._reports = self._reports, {}
+            for unit in reports.values():
+                self._write(unit, unit)
         inputs, self.inputs = self.inputs, ()
         self._write(events, events if log is None else log, inputs)
         return False
@@ -83,14 +84,16 @@ class LoggedOutbox(Outbox):
 
     def committed(self, units: int) -> int:
         """This many more units are in the log; returns how many more items the reader can take."""
-        before, pending = len(self.items), self._pending
-        while pending and (units or callable(pending[0])):
-            item = pending.popleft()
-            if isinstance(item, list):
+        items, pending = self.items, self._pending
+        before = len(items)
+        while pending:
+            if type(pending[0]) is list:
+                if not units:
+                    break
                 units -= 1
-            if item:
-                self.items.append(item)
-        return len(self.items) - before
+            if item := pending.popleft():
+                items.append(item)
+        return len(items) - before
 
     @property
     def unread_events(self) -> list[StreamEvent]:

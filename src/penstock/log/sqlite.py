@@ -10,12 +10,12 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from penstock.log import points
+from penstock.log import points, sqlite_events
 from penstock.log.bodies import types_of
 from penstock.log.doorbell import Doorbell, wait_for_event
 from penstock.log.media import MEDIA_SIZE, put_back, take_out
@@ -42,11 +42,11 @@ _TEMPORARY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, 
               sqlite3.SQLITE_CANTOPEN}  # fmt: skip
 
 _FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated, wake_at"
+_OWNED = "WHERE id = ? AND epoch = ? AND seq = ?"
 _UPDATE = (
-    "UPDATE runs SET seq = ?, state = ?, lease_until = ?, updated = ?, wake_at = ? "
-    "WHERE id = ? AND epoch = ? AND seq = ?"
+    f"UPDATE runs SET last = coalesce(?, last), seq = ?, updated = ?, state = ?, lease_until = ?, wake_at = ? {_OWNED}"
 )
-_ADVANCE = "UPDATE runs SET seq = ?, updated = ? WHERE id = ? AND epoch = ? AND seq = ?"  # which changes no index
+_ADVANCE = f"UPDATE runs SET last = coalesce(?, last), seq = ?, updated = ? {_OWNED}"  # which changes no index
 
 
 class SQLiteStore:
@@ -86,11 +86,11 @@ class SQLiteStore:
                 values,
             )
             if added.rowcount:
-                connection.execute("INSERT INTO events VALUES (?, 1, ?, ?)", (row.id, now, start))
+                _add_event(connection, row.id, 1, now, start)
                 _add_media(connection, row.id, media)
                 return True
-            first = connection.execute("SELECT body FROM events WHERE run_id = ? AND seq = 1", (row.id,)).fetchone()
-            if first is None or bytes(first[0]) != start:
+            first = sqlite_events.read(connection, row.id, 0, 1)
+            if [bytes(body) for seq, _, body in first if seq == 1] != [start]:
                 raise run_exists(row.id)
             return False
 
@@ -111,8 +111,7 @@ class SQLiteStore:
                 "wake_at = 0, lease = ? WHERE id = ?",
                 (claim.epoch, owner, now + self.lease, claim.seq, now, self.lease, id),
             )
-            body = encode(Taken(claim.epoch, owner))
-            connection.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (id, claim.seq, now, body))
+            _add_event(connection, id, claim.seq, now, encode(Taken(claim.epoch, owner)))
         self._doorbell.ring([id])
         return claim
 
@@ -131,9 +130,8 @@ class SQLiteStore:
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         now = self._clock()
         with self._writing(durable=durable) as connection:
-            owned = [*self._update(connection, batches, now)]
+            owned = [*self._add(connection, batches, now)]
             mine = [batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner]
-            connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", _rows(connection, mine, now))
             for batch in mine:
                 if batch.inputs or batch.refused or batch.state == "waiting":
                     self._take(connection, batch)
@@ -156,11 +154,7 @@ class SQLiteStore:
 
     def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[tuple[int, float, bytes]]:
         with self._failing("read"):
-            rows = self._connection.execute(
-                "SELECT seq, at, body FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?",
-                (run_id, after, limit),
-            ).fetchall()
-            return put_back(run_id, rows, self._media)
+            return put_back(run_id, sqlite_events.read(self._connection, run_id, after, limit), self._media)
 
     def wait(self, run_id: str, after: int, seconds: float) -> None:
         wait_for_event(self, run_id, after, seconds)
@@ -221,7 +215,8 @@ class SQLiteStore:
             rows = connection.execute(
                 "SELECT id FROM runs WHERE state = 'over' AND updated < ? LIMIT ?", (before, limit)
             ).fetchall()
-            for table, column in (("events", "run_id"), ("inputs", "run_id"), ("media_uses", "run_id"), ("runs", "id")):
+            sqlite_events.delete(connection, rows)
+            for table, column in (("inputs", "run_id"), ("media_uses", "run_id"), ("runs", "id")):
                 connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", rows)
             connection.execute("DELETE FROM media WHERE hash NOT IN (SELECT hash FROM media_uses)")
             return len(rows)
@@ -235,29 +230,35 @@ class SQLiteStore:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _update(self, connection: sqlite3.Connection, batches: Sequence[Batch], now: float) -> Sequence[bool]:
-        """Update the rows of runs, all at once if nobody has lost one; for each, False if another worker owns it."""
-        whole = [self._updated_row(batch, now) for batch in batches if batch.renew or batch.state != "running"]
-        light = [
-            (batch.seq + len(batch.bodies), now, batch.run_id, batch.epoch, batch.seq)
-            for batch in batches if not batch.renew and batch.state == "running"
-        ]  # fmt: skip
+    def _add(self, connection: sqlite3.Connection, batches: Sequence[Batch], now: float) -> Sequence[bool]:
+        """Add events, all at once if nobody has lost a run; for each, False if another worker owns it."""
         connection.execute("SAVEPOINT all_at_once")
-        changed = sum(
-            connection.executemany(statement, rows).rowcount
-            for statement, rows in ((_UPDATE, whole), (_ADVANCE, light))
-            if rows
-        )
-        if changed == len(batches):
-            return [True] * changed
+        last = sqlite_events.add(connection, [_events(connection, batch) for batch in batches], now)
+        if self._update(connection, zip(batches, last, strict=True), now) == len(batches):
+            return [True] * len(batches)
         connection.execute("ROLLBACK TO all_at_once")
-        return [connection.execute(_UPDATE, self._updated_row(batch, now)).rowcount == 1 for batch in batches]
+        owned: list[bool] = []
+        for batch in batches:
+            connection.execute("SAVEPOINT one")
+            last = sqlite_events.add(connection, [_events(connection, batch)], now)
+            owned.append(self._update(connection, [(batch, last[0])], now) == 1)
+            connection.execute("RELEASE one" if owned[-1] else "ROLLBACK TO one")
+        return owned
 
-    def _updated_row(self, batch: Batch, now: float) -> tuple[object, ...]:
-        lease = now + self.lease if batch.state == "running" else 0.0
-        wake_at = 0.0 if batch.wake_in is None else now + batch.wake_in
-        seq = batch.seq + len(batch.bodies)
-        return seq, batch.state, lease, now, wake_at, batch.run_id, batch.epoch, batch.seq
+    def _update(self, connection: sqlite3.Connection, batches: Iterable[tuple[Batch, int | None]], now: float) -> int:
+        """Update the rows of runs, which get the numbers of their last events; returns how many this worker owns."""
+        whole: list[tuple[object, ...]] = []
+        light: list[tuple[object, ...]] = []
+        for batch, last in batches:
+            seq, owner = batch.seq + len(batch.bodies), (batch.run_id, batch.epoch, batch.seq)
+            if not batch.renew and batch.state == "running":
+                light.append((last, seq, now, *owner))
+                continue
+            lease = now + self.lease if batch.state == "running" else 0.0
+            wake_at = 0.0 if batch.wake_in is None else now + batch.wake_in
+            whole.append((last, seq, now, batch.state, lease, wake_at, *owner))
+        statements = ((_UPDATE, whole), (_ADVANCE, light))
+        return sum(connection.executemany(statement, rows).rowcount for statement, rows in statements if rows)
 
     def _take(self, connection: sqlite3.Connection, batch: Batch) -> None:
         """Mark the inputs of a batch as taken; a run does not wait while it has others."""
@@ -356,16 +357,21 @@ def _add_media(connection: sqlite3.Connection, run_id: str, media: dict[str, byt
     )
 
 
-def _rows(
-    connection: sqlite3.Connection, batches: Sequence[Batch], now: float
-) -> Iterator[tuple[str, int, float, bytes]]:
-    """The rows of events; their media are added."""
-    for batch in batches:
-        for number, body in enumerate(batch.bodies, batch.seq + 1):
-            if len(body) >= MEDIA_SIZE:
-                body, media = take_out(body)
-                _add_media(connection, batch.run_id, media)
-            yield batch.run_id, number, now, body
+def _add_event(connection: sqlite3.Connection, run_id: str, seq: int, now: float, body: bytes) -> None:
+    """Add an event to a run whose row counts it already."""
+    last = sqlite_events.add(connection, [(run_id, seq - 1, [body])], now)
+    connection.execute("UPDATE runs SET last = ? WHERE id = ?", (*last, run_id))
+
+
+def _events(connection: sqlite3.Connection, batch: Batch) -> sqlite_events.Events:
+    """The events of a batch, as they are stored; their media are added."""
+    bodies = batch.bodies
+    if max(map(len, bodies), default=0) >= MEDIA_SIZE:
+        taken = [take_out(body) for body in bodies]
+        bodies = [body for body, _ in taken]
+        for _, media in taken:
+            _add_media(connection, batch.run_id, media)
+    return batch.run_id, batch.seq, bodies
 
 
 def _row(values: tuple[Any, ...]) -> RunRow:

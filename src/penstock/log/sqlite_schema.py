@@ -38,7 +38,26 @@ ALTER TABLE inputs ADD COLUMN at REAL NOT NULL DEFAULT 0;
 _SCHEMA_4 = """
 ALTER TABLE runs ADD COLUMN lease REAL NOT NULL DEFAULT 15;
 """
-MIGRATIONS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4)  # from each version of the tables to the next one
+_SCHEMA_5 = """
+CREATE TABLE ordered (
+    number INTEGER PRIMARY KEY, run_id TEXT NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,
+    previous INTEGER NOT NULL
+);
+INSERT INTO ordered (run_id, seq, at, body, previous)
+SELECT run_id, seq, at, body, CASE seq WHEN 1 THEN 0 ELSE -1 END FROM events ORDER BY run_id, seq;
+UPDATE ordered SET previous = number - 1 WHERE previous < 0;
+DROP TABLE events;
+ALTER TABLE ordered RENAME TO events;
+CREATE TABLE marks (
+    run_id TEXT NOT NULL, seq INTEGER NOT NULL, number INTEGER NOT NULL, PRIMARY KEY (run_id, seq)
+) WITHOUT ROWID;
+INSERT INTO marks SELECT run_id, seq, number FROM events WHERE seq % 64 = 0;
+ALTER TABLE runs ADD COLUMN last INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX events_by_run ON events (run_id);
+UPDATE runs SET last = coalesce((SELECT max(number) FROM events WHERE run_id = id), 0);
+DROP INDEX events_by_run;
+"""
+MIGRATIONS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5)  # from each version of the tables to the next one
 SCHEMA_VERSION = len(MIGRATIONS)
 
 

@@ -1,0 +1,118 @@
+"""The events of runs in a SQLite file: found by run, although they stand in the order in which they were written."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.log import sqlite_schema
+from penstock.log.sqlite import SQLiteStore
+from penstock.log.sqlite_events import MARK_EVERY
+from penstock.log.store import Batch, RunRow
+
+RUNS = ("a", "b", "c")
+LENGTH = 3 * MARK_EVERY + 5
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SQLiteStore]:
+    store = SQLiteStore(tmp_path / "runs.db")
+    yield store
+    store.close()
+
+
+def start(store: SQLiteStore, *run_ids: str) -> None:
+    for run_id in run_ids:
+        store.create(RunRow(id=run_id, agent="desk"), f"{run_id}1".encode())
+        assert store.claim("worker", run_id=run_id) is not None
+
+
+def fill(store: SQLiteStore) -> None:
+    """Write three runs at once, in batches of different sizes."""
+    start(store, *RUNS)
+    seqs = dict.fromkeys(RUNS, 2)
+    size = 0
+    while min(seqs.values()) < LENGTH:
+        batches = []
+        for run_id, seq in seqs.items():
+            size = size % 5 + 1
+            numbers = range(seq + 1, min(seq + size, LENGTH) + 1)
+            batches.append(Batch(run_id, 1, seq, [f"{run_id}{number}".encode() for number in numbers]))
+            seqs[run_id] = seq + len(numbers)
+        assert store.append(batches, durable=False) == [True] * len(RUNS)
+
+
+@pytest.mark.parametrize("limit", [1, MARK_EVERY - 1, MARK_EVERY, MARK_EVERY + 1, 1000])
+def test_a_reader_may_begin_at_every_event(limit: int, store: SQLiteStore) -> None:
+    fill(store)
+    for run_id in RUNS:
+        for after in range(LENGTH + 1):
+            rows = store.read(run_id, after, limit)
+            assert [seq for seq, _, _ in rows] == [*range(after + 1, min(after + limit, LENGTH) + 1)]
+            assert all(bytes(body) == f"{run_id}{seq}".encode() for seq, _, body in rows if seq != 2)
+
+
+def test_runs_that_write_at_once_share_pages(store: SQLiteStore, tmp_path: Path) -> None:
+    runs = [f"run-{number}" for number in range(100)]
+    start(store, *runs)
+    [size] = store._connection.execute("PRAGMA page_size").fetchone()
+    store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    wal = tmp_path / "runs.db-wal"
+    for seq in range(2, 12):
+        store.append([Batch(run_id, 1, seq, [b"some words"], renew=False) for run_id in runs], durable=False)
+    assert wal.stat().st_size < 10 * 20 * size, "each commit writes far fewer pages than it has runs"
+
+
+def test_a_run_that_another_worker_has_taken_gets_no_events(store: SQLiteStore) -> None:
+    start(store, *RUNS)
+    batches = [Batch("a", 1, 2, [b"a3"]), Batch("b", 7, 2, [b"zombie", b"zombie"]), Batch("c", 1, 2, [b"c3", b"c4"])]
+    assert store.append(batches, durable=True) == [True, False, True]
+    assert {run_id: len(store.read(run_id)) for run_id in RUNS} == {"a": 3, "b": 2, "c": 4}
+    assert store.append([Batch("b", 1, 2, [b"b3"])], durable=True) == [True]
+    assert [bytes(body) for _, _, body in store.read("b", after=2)] == [b"b3"]
+
+
+def test_what_is_left_of_a_damaged_run_is_read_and_pruned(store: SQLiteStore) -> None:
+    fill(store)
+    store._connection.execute("DELETE FROM events WHERE run_id = 'a' AND seq = 70")
+    assert [seq for seq, _, _ in store.read("a")] == [seq for seq in range(1, LENGTH + 1) if seq != 70]
+    assert [seq for seq, _, _ in store.read("a", after=70)] == [*range(71, LENGTH + 1)]
+    over = [Batch(run_id, 1, LENGTH, [b"end"], state="over") for run_id in ("a", "b")]
+    store.append(over, durable=True)
+    assert store.prune(before=float("inf")) == 2
+    left = {run_id: len(store.read(run_id)) for run_id in RUNS}
+    assert left == {"a": 0, "b": 0, "c": LENGTH}
+    for table in ("events", "marks"):
+        assert store._connection.execute(f"SELECT DISTINCT run_id FROM {table}").fetchall() == [("c",)]
+
+
+def test_a_long_log_of_the_version_before_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with sqlite3.connect(path) as old:
+        for script in sqlite_schema.MIGRATIONS[:4]:
+            old.executescript(script)
+        for run_id in RUNS:
+            old.execute(
+                "INSERT INTO runs (id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, "
+                "updated) VALUES (?, 'desk', '', '', 1, 'ready', 0, '', 0, ?, 5, 5)",
+                (run_id, LENGTH),
+            )
+            old.executemany(
+                "INSERT INTO events VALUES (?, ?, 5, ?)",
+                [(run_id, seq, f"{run_id}{seq}".encode()) for seq in range(1, LENGTH + 1)],
+            )
+        old.execute("DELETE FROM events WHERE run_id = 'b' AND seq = 9")
+        old.execute(f"PRAGMA application_id = {sqlite_schema.APPLICATION_ID}")
+        old.execute("PRAGMA user_version = 4")
+    old.close()
+    store = SQLiteStore(path)
+    assert [bytes(body) for _, _, body in store.read("a")] == [f"a{seq}".encode() for seq in range(1, LENGTH + 1)]
+    assert [seq for seq, _, _ in store.read("a", after=100, limit=5)] == [101, 102, 103, 104, 105]
+    assert len(store.read("b")) == LENGTH - 1
+    claim = store.claim("worker", run_id="c")
+    assert claim is not None
+    assert [seq for seq, _, _ in store.read("c", after=LENGTH - 1)] == [LENGTH, LENGTH + 1]
+    store.close()
