@@ -33,6 +33,7 @@ from penstock.run.events import (
     Waiting,
     innermost,
 )
+from penstock.run.limits import Limits
 from penstock.run.rebuild import rebuild
 from penstock.runs.runs import Runs
 from penstock.serve.public_events import EventFrames, approval_hash, public_event
@@ -291,3 +292,41 @@ def test_the_worker_may_stop_and_another_one_continues(tmp_path: Path) -> None:
     desk.runs.drive(run_id)
     desk.check(run_id)
     desk.store.close()
+
+
+@pytest.mark.parametrize(("worked", "ending"), [(6.0, "limit"), (3.0, "answered")])
+def test_the_time_limit_of_an_inner_run_counts_all_its_owners(worked: float, ending: str, tmp_path: Path) -> None:
+    clock = FakeClock()
+    store = SQLiteStore(tmp_path / "runs.db", lease=30.0, clock=clock)
+
+    def after(seconds: float, first: Reply, last: str) -> Any:
+        """A model whose first response takes a while."""
+
+        def reply(request: Any) -> Any:
+            if request.results:
+                return last
+            clock.advance(seconds)
+            return first
+
+        return Scripted(reply)
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    model = Model("openai:gpt-5", via=after(worked, Reply(call("pay")), "helped"))
+    helper = Agent(model, [pay], name="helper", limits=Limits(seconds=5))
+    outer = Model("openai:gpt-5", via=after(100.0, Reply(call("helper", {"prompt": "one"})), "Done."))
+    runs = Runs(store, {"desk": Agent(outer, [helper.as_tool(description="Help.")])})
+    run_id = runs.start("desk", "Pay.")
+    with crash_at("before_tool_start", "pay"), pytest.raises(Crashed):
+        runs.drive(run_id)
+    clock.advance(31)
+    assert runs.drive(run_id).state == "over"
+    events = [event for _, _, event in read_log(store, run_id)]
+    inner = [event.event.reason for event in events if isinstance(event, Nested) and isinstance(event.event, Done)]
+    assert inner == [ending]
+    assert isinstance(done := events[-1], Done)
+    assert done.reason == "answered"
+    store.close()

@@ -55,7 +55,11 @@ class InnerDrivenRun(DrivenRun):
 
     @property
     def seconds_left(self) -> float | None:
-        return self.config.limits.seconds
+        seconds, owned = self.config.limits.seconds, self.ownership.owned
+        inner = self._outer.run.inner.find(self._key)
+        if seconds is None or owned is None or inner is None or inner.call_id not in owned.began:
+            return seconds
+        return max(0.0, seconds - (owned.seconds - owned.began[inner.call_id]))
 
 
 class _Running(Struct, Generic[D], frozen=True):

@@ -13,7 +13,7 @@ call `read` from theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
@@ -119,7 +119,7 @@ class Claim(Struct, frozen=True):
     found: RunPhase = "ready"
 
 
-class Batch(Struct, frozen=True):
+class Batch(Struct, frozen=True, gc=False):
     """Events to append to a run: whole units, numbered from `seq` + 1, with the state that the run has afterwards.
 
     `inputs` are the numbers of those that the events come from. Those that were `refused` are deleted, so that a valid
@@ -249,7 +249,8 @@ class Store(Protocol):
 class OwnedRun(Struct, frozen=True):
     """A run with a log that this process owns.
 
-    `seconds` is how long earlier owners have worked on it. If its reader leaves, a run that `outlives_reader` is given
+    `seconds` is how long earlier owners have worked on it, and `began` how long they had when each of its inner runs
+    began, by the id of the call around it. If its reader leaves, a run that `outlives_reader` is given
     back to the store, for another worker; any other run is cancelled. `inputs` came while it had no owner.
     """
 
@@ -259,3 +260,4 @@ class OwnedRun(Struct, frozen=True):
     meta: Any = None
     inputs: Sequence[Input] = ()
     outlives_reader: bool = False
+    began: Mapping[str, float] = {}

@@ -15,7 +15,7 @@ from penstock.log.bodies import event_of
 from penstock.log.damaged import set_aside
 from penstock.log.store import Claim, DamagedRunError, Input, OwnedRun, RunRow, Store, StoreError
 from penstock.output.output_type import OutputType
-from penstock.run.events import ApprovalRequest, LogEvent, RunStart, Taken, innermost
+from penstock.run.events import ApprovalRequest, LogEvent, Nested, RunStart, Taken, innermost
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.run.rebuild import rebuild
@@ -40,7 +40,7 @@ def read_log(
     while rows := store.read(run_id, after, PAGE if last is None else max(0, min(PAGE, last - after))):
         for seq, at, body in rows:
             if seq != after + 1:
-                raise _hole(run_id, after + 1)
+                raise hole(run_id, after + 1)
             after = seq
             yield seq, at, event_of(run_id, seq, body)
 
@@ -50,7 +50,7 @@ def read_start(store: Store, run_id: str) -> RunStart:
     for _, _, event in read_log(store, run_id, last=1):
         if isinstance(event, RunStart):
             return event
-    raise _hole(run_id, 1)
+    raise hole(run_id, 1)
 
 
 def take_up(
@@ -83,6 +83,7 @@ def rebuild_claimed(
     seq = 0
     meta: Any = None
     deadlines: dict[str, float] = {}
+    began: dict[str, float] = {}
 
     def events() -> Iterator[LogEvent]:
         nonlocal seconds, taken, last, meta, seq
@@ -91,6 +92,8 @@ def rebuild_claimed(
                 meta = event.meta
             elif isinstance(event, Taken):
                 seconds, taken = seconds + (max(0.0, last - taken) if taken else 0.0), at
+            elif isinstance(event, Nested) and isinstance(event.event, RunStart):
+                began[event.path[-1]] = seconds + max(0.0, at - taken)
             elif isinstance(request := innermost(event), ApprovalRequest) and request.expires is not None:
                 deadlines[request.call_id] = at + request.expires
             seq, last = number, at
@@ -98,13 +101,13 @@ def rebuild_claimed(
 
     run = _fold(claim.run_id, events(), policies, limits, run_repaired, output)
     if seq < claim.seq:
-        raise _hole(claim.run_id, seq + 1)
+        raise hole(claim.run_id, seq + 1)
     inputs = [input for input in store.inputs([claim.run_id]) if not _is_late(input, deadlines)]
     answered = {input.key for input in inputs if input.kind in _ANSWERS}
     run.seconds_left = {
         call_id: max(deadline - taken, GRACE if call_id in answered else 0.0) for call_id, deadline in deadlines.items()
     }
-    return run, OwnedRun(store, claim, seconds, meta, inputs)
+    return run, OwnedRun(store, claim, seconds, meta, inputs, began=began)
 
 
 def check_log(store: Store, row: RunRow) -> None:
@@ -119,7 +122,7 @@ def check_log(store: Store, row: RunRow) -> None:
 
     _fold(row.id, events(), {})
     if seq < row.seq:
-        raise _hole(row.id, seq + 1)
+        raise hole(row.id, seq + 1)
 
 
 def _fold(run_id: str, events: Iterable[LogEvent], policies: Mapping[str, ToolPolicy], *rules: Any) -> Run:
@@ -131,7 +134,8 @@ def _fold(run_id: str, events: Iterable[LogEvent], policies: Mapping[str, ToolPo
         raise DamagedRunError(f"the log of the run {run_id} is damaged: {error}") from error
 
 
-def _hole(run_id: str, number: int) -> DamagedRunError:
+def hole(run_id: str, number: int) -> DamagedRunError:
+    """The error of a run that lacks an event."""
     return DamagedRunError(f"the log of the run {run_id} has no event {number}: it was damaged")
 
 
