@@ -28,12 +28,12 @@ class Reply:
 
     @property
     def frames(self) -> list[tuple[int, dict[str, Any]]]:
-        """The frames of our own protocol: the number and the event of each."""
+        """The frames of our own protocol: the number and the event of each, 0 if it has no number."""
         found = []
         for block in self.body.decode().split("\n\n"):
             lines = dict(line.split(": ", 1) for line in block.splitlines() if line and not line.startswith(":"))
             if "data" in lines:
-                found.append((int(lines["id"]), msgspec.json.decode(lines["data"])))
+                found.append((int(lines.get("id", 0)), msgspec.json.decode(lines["data"])))
         return found
 
     async def until(self, wanted: str, seconds: float = 20) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, get_args
@@ -20,7 +21,7 @@ from penstock.model.model import Model
 from penstock.run.events import LogEvent
 from penstock.serve import ServeApp, feeds, runs_api
 from penstock.serve.bodies import MAX_ID
-from penstock.serve.public_events import PUBLIC_FIELDS, EventFrames
+from penstock.serve.public_events import DAMAGED, PUBLIC_FIELDS, EventFrames
 from penstock.testing import Reply, Scripted, call
 from penstock.tools.tool import Context, ToolOutput, tool
 from tests.asgi import Browser, serving
@@ -398,3 +399,33 @@ def test_a_list_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert len((await browser.get("/runs")).json["runs"]) == 2
 
     run(tmp_path, ("a", "b", "c"), test)
+
+
+@pytest.mark.parametrize("damage", ["an event is missing", "an event cannot be read"])
+def test_the_stream_of_a_damaged_run_ends_and_says_so(damage: str, tmp_path: Path) -> None:
+    async def test(browser: Browser) -> None:
+        run_id = await started(browser)
+        path = f"/runs/{run_id}/events"
+        early = browser.connect("GET", path)
+        await early.reply.until('"type":"approval_request"')
+        while (await browser.get(f"/runs/{run_id}")).json["state"] != "waiting":  # noqa: ASYNC110  # its log says so
+            await asyncio.sleep(0.01)
+        with sqlite3.connect(tmp_path / "runs.db") as file:
+            if damage == "an event is missing":
+                file.execute("DELETE FROM events WHERE run_id = ? AND seq = 4", (run_id,))
+            else:
+                file.execute("UPDATE events SET body = x'00' WHERE run_id = ? AND seq = 4", (run_id,))
+            file.execute("UPDATE runs SET state = 'damaged' WHERE id = ?", (run_id,))
+        file.close()
+        await early.reply.until('"type":"done"')
+        late = await browser.get(path)
+        position = early.reply.frames[-2][0]
+        again = await browser.get(path, **{"last-event-id": str(position)})
+        assert len(again.frames) == 1
+        for reply in (early.reply, late, again):
+            assert reply.frames[-1][1]["reason"] == "error"
+            assert reply.frames[-1][1]["why"] == DAMAGED
+            assert reply.frames[-1][0] == 0, "a client does not continue after it"
+        assert late.frames[:1] == early.reply.frames[:1], "what is before the damage is read"
+
+    run(tmp_path, (Reply("Let me pay.", call("pay", {"amount": 5})),), test)

@@ -12,7 +12,7 @@ from itertools import islice
 
 from penstock.log.patience import apatiently, patiently
 from penstock.log.store import Store, StoreError, unknown_run
-from penstock.log.take_up import PAGE, check_log, read_log
+from penstock.log.take_up import PAGE, check_log, hole, read_log
 from penstock.run.events import Done, LogEvent
 
 WAIT = 2.0
@@ -22,8 +22,8 @@ WAIT = 2.0
 def follow(store: Store, run_id: str, after: int = 0) -> Iterator[tuple[int, LogEvent]]:
     """The events of a run after a number, with their numbers, as they come; ends with `Done`."""
     while True:
-        events = patiently(partial(_page, store, run_id, after))
-        for number, event in events:
+        events = patiently(partial(next_events, store, run_id, after))
+        for number, _, event in events:
             after = number
             yield number, event
             if isinstance(event, Done):
@@ -38,8 +38,8 @@ async def afollow(store: Store, run_id: str, after: int = 0) -> AsyncIterator[tu
     with store.watch(run_id, _ringer(bell)):
         while True:
             bell.clear()
-            events = await apatiently(partial(_page, store, run_id, after))
-            for number, event in events:
+            events = await apatiently(partial(next_events, store, run_id, after))
+            for number, _, event in events:
                 after = number
                 yield number, event
                 if isinstance(event, Done):
@@ -48,8 +48,11 @@ async def afollow(store: Store, run_id: str, after: int = 0) -> AsyncIterator[tu
                 await _wait(bell, store.poll)
 
 
-def _page(store: Store, run_id: str, after: int) -> list[tuple[int, LogEvent]]:
-    """The next events of a run, not too many."""
+def next_events(store: Store, run_id: str, after: int, limit: int = PAGE) -> list[tuple[int, float, LogEvent]]:
+    """The next events of a run, at most this many, with their numbers and times.
+
+    A `DamagedRunError` if there will be none until the log is repaired.
+    """
     row = store.find(run_id)
     if row is None:
         raise unknown_run(run_id)
@@ -57,14 +60,14 @@ def _page(store: Store, run_id: str, after: int) -> list[tuple[int, LogEvent]]:
         if row.state == "damaged":
             check_log(store, row)  # says why there is nothing more
         return []
-    events: list[tuple[int, LogEvent]] = []
+    events: list[tuple[int, float, LogEvent]] = []
     try:
-        events.extend((number, event) for number, _, event in islice(read_log(store, run_id, after), PAGE))
+        events.extend(islice(read_log(store, run_id, after), limit))
     except StoreError:
         if not events:  # else those before it are read first
             raise
     if not events:
-        raise StoreError(f"the log of the run {run_id} has no event {after + 1}: it was damaged")
+        raise hole(run_id, after + 1)
     return events
 
 

@@ -7,16 +7,22 @@ reader that stops reading costs nothing and delays nobody.
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 
 from msgspec import Struct
 
+from penstock.events import Usage
+from penstock.log.follow import next_events
 from penstock.log.patience import apatiently
-from penstock.log.store import Store, UnknownRunError
-from penstock.log.take_up import read_log
+from penstock.log.store import DamagedRunError, Store, UnknownRunError
 from penstock.run.events import Done, LogEvent
+from penstock.serve.public_events import DAMAGED
+
+logger = logging.getLogger("penstock.serve")
 
 MAX_KEPT = 1_000
 """How many events of a run are kept in memory for its readers."""
@@ -36,7 +42,7 @@ class Item(Struct, frozen=True):
     frame: bytes
 
 
-MakeFrame = Callable[[int, float, LogEvent], bytes]
+MakeFrame = Callable[[int | None, float, LogEvent], bytes]
 
 
 class Feed:
@@ -97,7 +103,10 @@ class Feeds:
         return feed.readers if feed else 0
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[list[Item], None]:
-        """The events of a run after a number, in lists, as they come; ends with `Done` or when the server stops."""
+        """The events of a run after a number, in lists, as they come; ends with `Done` or when the server stops.
+
+        If the log of the run is damaged, that `Done` says so. It is not in the log, and has no number for a client.
+        """
         feed = await self._join(run_id)
         try:
             while not self._is_closed:
@@ -113,6 +122,10 @@ class Feeds:
                     return
                 else:
                     await feed.news.wait()
+        except DamagedRunError as error:
+            logger.error("run %s: %s", run_id, error)
+            end = Done("error", "", (), Usage(), DAMAGED)
+            yield [Item(after + 1, end, self._make_frame(None, time.time(), end))]
         finally:
             self._leave(feed)
 
@@ -172,10 +185,8 @@ class Feeds:
                     pause = min(pause * 2, MAX_POLL)
 
     def _read(self, run_id: str, after: int, most: int = MAX_KEPT) -> list[Item]:
-        items: list[Item] = []
-        for seq, at, event in read_log(self._store, run_id, after, after + most):
-            items.append(Item(seq, event, self._make_frame(seq, at, event)))
-        return items
+        events = next_events(self._store, run_id, after, most)
+        return [Item(seq, event, self._make_frame(seq, at, event)) for seq, at, event in events]
 
 
 async def _wait(bell: asyncio.Event, seconds: float) -> None:

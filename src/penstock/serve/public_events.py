@@ -82,6 +82,9 @@ _ENDS: dict[EndReason, str] = {
     "refused": "the model refused, or a filter ended its answer",
 }
 
+DAMAGED = "the log of the run is damaged; whoever runs the server can repair it"
+"""Why the stream of a run ends whose log cannot be read any further."""
+
 SHORTENED = "… (shortened)"
 
 
@@ -143,7 +146,7 @@ def _public_error(event: Error) -> dict[str, Any]:
 
 def public_end(event: Done) -> str:
     """Why a run has ended, for a client. Reasons that may be the words of a provider stay in the log."""
-    return _ENDS.get(event.reason, event.why)
+    return DAMAGED if event.why == DAMAGED else _ENDS.get(event.reason, event.why)
 
 
 def _public_start(event: RunStart) -> dict[str, Any]:
@@ -175,8 +178,9 @@ class EventFrames:
         self._most = most
         self._encoder = msgspec.json.Encoder()
 
-    def frame(self, seq: int, at: float, event: LogEvent) -> bytes:
-        """The frame of an event, with its number and its time; empty if clients do not see it."""
+    def frame(self, seq: int | None, at: float, event: LogEvent) -> bytes:
+        """The frame of an event, with its time and its number, after which a client continues; empty if clients do not
+        see it."""
         public = public_event(event)
         if public is None:
             return b""
@@ -184,7 +188,7 @@ class EventFrames:
         body = self._encoder.encode(public)
         if len(body) > self._most:
             body = self._encoder.encode(_fitting(public, self._most))
-        return b"id: %d\ndata: %b\n\n" % (seq, body)
+        return b"%bdata: %b\n\n" % (b"" if seq is None else b"id: %d\n" % seq, body)
 
 
 def _fitting(public: dict[str, Any], most: int) -> dict[str, Any]:
