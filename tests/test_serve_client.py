@@ -20,17 +20,13 @@ from penstock.asgi.server import address_of, listen
 from penstock.errors import UsageError
 from penstock.events import Reasoning, Text, ToolCall, ToolCallDelta, ToolCallStart, Unknown
 from penstock.log.sqlite import SQLiteStore
-from penstock.messages import ToolResult, user
 from penstock.model.model import Model
 from penstock.run.events import (
     ApprovalRequest,
     Done,
-    HistoryReplaced,
     LogEvent,
     Nested,
-    OutputInvalid,
     RunStart,
-    Said,
     ToolEnd,
     ToolStart,
     innermost,
@@ -43,6 +39,7 @@ from penstock.serve.hosting import read_events
 from penstock.serve.public_events import PUBLIC_FIELDS, public_event
 from penstock.testing import ReceivedRequest, Reply, Scripted, call, think
 from penstock.tools.tool import tool
+from tests.serve_events import EXAMPLES
 
 TOKEN = "a-long-secret-token"
 
@@ -349,20 +346,8 @@ def test_frames_are_read_however_they_are_cut() -> None:
 
 
 def test_every_public_event_is_received_as_the_same_type() -> None:
-    examples: dict[type, LogEvent] = {
-        ToolEnd: ToolEnd("k", ToolResult("c", "look", (Text(0, "sunny"),)), "done"),
-        Done: Done("answered", "x", (user("hi"),), penstock.Usage(1, 2)),
-        Said: Said(user("hi")),
-        Nested: Nested(("c",), Text(0, "x")),
-        ApprovalRequest: ApprovalRequest("c", "pay", {"a": 1}),
-        OutputInvalid: OutputInvalid("bad", user("bad")),
-        HistoryReplaced: HistoryReplaced(()),
-        penstock.Retry: penstock.Retry("broken"),
-        penstock.ToolCallInvalid: penstock.ToolCallInvalid(0, "c", "look", "{", "cut"),
-        penstock.Error: penstock.Error("x", "code"),
-    }
     for kind in PUBLIC_FIELDS:
-        event: Any = examples.get(kind) or _example(kind)
+        event = EXAMPLES[kind]
         public = msgspec.json.decode(msgspec.json.encode(public_event(event)))
         received = received_event(public)
         if kind.type in HIDDEN:  # type: ignore[attr-defined]
@@ -373,15 +358,3 @@ def test_every_public_event_is_received_as_the_same_type() -> None:
             assert innermost(received).type == innermost(event).type
     assert set(PUBLIC_FIELDS) <= {*get_args(LogEvent)}
     assert isinstance(received_event({"type": "new", "x": 1}), Unknown)
-
-
-def _example(kind: Any) -> Any:
-    """An event of this type, with a value for each field that has no default."""
-    values = {str: "x", int: 1, bool: True, dict: {}, float: 1.0, tuple: ()}
-    fields = {}
-    for field in msgspec.structs.fields(kind):
-        if field.required:
-            of = getattr(field.type, "__origin__", field.type)
-            literals = get_args(field.type) if of not in values else ()
-            fields[field.name] = values[of] if of in values else (literals[0] if literals else {})
-    return kind(**fields)

@@ -27,6 +27,7 @@ from penstock.serve.ai_sdk.call_parts import Version
 from penstock.serve.context import Call, Endpoint, ModelApprovals, ServeContext
 from penstock.serve.feeds import Feeds
 from penstock.serve.hosting import Host
+from penstock.serve.openapi import description
 from penstock.serve.public_events import EventFrames
 
 logger = logging.getLogger("penstock.serve")
@@ -195,6 +196,12 @@ async def _metrics_text(context: ServeContext, call: Call) -> None:
     await respond(call.request, call.send, 200, context.metrics.text(), "text/plain; version=0.0.4")
 
 
+async def _describe(context: ServeContext, call: Call) -> None:
+    """`GET /openapi.json`: this protocol, described in OpenAPI."""
+    words = ((route.method, route.path, route.endpoint.__doc__ or "") for route in ROUTES.routes)
+    await respond_json(call.request, call.send, description(tuple(words)))
+
+
 async def _open_session(context: ServeContext, call: Call) -> None:
     """`POST /session`: a cookie for a browser that has shown the token."""
     cookie = {"set-cookie": context.access.session_cookie(call.request)} if context.access.token else {}
@@ -221,6 +228,7 @@ ROUTES: Routes[Endpoint] = Routes(
     Route("POST", "/session", _open_session),
     Route("GET", "/healthz", _health),
     Route("GET", "/metrics", _metrics_text),
+    Route("GET", "/openapi.json", _describe),
 )
 """The paths of the app."""
 

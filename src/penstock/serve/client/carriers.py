@@ -101,7 +101,7 @@ class Carrier:
             case OpenStream():
                 stream.close()
                 options = self._settings.stream_options(command.after)
-                response = stream.open(self._client.stream("GET", command.path, **options))
+                response = stream.begin(self._client.stream("GET", command.path, **options))
                 body = b"" if response.status_code == 200 else response.read()
                 return Response(response.status_code, dict(response.headers), body)
             case ReadStream():
@@ -129,7 +129,7 @@ class _Stream:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def open(self, opened: AbstractContextManager[Any]) -> Any:
+    def begin(self, opened: AbstractContextManager[Any]) -> Any:
         response = opened.__enter__()
         self._opened = opened
         self.pieces = response.iter_bytes()
@@ -202,7 +202,7 @@ class AsyncCarrier:
             case OpenStream():
                 await stream.close()
                 options = self._settings.stream_options(command.after)
-                response = await stream.open(self._client.stream("GET", command.path, **options))
+                response = await stream.begin(self._client.stream("GET", command.path, **options))
                 body = b"" if response.status_code == 200 else await response.aread()
                 return Response(response.status_code, dict(response.headers), body)
             case ReadStream():
@@ -224,7 +224,7 @@ class _AsyncStream:
         self.pieces: AsyncIterator[bytes]
         self._opened: AbstractAsyncContextManager[Any] | None = None
 
-    async def open(self, opened: AbstractAsyncContextManager[Any]) -> Any:
+    async def begin(self, opened: AbstractAsyncContextManager[Any]) -> Any:
         response = await opened.__aenter__()
         self._opened = opened
         self.pieces = response.aiter_bytes()
