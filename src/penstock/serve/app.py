@@ -21,6 +21,7 @@ from penstock.errors import UsageError
 from penstock.log.in_memory import MemoryStore
 from penstock.log.store import Store, StoreError, UnknownRunError
 from penstock.serve import models_api, runs_api
+from penstock.serve.abandonment import Abandonment
 from penstock.serve.ag_ui import api as ag_ui_api
 from penstock.serve.ai_sdk import api as ai_sdk_api
 from penstock.serve.ai_sdk.call_parts import Version
@@ -52,6 +53,7 @@ def app(
     ai_sdk: Version = 6,
     model_approvals: ModelApprovals = "decline",
     shutdown_seconds: float = SHUTDOWN_SECONDS,
+    abandon_after: float | None = None,
 ) -> ServeApp:
     """An ASGI app that serves agents by their names. It can be mounted into other apps.
 
@@ -78,6 +80,8 @@ def app(
         host=host, feeds=feeds, access=access, limits=limits, metrics=_metrics(host, feeds), ai_sdk=ai_sdk,
         model_approvals=model_approvals,
     )  # fmt: skip
+    if abandon_after is not None:
+        host.abandonment = Abandonment(host.runs, abandon_after, lambda: host.driven.ids, feeds.readers_of)
     return ServeApp(context, ROUTES, shutdown_seconds)
 
 

@@ -29,6 +29,10 @@ class DrivenRuns:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(self._tasks)
+
     def drive(self, run_id: str, tenant: str) -> None:
         """Drive a run in the background, unless this process does so already."""
         if run_id in self._tasks:

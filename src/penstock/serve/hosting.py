@@ -24,6 +24,7 @@ from penstock.run.machine import Run
 from penstock.run.rebuild import rebuild
 from penstock.runs.client_tools import with_client_tools
 from penstock.runs.runs import Runs
+from penstock.serve.abandonment import Abandonment
 from penstock.serve.driven_runs import STEERED, DrivenRuns
 
 TAKEOVER_POLL = 1.0
@@ -59,7 +60,8 @@ class Host:
         self.runs = Runs(store, agents, deps=deps)
         self.driven = DrivenRuns(self.runs, limits)
         self._limits = limits
-        self._worker: asyncio.Task[None] | None = None
+        self.abandonment: Abandonment | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
@@ -159,15 +161,17 @@ class Host:
     # -- of the server -------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Take over runs whose worker has died, from now on."""
-        self._worker = asyncio.create_task(self.runs.awork(parallel=self._limits.runs, poll=TAKEOVER_POLL))
+        """Take over runs whose worker has died, and end those that nobody reads, from now on."""
+        self._tasks.append(asyncio.create_task(self.runs.awork(parallel=self._limits.runs, poll=TAKEOVER_POLL)))
+        if self.abandonment is not None:
+            self._tasks.append(asyncio.create_task(self.abandonment.watch()))
 
     async def close(self, seconds: float) -> None:
         """Let runs end, so many seconds; those that are left are given back to the log, for another worker."""
         await self.driven.close(seconds)
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.gather(self._worker, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def read_events(store: Store, run_id: str) -> list[LogEvent]:

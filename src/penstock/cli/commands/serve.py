@@ -24,9 +24,12 @@ from penstock.errors import PenstockError
 )
 @click.option("--allow-origin", "origins", multiple=True, metavar="ORIGIN",
               help="A web page of another host that may use the server, as in https://example.com.")  # fmt: skip
+@click.option("--abandon-after", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+              help="Cancel a run that nobody has read for so long. By default it goes on.")  # fmt: skip
+@click.option("--reload", is_flag=True, help="Start again when a Python file beside the agents changes.")
 def serve(
     targets: tuple[str, ...], host: str, port: int, log: str | None, token_env: str, hosts: tuple[str, ...],
-    origins: tuple[str, ...],
+    origins: tuple[str, ...], abandon_after: float | None, reload: bool,
 ) -> None:  # fmt: skip
     """Serve agents over HTTP, with runs that outlast their connection.
 
@@ -37,15 +40,26 @@ def serve(
       penstock serve agent.py --log runs.db
       PENSTOCK_TOKEN=… penstock serve support.py sales.py:agent --host 0.0.0.0
     """
+    if reload:
+        from penstock.cli.reloading import folders_of, run_and_reload
+
+        options: list[tuple[str, object]] = [
+            ("--host", host), ("--port", port), ("--token-env", token_env), ("--log", log),
+            ("--abandon-after", abandon_after),
+            *(("--allow-host", name) for name in hosts), *(("--allow-origin", name) for name in origins),
+        ]  # fmt: skip
+        given = [text for name, value in options if value is not None for text in (name, str(value))]
+        run_and_reload(["serve", *targets, *given], folders_of(targets))
+        return
     try:
-        _serve(targets, host, port, log, os.environ.get(token_env, ""), hosts, origins)
+        _serve(targets, host, port, log, os.environ.get(token_env, ""), hosts, origins, abandon_after)
     except PenstockError as error:
         raise CommandError(str(error)) from None
 
 
 def _serve(
     targets: tuple[str, ...], host: str, port: int, log: str | None, token: str, hosts: tuple[str, ...],
-    origins: tuple[str, ...],
+    origins: tuple[str, ...], abandon_after: float | None,
 ) -> None:  # fmt: skip
     import penstock.log
     from penstock.asgi.access import is_loopback
@@ -59,7 +73,7 @@ def _serve(
     agents = [find_agent(target) for target in targets]
     store = penstock.log.open(log) if log else penstock.log.memory()
     try:
-        served = app(agents, log=store, token=token, hosts=hosts, origins=origins)
+        served = app(agents, log=store, token=token, hosts=hosts, origins=origins, abandon_after=abandon_after)
         with listen(host, port) as listener:
             names = ", ".join(served.context.host.agents)
             kept = f"runs in {Path(log).name if '://' not in log else 'PostgreSQL'}" if log else "runs in memory"

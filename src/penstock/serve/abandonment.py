@@ -1,0 +1,58 @@
+"""Ends runs that nobody reads: `abandon_after=`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from penstock.errors import UsageError
+from penstock.log.patience import apatiently
+from penstock.log.store import StoreError
+from penstock.runs.runs import Runs
+
+logger = logging.getLogger("penstock.serve")
+
+LONGEST_PAUSE = 5.0
+"""How many seconds pass between two looks at most."""
+
+
+class Abandonment:
+    """Cancels runs that this process drives and that had no reader here for some seconds.
+
+    A run that waits for a person is not under way, so it is left alone.
+    """
+
+    def __init__(
+        self, runs: Runs, seconds: float, driven: Callable[[], Iterable[str]], readers: Callable[[str], int]
+    ) -> None:
+        if not seconds > 0:
+            raise UsageError("abandon_after must be a number of seconds greater than 0")
+        self._runs = runs
+        self._seconds = seconds
+        self._driven = driven
+        self._readers = readers
+        self._last_read: dict[str, float] = {}
+
+    async def watch(self) -> None:
+        """Look again and again, until the task is cancelled."""
+        while True:
+            for run_id in self.abandoned(time.monotonic()):
+                try:
+                    await apatiently(partial(self._runs.cancel, run_id, self._why))
+                except StoreError as error:
+                    logger.warning("the run %s could not be cancelled: %s", run_id, error)
+            await asyncio.sleep(min(self._seconds / 4, LONGEST_PAUSE))
+
+    def abandoned(self, now: float) -> list[str]:
+        """The runs that had no reader for too long. A run that is new, or was taken over, has its time from now on."""
+        self._last_read = {
+            run_id: now if self._readers(run_id) else self._last_read.get(run_id, now) for run_id in self._driven()
+        }
+        return [run_id for run_id, last in self._last_read.items() if now - last >= self._seconds]
+
+    @property
+    def _why(self) -> str:
+        return f"nobody has read the run for {self._seconds:g} seconds"
