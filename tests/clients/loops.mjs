@@ -1,4 +1,5 @@
-// Loops of Node clients with one tool: `node loops.mjs URL NAME ...` prints, as JSON, the last text or the error of each.
+// Loops of Node clients with one tool: `node loops.mjs URL MODEL ...` prints, as JSON, the last text or
+// the error of each, by model and client.
 
 import Anthropic from "@anthropic-ai/sdk";
 import { createAnthropic } from "@ai-sdk/anthropic";
@@ -7,7 +8,6 @@ import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { isStepCount, jsonSchema, streamText, tool } from "ai7";
 import OpenAI from "openai";
 
-const MODEL = "local-model";
 const PROMPT = "Say what echo prints.";
 const KEY = "dummy";
 const DESCRIPTION = "Run a command and look at what it prints.";
@@ -15,12 +15,12 @@ const PARAMETERS = { type: "object", properties: { command: { type: "string" } }
 
 const look = ({ command }) => command.replace("echo ", "");
 
-async function openaiChat(url) {
+async function openaiChat(url, model) {
   const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: KEY, maxRetries: 0 });
   const entry = { name: "look", description: DESCRIPTION, parameters: PARAMETERS, parse: JSON.parse, function: look };
   const messages = [{ role: "user", content: PROMPT }];
   const runner = client.chat.completions.runTools({
-    model: MODEL,
+    model,
     messages,
     tools: [{ type: "function", function: entry }],
     stream: true,
@@ -28,12 +28,12 @@ async function openaiChat(url) {
   return await runner.finalContent();
 }
 
-async function openaiResponses(url) {
+async function openaiResponses(url, model) {
   const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: KEY, maxRetries: 0 });
   const tools = [{ type: "function", name: "look", description: DESCRIPTION, parameters: PARAMETERS, strict: false }];
   const input = [{ role: "user", content: PROMPT }];
   for (;;) {
-    const response = await client.responses.stream({ model: MODEL, input, tools, store: false }).finalResponse();
+    const response = await client.responses.stream({ model, input, tools, store: false }).finalResponse();
     const calls = response.output.filter((item) => item.type === "function_call");
     if (calls.length === 0) return response.output_text;
     input.push(...response.output.map(({ parsed_arguments, ...item }) => item));
@@ -42,12 +42,12 @@ async function openaiResponses(url) {
   }
 }
 
-async function anthropicMessages(url) {
+async function anthropicMessages(url, model) {
   const client = new Anthropic({ baseURL: url, apiKey: KEY, maxRetries: 0 });
   const run = async (input) => look(input);
   const entry = { name: "look", description: DESCRIPTION, input_schema: PARAMETERS, run, parse: (input) => input };
   const message = await client.beta.messages.toolRunner({
-    model: MODEL,
+    model,
     max_tokens: 4000,
     messages: [{ role: "user", content: PROMPT }],
     tools: [entry],
@@ -75,20 +75,20 @@ const LOOPS = {
   "openai, Chat Completions": openaiChat,
   "openai, Responses": openaiResponses,
   "anthropic": anthropicMessages,
-  "ai, openai-compatible": (url) => aiSDK(createOpenAICompatible({ name: "p", baseURL: `${url}/v1`, apiKey: KEY })(MODEL)),
-  "ai, openai": (url) => aiSDK(createOpenAI({ baseURL: `${url}/v1`, apiKey: KEY })(MODEL)),
-  "ai, anthropic": (url) => aiSDK(createAnthropic({ baseURL: `${url}/v1`, apiKey: KEY })(MODEL)),
+  "ai, openai-compatible": (url, model) => aiSDK(createOpenAICompatible({ name: "p", baseURL: `${url}/v1`, apiKey: KEY })(model)),
+  "ai, openai": (url, model) => aiSDK(createOpenAI({ baseURL: `${url}/v1`, apiKey: KEY })(model)),
+  "ai, anthropic": (url, model) => aiSDK(createAnthropic({ baseURL: `${url}/v1`, apiKey: KEY })(model)),
 };
 
-const urls = process.argv.slice(2);
+const [url, ...models] = process.argv.slice(2);
 const results = {};
-for (const url of urls) {
-  results[url] = {};
+for (const model of models) {
+  results[model] = {};
   for (const [name, loop] of Object.entries(LOOPS))
     try {
-      results[url][name] = await loop(url);
+      results[model][name] = await loop(url, model);
     } catch (error) {
-      results[url][name] = `${error}`;
+      results[model][name] = `${error}`;
     }
 }
 console.log(JSON.stringify(results));

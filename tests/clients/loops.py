@@ -6,13 +6,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-MODEL = "local-model"
 PROMPT = "Say what echo prints."
 KEY = "dummy"
 PARAMETERS = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
 
-Loop = Callable[[str], str]
-"""From the address of a server to the last text."""
+Loop = Callable[[str, str], str]
+"""From the address of a server and the name of a model to the last text."""
 
 
 def look(command: str) -> str:
@@ -20,7 +19,7 @@ def look(command: str) -> str:
     return command.removeprefix("echo ")
 
 
-def openai_chat(url: str) -> str:
+def openai_chat(url: str, model: str) -> str:
     from openai import OpenAI
 
     function = {"name": "look", "description": look.__doc__, "parameters": PARAMETERS}
@@ -28,7 +27,7 @@ def openai_chat(url: str) -> str:
     tools: list[Any] = [{"type": "function", "function": function}]
     with OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0) as client:
         while True:
-            with client.chat.completions.stream(model=MODEL, messages=messages, tools=tools) as stream:
+            with client.chat.completions.stream(model=model, messages=messages, tools=tools) as stream:
                 message = stream.get_final_completion().choices[0].message
             if not message.tool_calls:
                 return message.content or ""
@@ -38,14 +37,14 @@ def openai_chat(url: str) -> str:
                 messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
 
 
-def openai_responses(url: str) -> str:
+def openai_responses(url: str, model: str) -> str:
     from openai import OpenAI
 
     tools: list[Any] = [{"type": "function", "name": "look", "description": look.__doc__, "parameters": PARAMETERS}]
     items: list[Any] = [{"role": "user", "content": PROMPT}]
     with OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0) as client:
         while True:
-            with client.responses.stream(model=MODEL, input=items, tools=tools, store=False) as stream:
+            with client.responses.stream(model=model, input=items, tools=tools, store=False) as stream:
                 response = stream.get_final_response()
             calls = [item for item in response.output if item.type == "function_call"]
             if not calls:
@@ -56,14 +55,14 @@ def openai_responses(url: str) -> str:
                 items.append({"type": "function_call_output", "call_id": call.call_id, "output": result})
 
 
-def anthropic_messages(url: str) -> str:
+def anthropic_messages(url: str, model: str) -> str:
     from anthropic import Anthropic
 
     tools: list[Any] = [{"name": "look", "description": look.__doc__, "input_schema": PARAMETERS}]
     messages: list[Any] = [{"role": "user", "content": PROMPT}]
     with Anthropic(base_url=url, api_key=KEY, max_retries=0) as client:
         while True:
-            options: Any = {"model": MODEL, "max_tokens": 4000, "messages": messages, "tools": tools}
+            options: Any = {"model": model, "max_tokens": 4000, "messages": messages, "tools": tools}
             with client.messages.stream(**options) as stream:
                 message = stream.get_final_message()
             calls = [block for block in message.content if block.type == "tool_use"]
@@ -90,25 +89,25 @@ def _pydantic_ai(model: Any) -> str:
     return asyncio.run(ask())
 
 
-def pydantic_ai_chat(url: str) -> str:
+def pydantic_ai_chat(url: str, model: str) -> str:
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    return _pydantic_ai(OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=f"{url}/v1", api_key=KEY)))
+    return _pydantic_ai(OpenAIChatModel(model, provider=OpenAIProvider(base_url=f"{url}/v1", api_key=KEY)))
 
 
-def pydantic_ai_responses(url: str) -> str:
+def pydantic_ai_responses(url: str, model: str) -> str:
     from pydantic_ai.models.openai import OpenAIResponsesModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    return _pydantic_ai(OpenAIResponsesModel(MODEL, provider=OpenAIProvider(base_url=f"{url}/v1", api_key=KEY)))
+    return _pydantic_ai(OpenAIResponsesModel(model, provider=OpenAIProvider(base_url=f"{url}/v1", api_key=KEY)))
 
 
-def pydantic_ai_anthropic(url: str) -> str:
+def pydantic_ai_anthropic(url: str, model: str) -> str:
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
-    return _pydantic_ai(AnthropicModel(MODEL, provider=AnthropicProvider(base_url=url, api_key=KEY)))
+    return _pydantic_ai(AnthropicModel(model, provider=AnthropicProvider(base_url=url, api_key=KEY)))
 
 
 def _langchain(model: Any) -> str:
@@ -122,17 +121,17 @@ def _langchain(model: Any) -> str:
     return str(last.text)
 
 
-def langchain_chat(url: str) -> str:
+def langchain_chat(url: str, model: str) -> str:
     from langchain_openai import ChatOpenAI
 
-    options: Any = {"model": MODEL, "base_url": f"{url}/v1", "api_key": KEY, "max_retries": 0, "streaming": True}
+    options: Any = {"model": model, "base_url": f"{url}/v1", "api_key": KEY, "max_retries": 0, "streaming": True}
     return _langchain(ChatOpenAI(**options))
 
 
-def langchain_anthropic(url: str) -> str:
+def langchain_anthropic(url: str, model: str) -> str:
     from langchain_anthropic import ChatAnthropic
 
-    options: Any = {"model_name": MODEL, "base_url": url, "api_key": KEY, "max_retries": 0, "streaming": True}
+    options: Any = {"model_name": model, "base_url": url, "api_key": KEY, "max_retries": 0, "streaming": True}
     return _langchain(ChatAnthropic(**options))
 
 
