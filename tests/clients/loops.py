@@ -1,9 +1,13 @@
-"""Loops of Python clients with one tool: each asks, runs the calls of the answer, and asks again, to the end."""
+"""Loops of Python clients with one tool: each asks, runs the calls of the answer, and asks again, to the end.
+
+`python -m tests.clients.loops URL MODEL ...` prints, as JSON, the last text or the error of each, by model and client.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 PROMPT = "Say what echo prints."
@@ -145,3 +149,20 @@ LOOPS: dict[str, Loop] = {
     "langchain, Chat Completions": langchain_chat,
     "langchain, Anthropic": langchain_anthropic,
 }
+
+
+def main(url: str, models: Sequence[str]) -> None:
+    """Run every loop with every model."""
+    results = {model: {name: _text(loop, url, model) for name, loop in LOOPS.items()} for model in models}
+    sys.stdout.write(json.dumps(results) + "\n")
+
+
+def _text(loop: Loop, url: str, model: str) -> str:
+    try:
+        return loop(url, model)
+    except Exception as error:  # noqa: BLE001 - whatever a client raises is its result
+        return repr(error)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
