@@ -27,7 +27,7 @@ say = @printf '==> %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo picture site site-serve test test-again test-clients quick test-all pytest check format fuzz chaos soak walk bench clean
+.PHONY: help demo picture site site-serve test test-again test-clients test-agents quick test-all pytest check format fuzz chaos soak walk bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -70,6 +70,9 @@ test: check ## everything: the checks, then all tests
 
 test-clients: $(DEV) ## real clients of a served agent, from npm: the AI SDK, AG-UI, a browser
 	@$(BIN)/python -m pytest --quiet tests/clients $(PYTEST_ARGS)
+
+test-agents: $(DEV) ## real coding agents through the gateway, from npm: codex, opencode, pi (1 GB, about 15 minutes)
+	@$(BIN)/python -m pytest --quiet tests/agents $(PYTEST_ARGS)
 
 test-again: check ## the checks, then the tests that failed last, one after the other
 	$(say) 'pytest, the tests that failed'

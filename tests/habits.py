@@ -1,7 +1,7 @@
 """A server of Chat Completions with bad habits, each under a path of its own: `/HABIT/v1/chat/completions`.
 
-To a request with tools it answers with a call (with some habits, two) of the tool of the client that runs a command, and
-to one with the results it says whether they are right.
+To a request with tools it answers with a call (with one habit, two) of the client's tool that runs a command, and to
+one with the results it says whether they are right.
 """
 
 from __future__ import annotations

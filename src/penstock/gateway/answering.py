@@ -21,6 +21,7 @@ from penstock.gateway.journal import Journal
 from penstock.gateway.routing import Candidate, find_candidates
 from penstock.history.client_request import ClientRequest, decode_request
 from penstock.wires import find_response_encoder
+from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE
 from penstock.wires.shared.response_head import ResponseHead
 
 STREAM_HEADERS = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
@@ -52,6 +53,7 @@ class Answering:
 
     async def _answer(self, model: str, is_streaming: bool | None) -> None:
         request = _read(self._wire, await self._call.request.json(), model, is_streaming, self._context)
+        request = self._context.memory.complete(request, self._caller.key)
         candidates = find_candidates(self._context.source.current, request.settings.model)
         self._journal.begin(request, candidates)
         if request.settings.is_streaming:
@@ -81,12 +83,17 @@ class Answering:
             yield self._failed(request, error)  # a keep-alive was sent, and with it the status 200
             return
         encoder = self._encoder(self._head(request, answer))
+        record = self._context.memory.record(request, self._caller.key, self._caller.id)
         try:
             async for chunks in answer.batches():
+                if record is not None:
+                    record.add(chunks)
                 if data := encoder.feed(chunks):
                     yield data
                 if encoder.is_over:
                     break
+            if record is not None:
+                record.end()
             yield encoder.close()
         finally:
             await answer.close()
@@ -114,6 +121,9 @@ class Answering:
         except (UsageError, ProviderError) as error:
             raise self._rejection(error, candidates) from None
         self._begin(answer)
+        if (record := self._context.memory.record(request, self._caller.key, self._caller.id)) is not None:
+            record.add(chunks)
+            record.end()
         encoded = self._encoder.encode_body(chunks, self._head(request, answer))
         self._journal.end(answer)
         headers = {**self._headers, **encoded.headers}
@@ -139,7 +149,8 @@ class Answering:
         """Answer with an error in the shape of the protocol."""
         self._journal.fail(error)
         head = ResponseHead(id=self._caller.id)
-        encoded = self._encoder.encode_error(error.status, error.message, head=head)
+        code = error.code if error.code == UNKNOWN_RESPONSE else ""  # others are codes of ours
+        encoded = self._encoder.encode_error(error.status, error.message, code, head)
         headers = {**error.headers, **encoded.headers}
         await respond(self._call.request, self._call.send, encoded.status, encoded.body, headers=headers)
 

@@ -18,6 +18,7 @@ from penstock.gateway.answer import Circuits
 from penstock.gateway.answering import Answering
 from penstock.gateway.context import LIMITS, Call, Endpoint, FixedSettings, GatewayContext, SettingsSource
 from penstock.gateway.healed import HealedResponses
+from penstock.gateway.memory import ResponseMemory
 from penstock.gateway.settings import GatewaySettings, Healing, Upstream, upstreams_by_name
 from penstock.gateway.upstream_models import UpstreamModels
 from penstock.gateway.upstream_names import read_upstream
@@ -56,7 +57,8 @@ def app(
     context = GatewayContext(
         source=FixedSettings(settings) if isinstance(settings, GatewaySettings) else settings,
         access=Access(token=key, hosts=tuple(hosts), origins=tuple(origins)), limits=limits or LIMITS,
-        metrics=metrics, circuits=Circuits(), healed=HealedResponses(), models=UpstreamModels(), record=record,
+        metrics=metrics, circuits=Circuits(), healed=HealedResponses(), memory=ResponseMemory(),
+        models=UpstreamModels(), record=record,
     )  # fmt: skip
     return GatewayApp(context)
 

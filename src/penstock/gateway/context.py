@@ -14,6 +14,7 @@ from penstock.asgi.metrics import Metrics
 from penstock.asgi.request import HTTPRequest
 from penstock.gateway.answer import Circuits
 from penstock.gateway.healed import HealedResponses
+from penstock.gateway.memory import ResponseMemory
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.upstream_models import UpstreamModels
 
@@ -46,6 +47,7 @@ class GatewayContext(Struct, frozen=True, kw_only=True):
     metrics: Metrics
     circuits: Circuits
     healed: HealedResponses
+    memory: ResponseMemory
     models: UpstreamModels
     record: Any = None
 

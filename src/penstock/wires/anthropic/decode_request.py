@@ -229,6 +229,8 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
     output = _output(fields, config)
     fields.put_back("output_config", config)
     is_single = choice.flag("disable_parallel_tool_use")
+    thread = fields.inner("thread")
+    is_continued = thread.text("type") == "continue"
     return RequestSettings(
         model=named,
         tools=tools,
@@ -237,6 +239,10 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
         is_streaming=is_stream if is_streaming is None else is_streaming,
         options=options,
         output=output,
+        previous_response=thread.required_text("previous_message_id", "the id of a response") if is_continued else "",
+        is_kept=bool(body.get("thread")),
+        is_thread=bool(body.get("thread")),
+        has_instructions=bool(body.get("system")),
         extra=fields.rest,
     )
 

@@ -25,7 +25,7 @@ from penstock.wires.anthropic.facts import FACTS
 from penstock.wires.shared.claude import PAUSES
 from penstock.wires.shared.json_writing import named_sse, quote, raw_json, split_around
 from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_errors import error_status
+from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE, error_status
 from penstock.wires.shared.response_frames import Content
 from penstock.wires.shared.response_turns import states_by_block
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
@@ -200,6 +200,7 @@ class AnthropicEncoder(ResponseEncoder):
 
     def error_body(self, error: Error, status: int) -> Json:
         kind, details = self.code_of(error, status), {}
+        kind = "thread_not_found" if kind == UNKNOWN_RESPONSE else kind
         if kind in THREAD_ERRORS:  # after which a client sends its whole history
             kind, details = self.ERRORS[404], {"details": {"error_code": kind}}
         fields = {"type": kind, "message": error.message, **details}

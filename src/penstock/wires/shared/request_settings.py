@@ -33,7 +33,9 @@ class RequestSettings(Struct, frozen=True, kw_only=True):
     """What a request asks for beside its messages. `options` are those of `Request`.
 
     `echo` are the fields that the response repeats. `namespaces` maps the flat names of tools to those that the client
-    declared. `previous_response` is the id of a response that the server is expected to know.
+    declared. `previous_response` is the id of a response that the server is expected to know, and `is_kept` says that
+    the client counts on the server to know the response to this request later. With `has_instructions` the first
+    message is the instructions; they and the tools hold for one request, or with `is_thread` for all that continue it.
     """
 
     model: str
@@ -46,6 +48,9 @@ class RequestSettings(Struct, frozen=True, kw_only=True):
     has_usage: bool = True
     namespaces: Mapping[str, ToolPath] = {}
     previous_response: str = ""
+    is_kept: bool = False
+    is_thread: bool = False
+    has_instructions: bool = False
     echo: Mapping[str, Any] = {}
     extra: Mapping[str, Any] = {}
     dropped: tuple[Dropped, ...] = ()

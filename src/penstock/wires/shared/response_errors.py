@@ -8,6 +8,8 @@ from penstock.events import Error, Finish, Retry, ToolCallInvalid
 
 BAD_GATEWAY = 502
 UNAVAILABLE = 503
+UNKNOWN_RESPONSE = "previous_response_not_found"
+"""The code of a request that continues a response which the server does not know: a client sends its whole history."""
 MAX_QUOTE = 2000
 """How many characters of malformed arguments an error quotes."""
 

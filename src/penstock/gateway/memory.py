@@ -1,0 +1,174 @@
+"""What a gateway remembers of its responses, for clients that do not send it back.
+
+| the client | what is remembered |
+|---|---|
+| continues a response by its id | the messages up to this response, and its tools |
+| sends back calls, without what its protocol has no place for | the response, with reasoning and vendor state |
+
+Both are kept in memory, for a while: a client whose response is forgotten is told to send its whole history, and a
+response without its vendor state is sent as the client has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.asgi.limits import MEGABYTE
+from penstock.asgi.request import RejectedRequest
+from penstock.declarations import ToolDeclaration
+from penstock.events import Opaque, Reasoning, StreamChunk
+from penstock.history.client_request import ClientRequest
+from penstock.messages import Message
+from penstock.turn import TurnBuilder
+from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE
+
+MAX_REMEMBERED = 64 * MEGABYTE
+"""How many bytes of messages are remembered; the oldest are forgotten."""
+MAX_RESPONSE = 8 * MEGABYTE
+"""How many bytes one response may take, with the messages that are new in its request."""
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class Remembered(Struct, frozen=True):
+    """A response, the messages before it, and the tools of its request; `size` is what it takes in bytes."""
+
+    instructions: tuple[Message, ...]
+    messages: tuple[Message, ...]
+    reply: Message
+    tools: tuple[ToolDeclaration, ...]
+    size: int
+
+
+class ResponseMemory:
+    """The responses of one gateway. Each belongs to the key of its client."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._responses: OrderedDict[tuple[str, str], Remembered] = OrderedDict()
+        self._calls: OrderedDict[tuple[str, str], Remembered] = OrderedDict()
+
+    def complete(self, request: ClientRequest, key: str) -> ClientRequest:
+        """The request with what its client counts on; raises if a response is not known."""
+        owner = _owner(key)
+        request = self._continued(request, owner) if request.settings.previous_response else request
+        messages = tuple(self._restored(message, owner) for message in request.messages)
+        return replace(request, messages=messages)
+
+    def _continued(self, request: ClientRequest, owner: str) -> ClientRequest:
+        """The request with the messages up to the response that it continues."""
+        settings = request.settings
+        known = self._responses.get((owner, _number(settings.previous_response)))
+        if known is None:
+            why = f"the response {settings.previous_response!r} is not known here, or no longer: send the whole history"
+            raise RejectedRequest(404, UNKNOWN_RESPONSE, why)
+        instructions, new = _split(request)
+        if settings.is_thread:
+            instructions = instructions or known.instructions
+        messages = (*instructions, *known.messages, known.reply, *new)
+        tools = settings.tools or (known.tools if settings.is_thread else ())
+        return replace(request, messages=messages, settings=replace(settings, tools=tools))
+
+    def _restored(self, message: Message, owner: str) -> Message:
+        """The message as it came from the model, if it is one and the client has only a part of it."""
+        if message.role != "assistant" or not message.tool_calls or _is_rich(message):
+            return message
+        known = self._calls.get((owner, message.tool_calls[0].id))
+        return known.reply if known is not None and _is_same(known.reply, message) else message
+
+    def record(self, request: ClientRequest, key: str, id: str) -> ResponseRecord | None:
+        """The record of the response to a request; None if nothing of it can be needed again."""
+        if not request.settings.is_kept and not request.settings.tools:
+            return None
+        return ResponseRecord(self, request, key, id)
+
+    def keep(self, request: ClientRequest, key: str, id: str, reply: Message) -> None:
+        """Remember a response."""
+        is_kept, has_calls = request.settings.is_kept, bool(reply.tool_calls) and _is_rich(reply)
+        if not is_kept and not has_calls:
+            return
+        instructions, messages = _split(request) if is_kept else ((), ())
+        new = messages if not request.settings.previous_response else messages[-1:]  # the others are shared
+        size = len(_encode((new, reply)))
+        if size > MAX_RESPONSE:
+            return
+        remembered = Remembered(instructions, messages, reply, request.settings.tools, size)
+        owner = _owner(key)
+        if is_kept:
+            self._add(self._responses, (owner, id), remembered)
+        if has_calls:
+            for call in reply.tool_calls:
+                self._add(self._calls, (owner, call.id), remembered)
+        self._forget()
+
+    def _add(
+        self, kept: OrderedDict[tuple[str, str], Remembered], key: tuple[str, str], remembered: Remembered
+    ) -> None:
+        if (before := kept.pop(key, None)) is not None:
+            self._size -= before.size
+        kept[key] = remembered
+        self._size += remembered.size
+
+    def _forget(self) -> None:
+        """Forget the oldest until the rest fits."""
+        while self._size > MAX_REMEMBERED:
+            kept = max(self._responses, self._calls, key=len)
+            _, remembered = kept.popitem(last=False)
+            self._size -= remembered.size
+
+
+class ResponseRecord:
+    """The record of one response, while it comes."""
+
+    def __init__(self, memory: ResponseMemory, request: ClientRequest, key: str, id: str) -> None:
+        self._memory = memory
+        self._request = request
+        self._key = key
+        self._id = id
+        self._turn = TurnBuilder()
+
+    def add(self, chunks: Iterable[StreamChunk]) -> None:
+        """Add the events of one network read."""
+        for chunk in chunks:
+            self._turn.add(chunk)
+
+    def end(self) -> None:
+        """Remember the response, if it is complete."""
+        turn = self._turn.build()
+        if turn.error is None and turn.finish_reason not in ("cut", "error"):
+            self._memory.keep(self._request, self._key, self._id, Message("assistant", turn.parts))
+
+
+def _owner(key: str) -> str:
+    """Whom responses belong to. The key itself is not kept."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _number(id: str) -> str:
+    """The id of a response without the prefix of its protocol."""
+    return id.rpartition("_")[2]
+
+
+def _split(request: ClientRequest) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """The instructions of a request, and its other messages."""
+    count = 1 if request.settings.has_instructions else 0
+    return request.messages[:count], request.messages[count:]
+
+
+def _is_rich(message: Message) -> bool:
+    """Whether a message has reasoning or vendor state."""
+    return any(isinstance(part, Reasoning | Opaque) for part in message.parts)
+
+
+def _is_same(reply: Message, message: Message) -> bool:
+    """Whether a message says what the response said: nobody has edited it."""
+    calls, others = reply.tool_calls, message.tool_calls
+    return reply.text.strip() == message.text.strip() and [(one.id, one.name, one.arguments) for one in calls] == [
+        (one.id, one.name, one.arguments) for one in others
+    ]
