@@ -48,7 +48,7 @@ ALLOWED = {
     "adapters": f"{VOCABULARY} jsontext framing calls wires dialects tools decoder run model agent",
     "mcp": "errors events content results tools transport agent",
     "tracing": "errors events content messages turn jsontext run agent",
-    "testing": "errors events declarations redaction providers log transport model",
+    "testing": "errors events declarations redaction framing calls wires providers log transport model",
     "asgi": "errors jsontext",
     "serve": "errors events content results messages wires history run log agent runs asgi",
     "gateway": "errors events messages turn declarations jsontext framing calls wires dialects decoder providers"

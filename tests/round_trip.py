@@ -36,7 +36,7 @@ from penstock.events import (
 )
 from penstock.wires import find_response_encoder
 from penstock.wires.shared.facts import LossName
-from penstock.wires.shared.response_encoder import unfinished
+from penstock.wires.shared.response_bodies import unfinished
 from penstock.wires.shared.response_errors import changed_call, incomplete, malformed_call, seeming_call, withdrawn
 from penstock.wires.shared.response_head import ResponseHead
 

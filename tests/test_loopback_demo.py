@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.testing import ReceivedRequest, ReceivedResult, Reply, demo
-from penstock.testing.wires.play import REPLY_ENCODERS
+from penstock.wires import RESPONSE_ENCODERS
 
-every_wire = pytest.mark.parametrize("wire", sorted(REPLY_ENCODERS))
+every_wire = pytest.mark.parametrize("wire", sorted(RESPONSE_ENCODERS))
 
 
 # Requests, as they are read on every wire.

@@ -15,7 +15,21 @@ from penstock.testing.reply import Drop, Reply, Wait
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.script import Responder, Step, as_step
 from penstock.testing.wires.judge import find_rejection
-from penstock.testing.wires.play import SendAction, find_reply_encoder
+from penstock.testing.wires.play import SendAction, play
+from penstock.wires import find_response_encoder
+
+_MESSAGES = {
+    400: "The request is not valid.",
+    401: "The API key is not valid.",
+    403: "This key may not use this model.",
+    404: "There is no model of this name.",
+    413: "The request is too large.",
+    429: "Too many requests: wait a little.",
+    500: "The server had an error while it processed the request.",
+    503: "The model is overloaded: try again later.",
+    529: "Overloaded",
+}
+"""The messages of HTTP errors."""
 
 
 class Response(Struct, frozen=True):
@@ -62,27 +76,27 @@ def _response(request: ReceivedRequest, step: Step) -> Response | Hang | Reset:
 
 
 def _reply(request: ReceivedRequest, reply: Reply, content_type: str = "") -> Response:
-    encoder = find_reply_encoder(request.wire)(reply, request)
+    played = play(reply, request)
     if request.is_streaming:
-        headers = {"content-type": content_type or encoder.content_type, "cache-control": "no-cache"}
-        return Response(200, headers, tuple(encoder.stream()))
-    body = encoder.body()
-    headers = {"content-type": content_type or "application/json", "content-length": str(len(body))}
+        headers = {"content-type": content_type or played.content_type, "cache-control": "no-cache"}
+        return Response(200, headers, tuple(played.stream()))
+    status, body = (whole := played.whole()).status, whole.body
+    headers = {"content-type": content_type or "application/json", "content-length": str(len(body)), **whole.headers}
     waits = [part for part in reply.parts if isinstance(part, Wait)]
     if any(isinstance(part, Drop) for part in reply.parts):
-        return Response(encoder.status, headers, (*waits, body[: len(body) // 2], Drop()))
-    return Response(encoder.status, headers, (*waits, body))
+        return Response(status, headers, (*waits, body[: len(body) // 2], Drop()))
+    return Response(status, headers, (*waits, body))
 
 
 def _error(request: ReceivedRequest, fault: Status, fields: Mapping[str, Any] = MappingProxyType({})) -> Response:
     """An HTTP error in the provider's format; `fields` are added beside the message."""
-    encoder = find_reply_encoder(request.wire)(Reply(), request)
-    headers = {"content-type": "application/json", **encoder.headers_of(fault.status)}
-    if fault.retry_after is not None:
-        headers["retry-after"] = f"{fault.retry_after:g}"
-    body = encoder.http_error(fault.status, fault.message, fault.retry_after)
+    message = fault.message or _MESSAGES.get(fault.status, "Something went wrong.")
+    encoder = find_response_encoder(request.wire)
+    encoded = encoder.encode_error(fault.status, message, retry_after=fault.retry_after)
+    body = msgspec.json.decode(encoded.body)
     error = body.get("error")
     (error if isinstance(error, dict) else body).update(fields)
+    headers = {"content-type": "application/json", **encoded.headers}
     return Response(fault.status, headers, (msgspec.json.encode(body),))
 
 

@@ -1,35 +1,28 @@
-"""Encodes replies as the bytes that a provider sends, streamed or whole; one module per wire."""
+"""Plays replies as the bytes that a provider sends, streamed or whole; the habits of each vendor are in its folder."""
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
-from typing import Any
 
-from penstock.errors import UnknownWireError
 from penstock.testing.reply import Drop, Reply
 from penstock.testing.request import ReceivedRequest
-from penstock.testing.wires.reply_encoder import ReplyEncoder, SendAction
-
-REPLY_ENCODERS = {
-    "anthropic": "AnthropicEncoder",
-    "bedrock": "BedrockEncoder",
-    "cohere": "CohereEncoder",
-    "gemini": "GeminiEncoder",
-    "mistral": "MistralEncoder",
-    "ollama": "OllamaEncoder",
-    "openai-chat": "OpenAIChatEncoder",
-    "openai-responses": "OpenAIResponsesEncoder",
-}
-"""The wires and their encoder classes. Mistral has its own variant of openai-chat."""
+from penstock.testing.wires.habits import VendorHabits
+from penstock.testing.wires.played_reply import PlayedReply, SendAction
+from penstock.wires import find_response_encoder
+from penstock.wires.shared.response_encoder import ResponseEncoder
 
 
-def find_reply_encoder(wire: str) -> type[ReplyEncoder]:
-    """The encoder class of a wire."""
-    if wire not in REPLY_ENCODERS:
-        raise UnknownWireError(wire, REPLY_ENCODERS)
-    module: Any = import_module(f"penstock.testing.wires.{wire.replace('-', '_')}.play")
-    encoder: type[ReplyEncoder] = getattr(module, REPLY_ENCODERS[wire])
-    return encoder
+def play(reply: Reply, request: ReceivedRequest) -> PlayedReply:
+    """A reply to a request on its wire."""
+    return PlayedReply(reply, request, *_parts_of(request.wire))
+
+
+@cache
+def _parts_of(wire: str) -> tuple[type[ResponseEncoder], type[VendorHabits]]:
+    encoder = find_response_encoder(wire)
+    habits: type[VendorHabits] = import_module(f"penstock.testing.wires.{wire.replace('-', '_')}.play").HABITS
+    return encoder, habits
 
 
 def frames(wire: str, reply: Reply, is_streaming: bool = True, request: ReceivedRequest | None = None) -> list[bytes]:
@@ -37,12 +30,12 @@ def frames(wire: str, reply: Reply, is_streaming: bool = True, request: Received
 
     `request` is the request, of which providers repeat some fields.
     """
-    encoder = find_reply_encoder(wire)(reply, request or ReceivedRequest(wire))
+    played = play(reply, request or ReceivedRequest(wire))
     if is_streaming:
-        return [action for action in encoder.stream() if isinstance(action, bytes)]
-    body = encoder.body()
+        return [action for action in played.stream() if isinstance(action, bytes)]
+    body = played.whole().body
     is_dropped = any(isinstance(part, Drop) for part in reply.parts)
     return [body[: len(body) // 2] if is_dropped else body]
 
 
-__all__ = ["REPLY_ENCODERS", "ReplyEncoder", "SendAction", "find_reply_encoder", "frames"]
+__all__ = ["PlayedReply", "SendAction", "frames", "play"]

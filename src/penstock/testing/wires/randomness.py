@@ -11,6 +11,7 @@ import string
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from hashlib import shake_128
 from random import Random
 
 from penstock.testing.reply import Reply
@@ -21,6 +22,7 @@ HEX = "0123456789abcdef"
 BASE64 = LETTERS + "+/"
 SIGNATURE = 90
 """The length of signatures, without their prefix."""
+_PADDINGS = [string.ascii_letters[:length].encode() for length in range(1, 31)]
 _WORD = re.compile(r"\s*\S+|\s+")
 
 
@@ -31,20 +33,22 @@ class Randomness:
         self._seed = zlib.crc32(body, zlib.crc32(repr(reply).encode("utf-8", "surrogatepass")))
         self._id_counts: Counter[str] = Counter()
         self._random = Random(reply.seed)
+        self._padded = 0  # how often
 
     def id(self, prefix: str, length: int, letters: str = LETTERS) -> str:
         """Generates an id or other opaque text with this prefix."""
         self._id_counts[prefix] += 1
-        dice = Random(f"{self._seed}/{prefix}/{self._id_counts[prefix]}")
-        return prefix + "".join(dice.choices(letters, k=length))
+        source = f"{self._seed}/{prefix}/{self._id_counts[prefix]}".encode()
+        return prefix + "".join([letters[byte % len(letters)] for byte in shake_128(source).digest(length)])
 
     def signature(self, prefix: str) -> str:
         """Generates a signature or encrypted text that a strict server can verify."""
         return sign(self.id(prefix, SIGNATURE - CHECKSUM_LENGTH, BASE64))
 
-    def padding(self) -> str:
-        """Random letters, as some providers add them to hide the length of a frame."""
-        return string.ascii_letters[: self._random.randint(1, 30)]
+    def padding(self) -> bytes:
+        """Letters of some length, as some providers add them to hide the length of a frame."""
+        self._padded += 1
+        return _PADDINGS[self._padded * self._padded % len(_PADDINGS)]
 
     def text_pieces(self, text: str) -> Iterator[str]:
         """Splits text as models stream it: one or two words at a time."""

@@ -122,9 +122,22 @@ class AnthropicEncoder(ResponseEncoder):
 
     def finish(self, event: Finish) -> None:
         counts = usage(self.usage or Usage())
-        delta = _ending(event)
+        delta = self._ending(event)
         container = {} if self._container is None else {"container": self._container}
         self._frame({"type": "message_delta", "delta": {**delta, **container}, "usage": counts})
+
+    def _ending(self, finish: Finish) -> Json:
+        word = self.reason_of(finish)
+        stop = finish.message or None if word == "stop_sequence" else None
+        ending: Json = {"stop_reason": word, "stop_sequence": stop}
+        if finish.message and word == "refusal":
+            ending["stop_details"] = {"type": "refusal", "category": None, "explanation": finish.message}
+        return ending
+
+    def reason_of(self, finish: Finish) -> str:
+        if finish.client_work in PAUSES:
+            return finish.client_work
+        return finish.raw_reason if finish.raw_reason in _KEPT else super().reason_of(finish)
 
     def expresses_work(self, client_work: str) -> bool:
         return client_work in PAUSES
@@ -166,7 +179,7 @@ class AnthropicEncoder(ResponseEncoder):
         return {
             **self._head(),
             "content": list(self._blocks(turn)),
-            **_ending(self.finish_of(turn)),
+            **self._ending(self.finish_of(turn)),
             **({"container": container[-1]} if container else {}),
             "usage": usage(turn.usage or Usage()),
         }
@@ -211,18 +224,6 @@ def _empty_block(event: Content) -> Json:
     if isinstance(event, Reasoning):
         return {"type": "thinking", "thinking": "", "signature": ""}
     return {"type": "text", "text": ""}
-
-
-def _ending(finish: Finish) -> Json:
-    word = AnthropicEncoder.FINISH[finish.reason]
-    if finish.client_work in PAUSES:
-        word = finish.client_work
-    elif finish.raw_reason in _KEPT:
-        word = finish.raw_reason
-    ending: Json = {"stop_reason": word, "stop_sequence": finish.message or None if word == "stop_sequence" else None}
-    if finish.message and word == "refusal":
-        ending["stop_details"] = {"type": "refusal", "category": None, "explanation": finish.message}
-    return ending
 
 
 def usage(counts: Usage) -> Json:

@@ -7,6 +7,7 @@ end of the response, the next block begins before that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid, Usage
@@ -26,6 +27,7 @@ _MARK = "\x00"
 _IN_REASONING = ("signature", "redactedContent")
 
 
+@cache
 def _headers(event: str) -> bytes:
     fields = {":event-type": event, ":content-type": "application/json", ":message-type": "event"}
     return encode_headers(fields)
@@ -113,7 +115,7 @@ class BedrockEncoder(ResponseEncoder):
         self._frame("metadata", metadata(self.usage or Usage()))
 
     def _reason(self, finish: Finish) -> str:
-        return finish.client_work if finish.client_work in PAUSES else self.FINISH[finish.reason]
+        return finish.client_work if finish.client_work in PAUSES else self.reason_of(finish)
 
     def _frame(self, event: str, payload: Json) -> None:
         self.out.append(encode_frame(_headers(event), encode_json(payload)))
@@ -191,7 +193,7 @@ def metadata(counts: Usage) -> Json:
         "inputTokens": max(counts.input_tokens - counts.cached_tokens - counts.cache_write_tokens, 0),
         "outputTokens": counts.output_tokens,
         "totalTokens": counts.input_tokens + counts.output_tokens,
-        "cacheReadInputTokens": counts.cached_tokens,
-        "cacheWriteInputTokens": counts.cache_write_tokens,
     }
+    if counts.cached_tokens or counts.cache_write_tokens:
+        usage |= {"cacheReadInputTokens": counts.cached_tokens, "cacheWriteInputTokens": counts.cache_write_tokens}
     return {"usage": usage, "metrics": {"latencyMs": 0}}

@@ -74,12 +74,12 @@ class CohereEncoder(ResponseEncoder):
     def failure(self, error: Error) -> None:
         code = self.code_of(error, error_status(error, self.ERRORS))
         delta = {"finish_reason": "ERROR", "usage": {}, "error": error.message, "error_type": code}
-        self._frame({"type": "message-end", "id": self.head.id, "delta": delta})
+        self._frame({"type": "message-end", "delta": delta})
         self.out.append(DONE)
 
     def finish(self, event: Finish) -> None:
-        delta = {"finish_reason": self.FINISH[event.reason], "usage": usage(self.usage or Usage())}
-        self._frame({"type": "message-end", "id": self.head.id, "delta": delta})
+        delta = {"finish_reason": self.reason_of(event), "usage": usage(self.usage or Usage())}
+        self._frame({"type": "message-end", "delta": delta})
 
     def closing(self) -> None:
         self.out.append(DONE)
@@ -110,7 +110,7 @@ class CohereEncoder(ResponseEncoder):
         calls = [part for part in turn.parts if isinstance(part, ToolCall | ToolCallInvalid)]
         if calls:
             message["tool_calls"] = [_whole_call(call) for call in calls]
-        reason = self.FINISH[self.finish_of(turn).reason]
+        reason = self.reason_of(self.finish_of(turn))
         counts = usage(turn.usage or Usage())
         return {"id": self.head.id, "finish_reason": reason, "message": message, "usage": counts}
 

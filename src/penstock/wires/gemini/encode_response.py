@@ -1,7 +1,8 @@
 """Encodes responses as Gemini's `generateContent`: chunks in the shape of the whole response, and whole responses.
 
 Calls come whole, and their arguments are objects: an invalid call ends the response with an error, and a call that was
-cut by the token limit is left out. The stream has no end mark; its last chunk has the finish reason and the counts.
+cut by the token limit is left out. The stream has no end mark; its last chunk has the finish reason. Every chunk has
+the counts that are known when it is written.
 """
 
 from __future__ import annotations
@@ -91,9 +92,7 @@ class GeminiEncoder(ResponseEncoder):
 
     def finish(self, event: Finish) -> None:
         self._end_part()
-        chunk = self._chunk(event.choice, {"text": ""}, **self._ending(event))
-        counts = {} if self.usage is None else {"usageMetadata": usage(self.usage)}
-        self.out.append(sse({**chunk, **counts}))
+        self.out.append(sse(self._chunk(event.choice, {"text": ""}, **self._ending(event))))
 
     def _frame(self, choice: int, part: Json) -> None:
         self.out.append(sse(self._chunk(choice, part)))
@@ -102,11 +101,12 @@ class GeminiEncoder(ResponseEncoder):
         return self._response([_candidate(choice, list(parts), **ending)])
 
     def _response(self, candidates: list[Json]) -> Json:
-        return {"candidates": candidates, "modelVersion": self.head.model, "responseId": self.head.id}
+        counts = {} if self.usage is None else {"usageMetadata": usage(self.usage)}
+        return {"candidates": candidates, **counts, "modelVersion": self.head.model, "responseId": self.head.id}
 
     def _ending(self, finish: Finish) -> Json:
         message = {"finishMessage": finish.message} if finish.message else {}
-        return {"finishReason": self.FINISH[finish.reason], **message}
+        return {"finishReason": self.reason_of(finish), **message}
 
     # Whole bodies.
 
@@ -115,8 +115,8 @@ class GeminiEncoder(ResponseEncoder):
             _candidate(choice, list(self._parts(turn)), **self._ending(self.finish_of(turn)))
             for choice, turn in enumerate(turns)
         ]
-        counts = turns[0].usage
-        return {**self._response(candidates), **({} if counts is None else {"usageMetadata": usage(counts)})}
+        self.usage = turns[0].usage
+        return self._response(candidates)
 
     def _parts(self, turn: Turn) -> Iterator[Json]:
         states = states_by_block(turn, self.wire)
@@ -138,7 +138,11 @@ class GeminiEncoder(ResponseEncoder):
                     pass
 
     def error_body(self, error: Error, status: int) -> Json:
-        return {"error": {"code": status, "message": error.message, "status": self.code_of(error, status)}}
+        fields: Json = {"code": status, "message": error.message, "status": self.code_of(error, status)}
+        if self.retry_after is not None:  # clients look here, not at the header
+            kind = "type.googleapis.com/google.rpc.RetryInfo"
+            fields["details"] = [{"@type": kind, "retryDelay": f"{self.retry_after:g}s"}]
+        return {"error": fields}
 
 
 def _ignore(piece: str) -> None:
@@ -155,7 +159,8 @@ def _text_part(event: Content, text: str) -> Json:
 
 def _call_part(id: str, name: str, arguments: str, states: Json) -> Json:
     signature = {"thoughtSignature": states[SIGNATURE]} if SIGNATURE in states else {}
-    return {"functionCall": {"id": id, "name": name, "args": raw_json(arguments)}, **signature}
+    named = {"id": id} if id else {}
+    return {"functionCall": {**named, "name": name, "args": raw_json(arguments)}, **signature}
 
 
 def usage(counts: Usage) -> Json:

@@ -69,7 +69,7 @@ class OllamaEncoder(ResponseEncoder):
         self._frame(self.error_body(error, 500))
 
     def finish(self, event: Finish) -> None:
-        self._frame({**self._line({"content": ""}), **self._ending(event.reason, self.usage)})
+        self._frame({**self._line({"content": ""}), **self._ending(event, self.usage)})
 
     def _frame(self, frame: Json) -> None:
         self.out.append(encode_json(frame) + b"\n")
@@ -77,9 +77,9 @@ class OllamaEncoder(ResponseEncoder):
     def _line(self, message: Json) -> Json:
         return {**self._head, "message": {"role": "assistant", **message}, "done": False}
 
-    def _ending(self, reason: str, counts: Usage | None) -> Json:
+    def _ending(self, finish: Finish, counts: Usage | None) -> Json:
         context = {} if self._context is None else {"context": self._context}
-        return {"done": True, "done_reason": self.FINISH[reason], **context, **usage(counts or Usage())}
+        return {"done": True, "done_reason": self.reason_of(finish), **context, **usage(counts or Usage())}
 
     def whole_body(self, turns: Sequence[Turn]) -> Json:
         [turn] = turns
@@ -94,7 +94,7 @@ class OllamaEncoder(ResponseEncoder):
         for part in turn.parts:
             if isinstance(part, Opaque) and part.wire == self.wire:
                 self.state(part, is_open=False)
-        return {**self._line(message), **self._ending(self.finish_of(turn).reason, turn.usage)}
+        return {**self._line(message), **self._ending(self.finish_of(turn), turn.usage)}
 
     def error_body(self, error: Error, status: int) -> Json:
         return {"error": error.message}

@@ -1,6 +1,7 @@
 """Encodes responses as Mistral's variant of Chat Completions.
 
-Calls come in one piece, reasoning is a part of the content, and the last chunk has both finish reason and counts.
+Calls come in one piece and together, reasoning is a part of the content, and the last chunk has the finish reason, the
+counts, and the calls after which nothing else came.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text
+from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, Usage
 from penstock.turn import Turn
-from penstock.wires.openai_chat.encode_response import DONE, OpenAIChatEncoder, usage
+from penstock.wires.openai_chat.encode_response import DONE, OpenAIChatEncoder
 from penstock.wires.openai_chat.facts import MISTRAL_LOSSES
 from penstock.wires.shared.json_writing import sse
 from penstock.wires.shared.response_frames import Content
@@ -32,7 +33,12 @@ class MistralEncoder(OpenAIChatEncoder):
         422: "invalid_request_message", 429: "rate_limited", 500: "internal_server_error", 503: "service_unavailable",
     }  # fmt: skip
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._calls: dict[int, list[Json]] = {}  # those that have not been sent, by choice
+
     def begin_content(self, event: Content) -> Write:
+        self._send_calls(event.choice)
         self.begin_choice(event.choice)
         content = [_thinking(_MARK)] if isinstance(event, Reasoning) else _MARK
         return self.writer({"content": content}, event.choice)
@@ -43,21 +49,41 @@ class MistralEncoder(OpenAIChatEncoder):
         def write(arguments: str) -> None:
             function = {"name": call.name, "arguments": arguments}
             entry = {"id": call.id, "type": "function", "function": function, "index": call.index}
-            self.delta({"content": "", "tool_calls": [entry]}, call.choice)
+            self._calls.setdefault(call.choice, []).append(entry)
 
         return write
+
+    def _send_calls(self, choice: int) -> None:
+        if calls := self._calls.pop(choice, None):
+            self.delta({"content": "", "tool_calls": calls}, choice)
 
     def call_state(self, call: WrittenCall, event: Opaque) -> None:
         pass  # there is none on this variant
 
     def state(self, event: Opaque, is_open: bool) -> None:
         if event.kind == "thinking":
+            self._send_calls(event.choice)
             self.delta({"content": [{"type": "thinking", "thinking": [], **event.data}]}, event.choice)
 
     def finish(self, event: Finish) -> None:
         self.begin_choice(event.choice)
-        counts = {} if self.usage is None else {"usage": usage(self.usage)}
-        self.out.append(sse({**self.frame({"content": ""}, event.choice, self.FINISH[event.reason]), **counts}))
+        counts = {} if self.usage is None else {"usage": self.counts(self.usage)}
+        calls = self._calls.pop(event.choice, None)
+        delta: Json = {"content": "", "tool_calls": calls} if calls else {"content": ""}
+        self.out.append(sse({**self.frame(delta, event.choice, self.reason_of(event)), **counts}))
+
+    def counts(self, usage: Usage) -> Json:
+        return {
+            "prompt_tokens": usage.input_tokens,
+            "total_tokens": usage.input_tokens + usage.output_tokens,
+            "completion_tokens": usage.output_tokens,
+            "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        }
+
+    def failure(self, error: Error) -> None:
+        for choice in list(self._calls):
+            self._send_calls(choice)
+        super().failure(error)
 
     def closing(self) -> None:
         self.out.append(DONE)

@@ -75,12 +75,12 @@ class OpenAIChatEncoder(ResponseEncoder):
 
     def finish(self, event: Finish) -> None:
         self.begin_choice(event.choice)
-        self.out.append(sse(self.frame({}, event.choice, self.FINISH[event.reason])))
+        self.out.append(sse(self.frame({}, event.choice, self.reason_of(event))))
 
     def closing(self) -> None:
         if self.head.has_usage and self.usage is not None:
             self.out.append(
-                sse({**self.chunk_head("chat.completion.chunk"), "choices": [], "usage": usage(self.usage)})
+                sse({**self.chunk_head("chat.completion.chunk"), "choices": [], "usage": self.counts(self.usage)})
             )
         self.out.append(DONE)
 
@@ -123,11 +123,11 @@ class OpenAIChatEncoder(ResponseEncoder):
         return {
             **self.chunk_head("chat.completion"),
             "choices": choices,
-            "usage": None if counts is None else usage(counts),
+            "usage": None if counts is None else self.counts(counts),
         }
 
     def _whole_choice(self, choice: int, turn: Turn) -> Json:
-        reason = self.FINISH[self.finish_of(turn).reason]
+        reason = self.reason_of(self.finish_of(turn))
         return {"index": choice, "message": self.message(turn), "logprobs": None, "finish_reason": reason}
 
     def message(self, turn: Turn) -> Json:
@@ -155,6 +155,19 @@ class OpenAIChatEncoder(ResponseEncoder):
             calls.append({"id": part.id, "type": kind, kind: inner} | _call_fields(call))
         return calls
 
+    def counts(self, usage: Usage) -> Json:
+        """Token counts in OpenAI's arithmetic: the parts are included in the whole."""
+        prompt: Json = {"cached_tokens": usage.cached_tokens}
+        if usage.cache_write_tokens:
+            prompt["cache_write_tokens"] = usage.cache_write_tokens
+        return {
+            "prompt_tokens": usage.input_tokens,
+            "completion_tokens": usage.output_tokens,
+            "total_tokens": usage.input_tokens + usage.output_tokens,
+            "prompt_tokens_details": prompt,
+            "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        }
+
     def error_body(self, error: Error, status: int) -> Json:
         return openai_error(self.code_of(error, status), error.message, status)
 
@@ -179,17 +192,3 @@ def _without_text(details: Any) -> list[Json]:
     """The details whose text has not been sent as reasoning: they have none."""
     entries = [detail for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
     return [detail for detail in entries if not any(detail_texts([detail]))]
-
-
-def usage(counts: Usage) -> Json:
-    """Token counts in OpenAI's arithmetic: the parts are included in the whole."""
-    prompt: Json = {"cached_tokens": counts.cached_tokens}
-    if counts.cache_write_tokens:
-        prompt["cache_write_tokens"] = counts.cache_write_tokens
-    return {
-        "prompt_tokens": counts.input_tokens,
-        "completion_tokens": counts.output_tokens,
-        "total_tokens": counts.input_tokens + counts.output_tokens,
-        "prompt_tokens_details": prompt,
-        "completion_tokens_details": {"reasoning_tokens": counts.reasoning_tokens},
-    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.wires.shared.facts import (
     BLOCK_BORDERS,
+    CACHE_WRITE_COUNTS,
     CALL_PIECES,
     CHANGED_ARGUMENTS,
     CHANGED_NAMES,
@@ -12,6 +13,7 @@ from penstock.wires.shared.facts import (
     FINISH_MESSAGES,
     LATE_IDS,
     LETTERS_AND_DIGITS,
+    REASONING_COUNTS,
     REFUSALS,
     SEEMING_CALLS,
     VENDOR_CALLS,
@@ -64,7 +66,9 @@ MISTRAL_LOSSES = (
     FINISH_MESSAGES,
     SEEMING_CALLS,
     CALL_PIECES,
+    CACHE_WRITE_COUNTS,
     CUSTOM_CALLS,
+    REASONING_COUNTS,
     REFUSALS,
     VENDOR_CALLS,
 )

@@ -155,7 +155,7 @@ class OpenAIResponsesEncoder(ResponseEncoder):
         done = {**call.states.get(item["type"], {}), **item, "status": status, field: arguments}
         at = {"item_id": item["id"], "output_index": index}
         if status == "completed":
-            self._frame(f"{stem}.done", **at, **{field: arguments}, name=item["name"])
+            self._frame(f"{stem}.done", **at, **{field: arguments})
         self._done(done, index)
 
     def state(self, event: Opaque, is_open: bool) -> None:
@@ -166,7 +166,8 @@ class OpenAIResponsesEncoder(ResponseEncoder):
         elif isinstance(event.data, dict) and not _is_part_of_item(event):
             self._end_item()
             index = self._next_index()
-            self._frame("output_item.added", output_index=index, item=event.data)
+            begun = {"status": "in_progress"} if "status" in event.data else {}
+            self._frame("output_item.added", output_index=index, item={**event.data, **begun})
             self._done(event.data, index)
 
     def _end_part(self) -> None:
@@ -182,7 +183,7 @@ class OpenAIResponsesEncoder(ResponseEncoder):
 
     def finish(self, event: Finish) -> None:
         self._end_item()
-        self._ended = self._ending(event.reason)
+        self._ended = self._ending(event)
         self._frame(str(self._ended["status"]), response=self._ended)
 
     def expresses_work(self, client_work: str) -> bool:
@@ -253,9 +254,9 @@ class OpenAIResponsesEncoder(ResponseEncoder):
 
     # The response.
 
-    def _ending(self, reason: str) -> Json:
+    def _ending(self, finish: Finish) -> Json:
         counts = None if self.usage is None else usage(self.usage)
-        word = self.FINISH[reason]
+        word = self.reason_of(finish)
         if word == "completed":
             return self._response("completed", usage=counts)
         return self._response("incomplete", usage=counts, incomplete_details={"reason": word})
@@ -273,7 +274,8 @@ class OpenAIResponsesEncoder(ResponseEncoder):
         [turn] = turns
         self.usage = turn.usage
         self.feed(with_starts(turn.parts))
-        self.feed([Finish(turn.finish_reason or "cut", client_work=turn.client_work)])
+        reason = turn.finish_reason or "cut"
+        self.feed([Finish(reason, turn.raw_finish_reason, client_work=turn.client_work)])
         return self._ended
 
     def error_body(self, error: Error, status: int) -> Json:

@@ -15,14 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-import msgspec
-
 from penstock.calls.arguments import MAX_ARGUMENTS
 from penstock.events import (
     ArgumentDelta,
     Error,
     Finish,
-    FinishReason,
     Opaque,
     OutputDelta,
     Reasoning,
@@ -38,11 +35,9 @@ from penstock.events import (
     Unknown,
     Usage,
 )
-from penstock.turn import Turn
-from penstock.wires.shared.json_writing import encode_json
+from penstock.wires.shared.response_bodies import ResponseBodies, unfinished
 from penstock.wires.shared.response_errors import (
     changed_call,
-    error_status,
     incomplete,
     malformed_call,
     quoted_call,
@@ -50,14 +45,8 @@ from penstock.wires.shared.response_errors import (
     too_large,
     withdrawn,
 )
-from penstock.wires.shared.response_frames import Content, ResponseFrames
-from penstock.wires.shared.response_head import EncodedResponse, ResponseHead
-from penstock.wires.shared.response_turns import (
-    collect_choices,
-    find_lost_call,
-    find_seeming_call,
-    without_vendor_calls,
-)
+from penstock.wires.shared.response_frames import Content
+from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Lane = tuple[type[StreamChunk] | None, int, Write | None, WrittenCall | None]
@@ -65,7 +54,7 @@ Lane = tuple[type[StreamChunk] | None, int, Write | None, WrittenCall | None]
 NO_LANE: Lane = (None, -1, None, None)
 
 
-class ResponseEncoder(ResponseFrames):
+class ResponseEncoder(ResponseBodies):
     """Encodes one response. The class of a wire implements `ResponseFrames`."""
 
     def __init__(self, head: ResponseHead) -> None:
@@ -87,10 +76,18 @@ class ResponseEncoder(ResponseFrames):
     def open(self) -> bytes:
         """The frames before the first part, for a server that sends them before the model answers."""
         self._open()
-        return self._take()
+        return b"".join(self._take())
 
     def feed(self, events: Iterable[StreamChunk]) -> bytes:
         """The bytes for these events."""
+        return b"".join(self.feed_frames(events))
+
+    def close(self) -> bytes:
+        """The end of the stream; an error if the response has not ended."""
+        return b"".join(self.close_frames())
+
+    def feed_frames(self, events: Iterable[StreamChunk]) -> list[bytes]:
+        """The frames for these events, one by one."""
         kind, block, write, call = self._lane
         for event in events:
             if type(event) is kind and event.block == block and write is not None:  # type: ignore[union-attr]
@@ -111,18 +108,18 @@ class ResponseEncoder(ResponseFrames):
             self._begin()
         return self._take()
 
-    def close(self) -> bytes:
-        """The end of the stream; an error if the response has not ended."""
+    def close_frames(self) -> list[bytes]:
+        """The frames of `close`, one by one."""
         if not self.is_over and not self._finished:
             self.fail(incomplete(None))
         if not self.is_over:
             self.closing()
         return self._take()
 
-    def _take(self) -> bytes:
-        data = b"".join(self.out)
+    def _take(self) -> list[bytes]:
+        frames = self.out[:]
         self.out.clear()
-        return data
+        return frames
 
     def _open(self) -> None:
         if not self.is_open:
@@ -160,7 +157,7 @@ class ResponseEncoder(ResponseFrames):
             self.fail(incomplete(event))
         else:
             self._end_open()
-            if (call := self._wrong_call(self._invalid_calls, event.reason)) is not None:
+            if (call := self.wrong_call(self._invalid_calls, event.reason)) is not None:
                 self.fail(seeming_call(call.name))
                 return
             self._finished.add(event.choice)
@@ -340,60 +337,6 @@ class ResponseEncoder(ResponseFrames):
         call.write = self.begin_call(call)
         call.write(text)
         self._has_content = True
-
-    def _wrong_call(self, calls: list[ToolCallInvalid], reason: FinishReason) -> ToolCallInvalid | None:
-        """An invalid call that a client would take for a valid one, or not notice, at this end of the response."""
-        if not self.has_text_arguments:
-            return find_lost_call(calls, reason)
-        return None if self.marks_cut_calls else find_seeming_call(calls, reason)
-
-    # Responses that are not streamed.
-
-    @classmethod
-    def encode_body(cls, source: Turn | Iterable[StreamChunk], head: ResponseHead) -> EncodedResponse:
-        """The whole response; an HTTP error if it failed or was cut."""
-        encoder = cls(head)
-        turns = [source] if isinstance(source, Turn) else collect_choices(source)
-        turns = [without_vendor_calls(turn) for turn in (turns if cls.has_choices else turns[:1])]
-        for turn in turns:
-            if (error := encoder.problem_of(turn)) is not None:
-                return encoder._error(error, error_status(error, cls.ERRORS))
-        return EncodedResponse(200, encode_json(encoder.whole_body(turns)))
-
-    def finish_of(self, turn: Turn) -> Finish:
-        """The end of a turn as the wire expresses it."""
-        reason, work = turn.finish_reason or "cut", turn.client_work
-        finish = Finish(reason, turn.raw_finish_reason, turn.finish_message, client_work=work)
-        return finish if not work or self.expresses_work(work) else unfinished(finish)
-
-    def problem_of(self, turn: Turn) -> Error | None:
-        """Why a turn cannot be written as a whole response."""
-        reason = turn.finish_reason or "cut"
-        if turn.error is not None or reason in ("error", "cut"):
-            return turn.error or incomplete(Finish(reason, turn.raw_finish_reason, turn.finish_message))
-        for call in turn.invalid_calls:
-            if call.why == "quoted":
-                return quoted_call(call)
-            if call.why != "cut" and not self.has_text_arguments:
-                return malformed_call(call)
-        wrong = self._wrong_call(turn.invalid_calls, reason)
-        return None if wrong is None else seeming_call(wrong.name)
-
-    @classmethod
-    def encode_error(
-        cls, status: int, message: str, code: str = "", head: ResponseHead | None = None
-    ) -> EncodedResponse:
-        """An HTTP error; without a code, it has the provider's code for the status."""
-        return cls(head or ResponseHead())._error(Error(message, code), status)
-
-    def _error(self, error: Error, status: int) -> EncodedResponse:
-        return EncodedResponse(status, encode_json(self.error_body(error, status)), self.error_headers(error, status))
-
-
-def unfinished(finish: Finish) -> Finish:
-    """The end of a response with work for the client that the wire cannot express: not that of a final answer."""
-    reason = "other" if finish.reason == "stop" else finish.reason
-    return msgspec.structs.replace(finish, reason=reason, raw_reason=None, client_work="")
 
 
 def _write_nothing(piece: str) -> None:

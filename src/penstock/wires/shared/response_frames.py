@@ -44,6 +44,7 @@ class ResponseFrames:
         self.head = head
         self.out: list[bytes] = []
         self.usage: Usage | None = None
+        self.retry_after: float | None = None  # seconds, for an HTTP error
 
     def opening(self) -> None:
         """Writes the frames before the first part."""
@@ -97,6 +98,11 @@ class ResponseFrames:
     def error_headers(self, error: Error, status: int) -> dict[str, str]:
         """The headers that the protocol has for an HTTP error."""
         return {}
+
+    def reason_of(self, finish: Finish) -> str:
+        """The provider's word for the end of a response."""
+        is_raw = self.head.keeps_raw_reasons and finish.raw_reason
+        return finish.raw_reason or "" if is_raw else self.FINISH[finish.reason]
 
     @classmethod
     def code_of(cls, error: Error, status: int) -> str:

@@ -22,7 +22,7 @@ class ResponseHead(Struct, frozen=True, kw_only=True):
     prefix) and `created` (seconds since 1970). `has_usage` is False if a stream must not contain token counts. The
     arguments of `custom_tools` are free text; `unwrapped_tools` are custom tools that the model calls as functions with
     an argument `input`. `namespaces` maps flat tool names to the client's own. `echo` are fields of the request that
-    the response repeats.
+    the response repeats. With `keeps_raw_reasons`, the `raw_reason` of an end is a word of this protocol, and written.
     """
 
     id: str = "0"
@@ -33,6 +33,7 @@ class ResponseHead(Struct, frozen=True, kw_only=True):
     unwrapped_tools: frozenset[str] = frozenset()
     namespaces: Mapping[str, ToolPath] = {}
     echo: Mapping[str, Any] = {}
+    keeps_raw_reasons: bool = False
 
 
 class EncodedResponse(Struct, frozen=True):

@@ -1,113 +1,37 @@
-"""Google Gemini `generateContent`: chunks in the format of the whole response, calls in one piece."""
+"""Gemini's habits: calls have no ids, and after reasoning the first call is signed, or else the end of the response."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from penstock.testing.reply import Reply, Say, ScriptedCall, Think
-from penstock.testing.request import ReceivedRequest
-from penstock.testing.wires.reply_encoder import Frame, ReplyEncoder
+from penstock.events import Opaque
+from penstock.testing.wires.habits import VendorHabits
+from penstock.testing.wires.randomness import LETTERS
 from penstock.testing.wires.signatures import GEMINI
 
 
-class GeminiEncoder(ReplyEncoder):
-    """The chunks of a response, or the whole response. After reasoning, the first call or the last part is signed."""
+class GeminiHabits(VendorHabits):
+    """The words of a refusal are in the message of the end."""
 
-    FINISH: ClassVar = {
-        "stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY",
-        "error": "MALFORMED_FUNCTION_CALL", "other": "OTHER",
-    }  # fmt: skip
-    REFUSED = "content_filter"
-    CODES: ClassVar = {
-        400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
-        429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
-    }  # fmt: skip
+    CALL_ID = ("", 0)
+    RESPONSE_ID = (23, LETTERS)
+    REFUSED: ClassVar = "content_filter"
+    has_refusal_text = False
+    REASONS: ClassVar = {"error": "MALFORMED_FUNCTION_CALL", "other": "OTHER"}
+    _is_signature_due = False
 
-    def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
-        super().__init__(reply, request)
-        self._id = self.random.id("", 23)
-        self._signature = self.random.signature(GEMINI) if self.reply.reasoning else ""
-
-    def say(self, text: str) -> Iterator[Frame]:
-        for piece in self.random.text_pieces(text):
-            yield self._chunk([{"text": piece}])
-
-    def think(self, text: str) -> Iterator[Frame]:
-        for piece in self.random.text_pieces(text):
-            yield self._chunk([{"text": piece, "thought": True}])
-
-    def refuse(self, text: str) -> Iterator[Frame]:
+    def reasoning_states(self, block: int, text: str) -> Iterator[Opaque]:
+        self._is_signature_due = True
         yield from ()
 
-    def call(self, call: ScriptedCall) -> Iterator[Frame]:
-        yield from ()
+    def call_states(self, block: int) -> Iterator[Opaque]:
+        if self._is_signature_due:
+            self._is_signature_due = False
+            yield Opaque(block, "gemini", "thought_signature", self.random.signature(GEMINI))
 
-    def call_end(self, call: ScriptedCall) -> Iterator[Frame]:
-        yield self._chunk([self._call(call)])
+    def last_states(self, block: int) -> Iterator[Opaque]:
+        yield from self.call_states(block)
 
-    def closing(self) -> Iterator[Frame]:
-        yield {**self._chunk([{"text": "", **self._signed()}], **self._ending()), "usageMetadata": self._usage()}
 
-    def whole_body(self) -> dict[str, Any]:
-        parts = list(self._parts())
-        if signed := self._signed():
-            parts.append({"text": "", **signed})
-        return {**self._chunk(parts, **self._ending()), "usageMetadata": self._usage()}
-
-    def error(self, code: str, message: str) -> dict[str, Any]:
-        return {"error": {"code": self.status_of(code), "message": message, "status": code}}
-
-    def http_error(self, status: int, message: str = "", retry_after: float | None = None) -> dict[str, Any]:
-        body = super().http_error(status, message)
-        if retry_after is not None:  # Google sends it here, not in a header
-            kind = "type.googleapis.com/google.rpc.RetryInfo"
-            body["error"]["details"] = [{"@type": kind, "retryDelay": f"{retry_after:g}s"}]
-        return body
-
-    def _signed(self) -> dict[str, str]:
-        """The signature, for the only part that has one."""
-        signature, self._signature = self._signature, ""
-        return {"thoughtSignature": signature} if signature else {}
-
-    def _parts(self) -> Iterator[dict[str, Any]]:
-        for part in self.reply.parts:
-            match part:
-                case Say():
-                    yield {"text": part.text}
-                case Think():
-                    yield {"text": part.text, "thought": True}
-                case ScriptedCall():
-                    yield self._call(part)
-                case _:
-                    pass
-
-    def _call(self, call: ScriptedCall) -> dict[str, Any]:
-        id = {"id": call.id} if call.id else {}
-        return {"functionCall": {"name": call.name, "args": self.arguments(call), **id}, **self._signed()}
-
-    def _ending(self) -> dict[str, str]:
-        message = {"finishMessage": self.reply.refusal} if self.reply.refusal else {}
-        return {"finishReason": self.raw_finish, **message}
-
-    def _chunk(self, parts: list[dict[str, Any]], **ending: str) -> dict[str, Any]:
-        candidate = {"content": {"parts": parts, "role": "model"}, **ending, "index": 0}
-        tokens = self.usage.input_tokens
-        usage = {
-            "promptTokenCount": tokens, "totalTokenCount": tokens,
-            "promptTokensDetails": [{"modality": "TEXT", "tokenCount": tokens}],
-        }  # fmt: skip
-        model = self.request.model
-        return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": model, "responseId": self._id}
-
-    def _usage(self) -> dict[str, Any]:
-        usage = self.usage
-        all_counts = {
-            "promptTokenCount": usage.input_tokens,
-            "candidatesTokenCount": usage.output_tokens - usage.reasoning_tokens,
-            "totalTokenCount": usage.input_tokens + usage.output_tokens,
-            "cachedContentTokenCount": usage.cached_tokens,
-            "thoughtsTokenCount": usage.reasoning_tokens,
-        }
-        counts: dict[str, Any] = {key: count for key, count in all_counts.items() if count}
-        return {**counts, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": usage.input_tokens}]}
+HABITS = GeminiHabits
