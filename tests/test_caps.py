@@ -44,6 +44,8 @@ from penstock.framing.sniff import Body
 from penstock.framing.sse import SSE
 from penstock.hooks.tool_search import ToolSearch
 from penstock.hooks.transcript import transcript
+from penstock.inspector import InspectedExchange, Inspections
+from penstock.inspector.frame_reader import CallHabits, shown_text
 from penstock.jsontext.partial import PartialJSON
 from penstock.jsontext.portable import as_text
 from penstock.log import memory
@@ -371,6 +373,30 @@ def code_of_error(text: str) -> str:
 OBJECT = {"type": "object", "properties": {"next": {"$ref": "#"}, "end": {"type": "string"}}}
 
 
+def inspected(count: int, data: bytes) -> InspectedExchange:
+    exchange = Inspections().open()
+    for _ in range(count):
+        exchange.sent(data)
+    exchange.healed(1, "")
+    exchange.end("complete")
+    return exchange
+
+
+def habits_of_call_frames() -> list[tuple[int, int]]:
+    habits = CallHabits("openai-chat")
+    calls = [{"index": 0, "id": "a", "function": {"name": "f"}}, {"id": "b", "function": {"name": "g"}}]
+    for number, fragment in enumerate(calls, 1):
+        habits.add(number, json.dumps({"choices": [{"delta": {"tool_calls": [fragment]}}]}).encode())
+    return list(habits.find())
+
+
+def number_of_inspections(data: bytes) -> int:
+    inspections = Inspections()
+    for _ in range(5):
+        inspections.open().sent(data)
+    return len(inspections.summaries()[1])
+
+
 def is_accepted(depth: int) -> bool:
     value: dict[str, Any] = {"end": "x"}
     for _ in range(depth):
@@ -643,6 +669,12 @@ CAPS = [
         True, False),
     Cap("testing.wires.anthropic.MAX_CALL_NAME", 10,
         lambda: is_rejected("anthropic", claude(LONG)), True, False),
+    # inspector
+    Cap("inspector.MAX_TEXT", 10, lambda: shown_text(b"x" * 50, None), "xxxxxxxxxx… (50 bytes)", "x" * 50),
+    Cap("inspector.MAX_CALL_FRAMES", 1, habits_of_call_frames, [], [(2, 1)]),
+    Cap("inspector.MAX_EXCHANGE", 20, lambda: len(inspected(5, b"x" * 10).entries()), 5, 7),
+    Cap("inspector.MAX_EXCHANGES", 2, lambda: number_of_inspections(b""), 2, 5),
+    Cap("inspector.MAX_BYTES", 25, lambda: number_of_inspections(b"x" * 10), 2, 5),
     # command line
     Cap("cli.MAX_HELD", 2, released_choices, 4, 0),
     Cap("cli.MAX_UNKNOWN", 5, unknown_frames, 6, 21),

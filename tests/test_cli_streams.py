@@ -19,8 +19,9 @@ from penstock.cli.screen.call_card import CallCard
 from penstock.cli.screen.renderer import Renderer
 from penstock.cli.screen.run_log import RunLog
 from penstock.cli.screen.run_page import RunPage
-from penstock.cli.screen.terminal import as_text, escape_json
+from penstock.cli.screen.terminal import escape_json
 from penstock.events import Text, ToolCallDelta, ToolCallStart
+from penstock.inspector.excerpts import as_text
 from penstock.messages import decode_messages
 from penstock.run.events import ToolProgress
 from penstock.testing import Loopback, Status

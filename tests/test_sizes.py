@@ -29,6 +29,7 @@ LARGER_CLASSES = {
     "dialects/reading/reader.py Reader": PRIMITIVES,
     "framing/sse.py SSE": "a fast lane beside its reference",
     "jsontext/partial.py PartialJSON": PRIMITIVES,
+    "inspector/exchange.py InspectedExchange": INPUTS,
     "log/in_memory.py MemoryStore": STORE,
     "log/sqlite.py SQLiteStore": STORE,
     "run/executions.py Executions": INPUTS,

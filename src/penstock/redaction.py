@@ -72,9 +72,9 @@ class Mask:
     def __init__(self, headers: Mapping[str, str], url: str = "") -> None:
         self._secrets = {secret for secret in _secrets(headers, url) if len(secret) >= MIN_SECRET}
 
-    def learn(self, headers: Mapping[str, str]) -> None:
-        """Mask the secrets of these headers too."""
-        self._secrets |= {secret for secret in _secrets(headers, "") if len(secret) >= MIN_SECRET}
+    def learn(self, headers: Mapping[str, str], url: str = "") -> None:
+        """Mask the secrets of these headers, and of this URL, too."""
+        self._secrets |= {secret for secret in _secrets(headers, url) if len(secret) >= MIN_SECRET}
         for name in ("_forms", "_shortest", "_pattern"):
             self.__dict__.pop(name, None)
 

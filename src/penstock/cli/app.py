@@ -25,6 +25,7 @@ COMMANDS = {
     "serve": ("serve", "Serve agents over HTTP, with runs that outlast their connection."),
     "gateway": ("gateway", "Put a right stream in front of any server: heal its tool calls, for any client."),
     "decode": ("decode", "Decode a provider's response and show its events."),
+    "inspect": ("inspect", "Show a recording, or the exchanges of a gateway, on a web page."),
     "check": ("check", "Find what a provider would refuse in a history."),
     "record": ("record", "Ask a model once, and record the exact bytes of its response with their timing."),
     "replay": ("record", "Play recorded responses again, with their original timing."),

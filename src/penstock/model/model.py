@@ -306,6 +306,10 @@ class Model:
             return None
         from penstock.model.recording import FileRecorder
 
+        make = getattr(self._record, "recorder", None)
+        if make is not None:
+            recorder: Recorder = make(self.wire, self.name, request)
+            return recorder
         return FileRecorder(self._record, self.wire, self.name, request)
 
 

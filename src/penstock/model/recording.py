@@ -85,6 +85,9 @@ class FileRecorder:
         """Mask the secrets of these headers too."""
         self._mask.learn(headers)
 
+    def refuse(self, head: ResponseHead, body: bytes) -> None:
+        """Error responses are not recorded: a recording is played with the answers only."""
+
     def begin(self, head: ResponseHead, start: float, now: float) -> None:
         self._add_pieces()
         self._start = start
@@ -112,7 +115,7 @@ class FileRecorder:
         """Add the pieces to the lines, with the API key masked."""
         pieces, self._pieces = self._pieces, []
         masked = self._mask.pieces([data for _, data in pieces])
-        self._lines += [_data_line(at, data) for (at, _), data in zip(pieces, masked, strict=True)]
+        self._lines += [data_line(at, data) for (at, _), data in zip(pieces, masked, strict=True)]
 
     def _since(self, now: float) -> float:
         return round(now - self._start, 4)
@@ -133,7 +136,7 @@ def open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _data_line(at: float, data: bytes) -> DataLine:
+def data_line(at: float, data: bytes) -> DataLine:
     try:
         return DataLine(at, text=data.decode())
     except UnicodeDecodeError:

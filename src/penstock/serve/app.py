@@ -18,6 +18,8 @@ from penstock.asgi.request import ClientGone, HTTPRequest, Message, Receive, Rej
 from penstock.asgi.response import respond, respond_error, respond_json
 from penstock.asgi.routes import Route, Routes
 from penstock.errors import UsageError
+from penstock.inspector.endpoints import InspectorEndpoint, InspectorEndpoints
+from penstock.inspector.inspections import Inspections
 from penstock.log.in_memory import MemoryStore
 from penstock.log.store import Store, StoreError, UnknownRunError
 from penstock.serve import models_api, runs_api
@@ -36,8 +38,8 @@ logger = logging.getLogger("penstock.serve")
 SHUTDOWN_SECONDS = 10.0
 """How many seconds runs may take to end when the server stops; then they are left to another worker."""
 
-PUBLIC_PATHS = ("/", "/healthz")
-"""What anybody may ask who reaches the server: the page has nothing in it until somebody has signed in."""
+PUBLIC_PATHS = ("/", "/healthz", "/inspect")
+"""What anybody may ask who reaches the server: the pages have nothing in them until somebody has signed in."""
 
 
 def app(
@@ -52,6 +54,7 @@ def app(
     deps: Callable[[Any], Any] | None = None,
     ai_sdk: Version = 6,
     model_approvals: ModelApprovals = "decline",
+    inspections: Inspections | None = None,
     shutdown_seconds: float = SHUTDOWN_SECONDS,
     abandon_after: float | None = None,
 ) -> ServeApp:
@@ -66,7 +69,10 @@ def app(
     not send the header `x-ai-sdk-version`: version 7 reads what version 6 does, but not the other way round.
     `model_approvals` is for clients that take an agent for a model and cannot be asked: calls that need approval are
     declined, approved, or wait for a decision from elsewhere.
+    `inspections` are shown at `/inspect`, to whoever may use the server; models feed them by `record=`.
     """
+    if auth is not None and inspections is not None:
+        raise UsageError("the inspector shows the requests of all tenants: mount penstock.inspector.app for operators")
     store = MemoryStore() if log is None else log
     access = Access(token=token, auth=auth, hosts=tuple(hosts), origins=tuple(origins))
     limits = limits or ServerLimits()
@@ -82,15 +88,23 @@ def app(
     )  # fmt: skip
     if abandon_after is not None:
         host.abandonment = Abandonment(host.runs, abandon_after, lambda: host.driven.ids, feeds.readers_of)
-    return ServeApp(context, ROUTES, shutdown_seconds)
+    inspected = [] if inspections is None else _inspector_routes(inspections, limits)
+    return ServeApp(context, Routes(*ROUTES.routes, *inspected), shutdown_seconds, inspections)
 
 
 class ServeApp:
     """Agents as an ASGI app: see `app`."""
 
-    def __init__(self, context: ServeContext, routes: Routes[Endpoint], shutdown_seconds: float) -> None:
+    def __init__(
+        self,
+        context: ServeContext,
+        routes: Routes[Endpoint],
+        shutdown_seconds: float,
+        inspections: Inspections | None = None,
+    ) -> None:
         self.context = context
         self.routes = routes
+        self._inspections = inspections
         self._shutdown_seconds = shutdown_seconds
         self._is_open = False
 
@@ -115,6 +129,8 @@ class ServeApp:
     async def close(self) -> None:
         """End all streams, let runs end for a while, and leave the others to another worker."""
         self.context.feeds.close()
+        if self._inspections is not None:
+            self._inspections.close()
         await self.context.host.close(self._shutdown_seconds)
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -244,6 +260,14 @@ async def _reject(request: HTTPRequest, send: Send, error: RejectedRequest) -> N
         await respond_error(request, send, error)
     else:
         await respond(request, send, encoded.status, encoded.body, headers={**error.headers, **encoded.headers})
+
+
+def _inspector_routes(inspections: Inspections, limits: ServerLimits) -> list[Route[Endpoint]]:
+    def mounted(endpoint: InspectorEndpoint) -> Endpoint:
+        return lambda context, call: endpoint(call.request, call.send, call.parts)
+
+    routes = InspectorEndpoints(inspections, limits).routes()
+    return [Route("GET", path, mounted(endpoint)) for path, endpoint in routes]
 
 
 def _rejection(request: HTTPRequest, error: Exception) -> RejectedRequest:

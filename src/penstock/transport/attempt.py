@@ -60,6 +60,8 @@ class Attempt:
         head = yield self._deadlines.open(request)
         if not 200 <= head.status < 300:
             body = yield from self._error_body()
+            if self._recorder is not None:
+                self._recorder.refuse(head, body)
             raise response_error(head.status, head.headers, body, exchange.calendar())
         self._rules.is_accepted = True
         if self._recorder is not None:

@@ -9,11 +9,11 @@ import click
 
 from penstock.cli.exit_codes import UNSUCCESSFUL
 from penstock.cli.model_options import CommandError, WireOption
-from penstock.cli.oddities import GENERATED_ID
 from penstock.cli.screen.output import decode_batches, show_response
 from penstock.cli.screen.terminal import open_console
 from penstock.decoder import Decoder
 from penstock.errors import UsageError
+from penstock.inspector.oddities import GENERATED_ID
 from penstock.wires import WireName
 
 READ_BYTES = 64 * 1024
@@ -34,8 +34,9 @@ def split_names(_context: click.Context, _option: click.Parameter, values: tuple
     callback=split_names,
     help="Names of the declared tools (a,b,c): needed where a provider sends names in pieces.",
 )
+@click.option("--frames", is_flag=True, help="Show every frame, its events below it, and what is odd about them.")
 @click.argument("stream", metavar="[FILE|-]", type=click.File("rb"), default="-")
-def decode(wire: WireName | None, as_json: bool, tools: list[str], stream: BufferedReader) -> None:
+def decode(wire: WireName | None, as_json: bool, tools: list[str], frames: bool, stream: BufferedReader) -> None:
     """Decode a provider's response and show its events.
 
     FILE is the body of the response, streamed or whole, as the provider sent it. Without FILE, or with -, standard
@@ -46,7 +47,7 @@ def decode(wire: WireName | None, as_json: bool, tools: list[str], stream: Buffe
 
     Text, reasoning and the arguments of calls are shown as they arrive, and what is unusual about the stream is listed
     at the end. In a pipe, a call is printed when it is complete. Colours need a terminal; NO_COLOR turns them off,
-    FORCE_COLOR=1 on.
+    FORCE_COLOR=1 on. `penstock inspect FILE` shows the frames on a web page.
 
     \b
     Exit code:
@@ -60,6 +61,12 @@ def decode(wire: WireName | None, as_json: bool, tools: list[str], stream: Buffe
     pieces = iter(lambda: stream.read1(READ_BYTES), b"")  # whatever is there: a pipe may still be filling
     if wire is None:
         wire, pieces = _detect(pieces)
+    if frames:
+        from penstock.cli.screen.frames import show_frames
+
+        if not show_frames(open_console(), wire, pieces, as_json=as_json):
+            raise SystemExit(UNSUCCESSFUL)
+        return
     decoder = Decoder(wire, tools) if as_json else Decoder(wire, tools, id_prefix=GENERATED_ID)
     live = False if is_typed else None  # a live region would draw over what is typed
     if not show_response(open_console(), wire, decode_batches(decoder, pieces), as_json=as_json, live=live):

@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from penstock.cli.screen.rows import SPINNER, Row, Styled, Width, fit, hang, plain, wrap
-from penstock.cli.screen.terminal import MAX_WIDTH, MIN_WIDTH, as_text, one_line
+from penstock.cli.screen.terminal import MAX_WIDTH, MIN_WIDTH
+from penstock.inspector.excerpts import as_text, one_line
 from penstock.jsontext.partial import PartialJSON
 
 MAX_LINES = 6

@@ -8,7 +8,6 @@ from typing import Generic, TypeVar
 from penstock.cli.screen.blocks import Blocks
 from penstock.cli.screen.call_card import CallCard, spin
 from penstock.cli.screen.rows import Row, Styled, Width
-from penstock.cli.screen.terminal import one_line
 from penstock.cli.screen.text_block import Note
 from penstock.events import (
     ArgumentDelta,
@@ -29,6 +28,7 @@ from penstock.events import (
     Unknown,
     Usage,
 )
+from penstock.inspector.excerpts import one_line
 
 AnyEvent = TypeVar("AnyEvent")
 

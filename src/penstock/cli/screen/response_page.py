@@ -6,10 +6,8 @@ from typing import assert_never
 
 import msgspec
 
-from penstock.cli.oddities import Oddities
 from penstock.cli.screen.choices import Choices
 from penstock.cli.screen.page import Page
-from penstock.cli.screen.terminal import one_line
 from penstock.events import (
     Error,
     Finish,
@@ -22,6 +20,8 @@ from penstock.events import (
     Unknown,
     Usage,
 )
+from penstock.inspector.excerpts import one_line
+from penstock.inspector.oddities import Oddities
 from penstock.wires import find_wire
 
 MAX_UNKNOWN = 10

@@ -10,7 +10,7 @@ from penstock.cli.owners import parse_owner
 from penstock.cli.screen.remark import Remark, Shown
 from penstock.cli.screen.rows import write_rows
 from penstock.cli.screen.run_page import prompt_of, replaced_text
-from penstock.cli.screen.terminal import escape, one_line
+from penstock.cli.screen.terminal import escape
 from penstock.events import (
     ArgumentDelta,
     Error,
@@ -30,6 +30,7 @@ from penstock.events import (
     Unknown,
     Usage,
 )
+from penstock.inspector.excerpts import one_line
 from penstock.run.events import (
     ApprovalRequest,
     Decision,

@@ -10,8 +10,8 @@ from penstock.cli.screen.call_card import CallCard, Phase, Progress, Span
 from penstock.cli.screen.page import Page
 from penstock.cli.screen.remark import Remark, Shown
 from penstock.cli.screen.rows import Row, Width
-from penstock.cli.screen.terminal import one_line
 from penstock.events import Finish, Opaque, ToolCall, ToolCallClosed, Unknown, Usage
+from penstock.inspector.excerpts import one_line
 from penstock.run.events import (
     ApprovalRequest,
     Decision,

@@ -11,11 +11,11 @@ import re
 import sys
 from collections.abc import Iterable
 from io import TextIOWrapper
-from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.style import Style
+
+from penstock.inspector.excerpts import CONTROL
 
 STYLES = {
     name: Style.parse(definition)
@@ -31,8 +31,6 @@ MAX_WIDTH = 100
 MIN_WIDTH = 20
 """Lines are never broken shorter than this, however narrow the terminal is."""
 
-# C0 except tab and newline, DEL, C1, bidirectional controls, other line separators, lone surrogates.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
 # Letters, marks and symbols without a shape: fillers, joiners, variation selectors, the empty Braille pattern.
 _SHAPELESS = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
@@ -42,7 +40,7 @@ _CONTROL_UTF8 = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[
 
 def escape(text: str) -> str:
     """Escapes everything in the text that could act on a terminal; newlines and tabs stay."""
-    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def spell(text: str) -> str:
@@ -54,27 +52,6 @@ def spell(text: str) -> str:
 
 def _is_invisible(character: str) -> bool:
     return not character.isprintable() or _SHAPELESS.match(character) is not None
-
-
-def has_control(text: str) -> bool:
-    """Whether `escape` would change the text."""
-    return _CONTROL.search(text) is not None
-
-
-def one_line(value: Any, limit: int = 160) -> str:
-    """The value as one line of text, truncated to `limit` characters."""
-    text = as_text(value)
-    excess = len(text) - limit
-    line = text[:limit].replace("\n", "\\n").replace("\t", "\\t")
-    return f"{line}… ({excess:,} more characters)" if excess > 0 else line
-
-
-def as_text(value: Any) -> str:
-    """A string as it is, any other value as JSON, and a value without JSON as its `repr`."""
-    try:
-        return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=repr).decode()
-    except (TypeError, ValueError, RecursionError):
-        return repr(value)
 
 
 def escape_json(line: bytes) -> bytes:

@@ -9,7 +9,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from penstock.cli.screen.terminal import has_control, one_line
 from penstock.events import (
     Error,
     Finish,
@@ -28,6 +27,7 @@ from penstock.events import (
     Unknown,
     Usage,
 )
+from penstock.inspector.excerpts import has_control, one_line
 
 GENERATED_ID = "generated-"
 """The prefix of call ids that were not sent but generated, so that people see where they come from."""
@@ -45,8 +45,8 @@ Oddity = Literal[
     "control",
     "broken",
 ]
-Finding = tuple[Oddity, str]
-"""What is odd, and an example."""
+Finding = tuple[Oddity, str, int]
+"""What is odd, an example, and the number of its quirk; 0 if it has none."""
 
 COUNTED: dict[Oddity, tuple[str, str]] = {
     "unknown": ("unknown frame", "unknown frames"),
@@ -66,6 +66,16 @@ COUNTED: dict[Oddity, tuple[str, str]] = {
 }
 """The singular and the plural of each."""
 
+NO_ID, REPEATED_ID, INTERLEAVED, CONTINUED, RAW_CONTROLS, TRAILING_TEXT, CUT = 19, 21, 25, 39, 41, 44, 48
+HALF_CHARACTERS, STOP_WITH_CALLS, CALLS_WITHOUT_CALL, NO_REASON, SECOND_START = 50, 53, 54, 55, 123
+INVALID_QUIRKS: dict[str, int] = {
+    "unnamed": 17, "duplicated": 36, "cumulative": 37, "control_characters": RAW_CONTROLS, "double_encoded": 43,
+    "trailing_text": TRAILING_TEXT, "malformed": 46, "not_an_object": 46, "cut": CUT,
+}  # fmt: skip
+"""The quirks of invalid calls, by why they must not run."""
+UNKNOWN_QUIRKS = {"a piece of an item that has ended": 143, "a keep-alive sent as data": 104}
+"""The quirks of unknown frames, by their notes."""
+
 _CONTENT = {"text", "refusal", "tool_call", "tool_call_invalid", "error"}
 _CUT = "the stream was cut: it ended without a finish reason"
 _NUMBERED_ID = re.compile(r"(.+)_\d+\Z", re.DOTALL)
@@ -81,14 +91,20 @@ class Oddities:
         self._endings: list[str] = []
         self._calls = CallOddities()
 
-    def add(self, event: StreamChunk) -> None:
-        """Adds an event."""
+    def add(self, event: StreamChunk) -> list[tuple[str, int]]:
+        """Adds an event; returns what is odd about it, each with the number of its quirk."""
         self._types.add(event.type)
-        for oddity, example in self._find(event):
+        found: list[tuple[str, int]] = []
+        for oddity, example, quirk in self._find(event):
             count, first = self._counted.get(oddity, (0, example))
             self._counted[oddity] = (count + 1, first)
-        if isinstance(event, Finish) and (ending := self._ending(event)):
-            self._endings.append(f"choice {event.choice}: {ending}" if event.choice else ending)
+            found.append((_describe(oddity, (1, example)).removeprefix("1 "), quirk))
+        if isinstance(event, Finish):
+            ending, quirk = self._ending(event)
+            if ending:
+                self._endings.append(f"choice {event.choice}: {ending}" if event.choice else ending)
+                found.append((ending, quirk))
+        return found
 
     def build(self) -> list[str]:
         """One line for each kind of oddity."""
@@ -106,32 +122,33 @@ class Oddities:
             case ToolCall() | ToolCallInvalid():
                 yield from self._calls.ended(event)
             case Unknown():
-                yield "unknown", (f"{event.note}: " if event.note else "") + one_line(event.raw, 80)
+                example = (f"{event.note}: " if event.note else "") + one_line(event.raw, 80)
+                yield "unknown", example, UNKNOWN_QUIRKS.get(event.note, 0)
             case Error():
-                yield "error", one_line(f"{event.code} {event.message}".strip(), 80)
+                yield "error", one_line(f"{event.code} {event.message}".strip(), 80), 0
             case Retry():
-                yield "retry", one_line(event.reason, 80)
+                yield "retry", one_line(event.reason, 80), SECOND_START
             case ToolCallStart() | Opaque() | Usage() | Finish():
                 pass
 
-    def _ending(self, finish: Finish) -> str:
+    def _ending(self, finish: Finish) -> tuple[str, int]:
         known = self._reasons.get(finish.raw_reason or "")
         raw = one_line(finish.raw_reason or "", 40)
         match finish.reason:
             case "cut":
-                return _CUT
+                return _CUT, CUT
             case "tool_calls" if finish.raw_reason is None:
-                return "no finish reason was sent, only the end mark"
+                return "no finish reason was sent, only the end mark", NO_REASON
             case "tool_calls" if (
                 known == "stop" and "tool_calls" in self._reasons.values()
             ):  # others have no reason for calls
-                return f'the finish reason was "{raw}", although calls are present'
+                return f'the finish reason was "{raw}", although calls are present', STOP_WITH_CALLS
             case "other" if known == "tool_calls":
-                return f'the finish reason was "{raw}", although no calls are present'
+                return f'the finish reason was "{raw}", although no calls are present', CALLS_WITHOUT_CALL
             case "other":
-                return f'the finish reason "{raw}" is unknown'
+                return f'the finish reason "{raw}" is unknown', 0
             case _:
-                return ""
+                return "", 0
 
     def _missing(self) -> Iterator[str]:
         is_cut = _CUT in self._endings
@@ -160,10 +177,10 @@ class CallOddities:
     def delta(self, event: ToolCallDelta) -> Iterator[Finding]:
         call = self._open.setdefault(event.block, OpenCall())
         if call.size and event.block != self._last:
-            yield "jump", ""
+            yield "jump", "", INTERLEAVED
         if call.is_closed and event.piece.strip():
             call.is_closed = False
-            yield "continued", one_line(event.piece, 40)
+            yield "continued", one_line(event.piece, 40), CONTINUED
         self._last = event.block
         call.size += len(event.piece)
         call.checksum = _checksum(event.piece, call.checksum)
@@ -175,13 +192,13 @@ class CallOddities:
         name = one_line(event.name, 40) or "(no name)"
         call = self._open.pop(event.block, OpenCall())
         if isinstance(event, ToolCallInvalid):
-            yield "invalid", f"{name} ({event.why})"
+            yield "invalid", f"{name} ({event.why})", INVALID_QUIRKS.get(event.why, 0)
         elif call.size and call.checksum != _checksum(event.arguments_raw):
-            yield "changed", name
+            yield "changed", name, TRAILING_TEXT
         if event.id.startswith(GENERATED_ID):
-            yield "generated_id", f"{event.id} for {name}"
+            yield "generated_id", f"{event.id} for {name}", NO_ID
         elif (again := _NUMBERED_ID.match(event.id)) and again[1] in self._ids:
-            yield "repeated_id", f"{one_line(again[1], 40)}, renamed to {one_line(event.id, 40)}"
+            yield "repeated_id", f"{one_line(again[1], 40)}, renamed to {one_line(event.id, 40)}", REPEATED_ID
         self._ids.add(event.id)
 
 
@@ -191,9 +208,9 @@ def _checksum(text: str, before: int = 0) -> int:
 
 def _characters(text: str, where: str) -> Iterator[Finding]:
     if has_control(text):
-        yield "control", f"in the {where}"
+        yield "control", f"in the {where}", RAW_CONTROLS if where == "arguments" else 0
     if "\ufffd" in text:
-        yield "broken", f"in the {where}"
+        yield "broken", f"in the {where}", HALF_CHARACTERS
 
 
 def _describe(oddity: Oddity, counted: tuple[int, str]) -> str:

@@ -1,0 +1,148 @@
+"""The vocabulary of the inspector: what happened in an exchange, as a list of entries that only grows.
+
+`at` is in seconds since the exchange began. `frame` is the number of the last frame of the provider that had come, so
+that a reader can put frames, events and what was sent on side by side.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+Outcome = Literal["complete", "cut", "failed", "left"]
+"""How an exchange ended; `left` if the client went away."""
+
+
+class Asked(Struct, frozen=True, tag="asked"):
+    """What the client of a gateway or server asked for, in its own protocol."""
+
+    at: float
+    wire: str
+    model: str
+    body: Any
+
+
+class Requested(Struct, frozen=True, tag="request"):
+    """A request to a provider. One that is sent again after a failure is a new entry."""
+
+    at: float
+    wire: str
+    model: str
+    url: str
+    body: Any
+
+
+class Responded(Struct, frozen=True, tag="response"):
+    """The head of a provider's response."""
+
+    at: float
+    status: int
+    headers: dict[str, str]
+
+
+class FrameEntry(Struct, frozen=True, tag="frame"):
+    """A frame of the provider: its number, its event name, and its payload as text; a long one is shortened.
+
+    A comment of server-sent events has the name `:`.
+    """
+
+    at: float
+    frame: int
+    name: str
+    text: str
+    size: int
+
+
+class EventEntry(Struct, frozen=True, tag="event"):
+    """An event that was decoded from a frame."""
+
+    at: float
+    frame: int
+    event: msgspec.Raw
+
+
+class SentEntry(Struct, frozen=True, tag="sent"):
+    """Bytes that were sent on to the client."""
+
+    at: float
+    frame: int
+    text: str
+    size: int
+
+
+class OddEntry(Struct, frozen=True, tag="odd"):
+    """Something odd in a frame. `quirk` is its number in docs/quirks.md; 0 if it has none."""
+
+    at: float
+    frame: int
+    quirk: int
+    text: str
+
+
+class HealedEntry(Struct, frozen=True, tag="healed"):
+    """Something that was healed in what was sent on, and how often."""
+
+    at: float
+    frame: int
+    quirk: int
+    text: str
+    count: int
+
+
+class ToolEntry(Struct, frozen=True, tag="tool"):
+    """A tool that ran, from `begun` until `at`."""
+
+    at: float
+    begun: float
+    id: str
+    name: str
+    is_error: bool
+
+
+class Note(Struct, frozen=True, tag="note"):
+    """A remark for the reader, such as that an exchange was too large to be kept whole."""
+
+    at: float
+    text: str
+
+
+class Ended(Struct, frozen=True, tag="end"):
+    """The end of an exchange."""
+
+    at: float
+    outcome: Outcome
+    text: str = ""
+
+
+Entry = (
+    Asked
+    | Requested
+    | Responded
+    | FrameEntry
+    | EventEntry
+    | SentEntry
+    | OddEntry
+    | HealedEntry
+    | ToolEntry
+    | Note
+    | Ended
+)
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """An exchange in the list: who was asked, when (seconds since 1970), and how it went. `odd` counts what is odd,
+    once somebody has looked at it."""
+
+    id: str
+    began: float
+    seconds: float
+    wire: str
+    client_wire: str
+    model: str
+    status: int
+    size: int
+    outcome: Outcome | None
+    odd: int | None
+    healed: int

@@ -1,0 +1,288 @@
+"""An exchange that is inspected: raw bytes with their times, from which everything else is derived when it is read.
+
+Whoever feeds an exchange pays for keeping the bytes only. Frames, events and findings are made when somebody looks.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from penstock.decoder import decode
+from penstock.inspector.entries import (
+    Asked,
+    Ended,
+    Entry,
+    HealedEntry,
+    Note,
+    OddEntry,
+    Outcome,
+    Requested,
+    Responded,
+    SentEntry,
+    Summary,
+    ToolEntry,
+)
+from penstock.inspector.frame_reader import GENERAL, FrameReader, shown_text
+from penstock.model.recording import RECORDED_HEADERS, EndLine, Line, RequestLine, ResponseLine, data_line
+from penstock.redaction import Mask, without_secrets
+from penstock.transport.commands import HTTPRequest, ResponseHead
+from penstock.turn import Turn, collect
+from penstock.wires import wire_name
+
+MAX_EXCHANGE = 8 * 1024 * 1024
+"""How many bytes of one exchange are kept; what comes after that is only counted."""
+
+ERROR_STATUS = 400
+
+
+class Received(msgspec.Struct, frozen=True):
+    """Bytes of the provider."""
+
+    at: float
+    data: bytes
+
+
+class SentOn(msgspec.Struct, frozen=True):
+    """Bytes for the client."""
+
+    at: float
+    data: bytes
+
+
+class ResponseEnd(msgspec.Struct, frozen=True):
+    """The end of a provider's response."""
+
+    at: float
+
+
+Kept = Asked | Requested | Responded | Received | ResponseEnd | SentOn | HealedEntry | ToolEntry | Note | Ended
+
+
+class InspectedExchange:
+    """One exchange. As `record=` of a `Model`, it takes the responses of the provider.
+
+    `changed` is called after every addition. Entries may be added by one thread and read by another.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        *,
+        began: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        changed: Callable[[InspectedExchange, int], None] = lambda exchange, size: None,
+    ) -> None:
+        self.id = id
+        self.began = time.time() if began is None else began
+        self.size = 0  # of what came and was sent, in bytes
+        self.kept_size = 0
+        self.mask = Mask({})
+        self._clock = clock
+        self._start = clock()
+        self._changed = changed
+        self._kept: list[Kept] = []
+        self._read = 0  # how many of `_kept` are in `_entries`
+        self._entries: list[Entry] = []
+        self._reader = FrameReader(GENERAL, self.mask)
+
+    def use_clock(self, clock: Callable[[], float]) -> None:
+        """Counts the seconds of the exchange by another clock, from now on."""
+        self._clock, self._start = clock, clock()
+
+    # What happens.
+
+    def asked(self, wire: str, model: str, body: Any, headers: Mapping[str, str] | None = None) -> None:
+        """The client asks for something, in its protocol; the secrets in its headers are masked everywhere."""
+        self.mask.learn(headers or {})
+        self._add(Asked(self.now(), wire, model, body))
+
+    def recorder(self, wire: str, model: str, request: HTTPRequest) -> ExchangeRecorder:
+        """Records the response to a request of a `Model`."""
+        return ExchangeRecorder(self, wire, model, request)
+
+    def received(self, data: bytes, at: float | None = None) -> None:
+        """The provider sends bytes."""
+        self._add(Received(self.now() if at is None else at, data), len(data))
+
+    def sent(self, data: bytes) -> None:
+        """The client is sent bytes."""
+        if data:
+            self._add(SentOn(self.now(), data), len(data))
+
+    def healed(self, quirk: int, text: str, count: int = 1) -> None:
+        """Something was healed in what is sent on."""
+        self._add(HealedEntry(self.now(), 0, quirk, text, count))
+
+    def tool(self, id: str, name: str, seconds: float, *, is_error: bool = False) -> None:
+        """A tool has run for so many seconds."""
+        now = self.now()
+        self._add(ToolEntry(now, now - seconds, id, name, is_error))
+
+    def end(self, outcome: Outcome, text: str = "") -> None:
+        """The exchange is over."""
+        if not self.is_over:
+            self._add(Ended(self.now(), outcome, text))
+
+    def add(self, entry: Kept) -> None:
+        """Adds what happened at a time of its own, as a recording has it."""
+        self._add(entry, len(entry.data) if isinstance(entry, Received) else 0)
+
+    def _add(self, entry: Kept, size: int = 0) -> None:
+        self.size += size
+        kept = size if self.kept_size < MAX_EXCHANGE else 0
+        if kept or not size:
+            self.kept_size += kept
+            self._kept.append(entry)
+            if kept and self.kept_size >= MAX_EXCHANGE:
+                self._kept.append(Note(entry.at, "the exchange is too large: the rest of its bytes is not kept"))
+        self._changed(self, kept)
+
+    def now(self) -> float:
+        """The seconds since the exchange began."""
+        return round(self._clock() - self._start, 5)
+
+    # What is read.
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the exchange has ended."""
+        return bool(self._kept) and isinstance(self._kept[-1], Ended)
+
+    def entries(self) -> list[Entry]:
+        """What happened so far, in order."""
+        while self._read < len(self._kept):
+            entry = self._kept[self._read]
+            self._read += 1
+            self._entries += self._derive(entry)
+        return self._entries
+
+    def has_news(self) -> bool:
+        """Whether something happened that `entries` has not returned yet."""
+        return self._read < len(self._kept)
+
+    def turn(self) -> Turn:
+        """The last response of the provider, assembled."""
+        wire, pieces = GENERAL, list[bytes]()
+        for entry in self._kept:
+            if isinstance(entry, Requested | Responded):
+                pieces.clear()
+            if isinstance(entry, Requested):
+                wire = entry.wire
+            elif isinstance(entry, Received):
+                pieces.append(entry.data)
+        return collect(decode(b"".join(pieces), wire_name(wire)))
+
+    def _derive(self, kept: Kept) -> Iterable[Entry]:
+        match kept:
+            case Requested():
+                self._reader = FrameReader(kept.wire, self.mask)
+                return (kept,)
+            case Received():
+                return self._reader.feed(kept.data, kept.at)
+            case ResponseEnd():
+                return self._reader.close(kept.at)
+            case SentOn():
+                return (SentEntry(kept.at, self._reader.number, shown_text(kept.data, self.mask), len(kept.data)),)
+            case Asked():
+                return (msgspec.structs.replace(kept, body=self.mask.value(kept.body)),)
+            case HealedEntry():
+                return (msgspec.structs.replace(kept, frame=self._reader.number),)
+            case _:
+                return (kept,)
+
+    def summary(self) -> Summary:
+        """The exchange in a list."""
+        asked = [entry for entry in self._kept if isinstance(entry, Asked)]
+        requests = [entry for entry in self._kept if isinstance(entry, Requested)]
+        responses = [entry for entry in self._kept if isinstance(entry, Responded)]
+        last = self._kept[-1] if self._kept else None
+        is_read = self.is_over and self._read == len(self._kept)
+        return Summary(
+            id=self.id,
+            began=self.began,
+            seconds=last.at if last is not None else 0.0,
+            wire=requests[-1].wire if requests else "",
+            client_wire=asked[-1].wire if asked else "",
+            model=(requests or asked)[-1].model if requests or asked else "",
+            status=responses[-1].status if responses else 0,
+            size=self.size,
+            outcome=last.outcome if isinstance(last, Ended) else None,
+            odd=sum(isinstance(entry, OddEntry) for entry in self._entries) if is_read else None,
+            healed=sum(entry.count for entry in self._kept if isinstance(entry, HealedEntry)),
+        )
+
+    def recording(self) -> bytes:
+        """The exchanges with the provider as a recording, which `replay:` models play, without error responses."""
+        return b"".join(msgspec.json.encode(line) + b"\n" for line in self._lines())
+
+    def _lines(self) -> Iterator[Line]:
+        masked = self.mask.pieces([entry.data for entry in self._kept if isinstance(entry, Received)])
+        request: RequestLine | None = None
+        is_recorded = False
+        for entry in self._kept:
+            match entry:
+                case Requested():
+                    request = RequestLine(entry.wire, entry.model, entry.url, entry.body)
+                case Responded():
+                    is_recorded = request is not None and entry.status < ERROR_STATUS
+                    if is_recorded and request is not None:
+                        yield request
+                        yield ResponseLine(entry.at, entry.status, entry.headers)
+                case Received():
+                    line = data_line(entry.at, next(masked))
+                    if is_recorded:
+                        yield line
+                case ResponseEnd() if is_recorded:
+                    yield EndLine(entry.at)
+                case _:
+                    pass
+
+
+class ExchangeRecorder:
+    """Records the responses to one request, which may be sent again, with the secrets of the request masked."""
+
+    def __init__(self, exchange: InspectedExchange, wire: str, model: str, request: HTTPRequest) -> None:
+        self._exchange = exchange
+        exchange.mask.learn(request.headers, request.url)
+        url, body = without_secrets(request.url), json.loads(request.body)
+        self._request = Requested(exchange.now(), wire, model, exchange.mask.text(url), exchange.mask.value(body))
+        self.status = 0  # of the last response
+        exchange.add(self._request)
+
+    def hide(self, headers: Mapping[str, str]) -> None:
+        """Mask the secrets of these headers too."""
+        self._exchange.mask.learn(headers)
+
+    def refuse(self, head: ResponseHead, body: bytes) -> None:
+        """The provider refuses the request."""
+        self.begin(head, 0, 0)
+        self.add(body, 0)
+        self._exchange.add(ResponseEnd(self._exchange.now()))
+
+    def begin(self, head: ResponseHead, start: float, now: float) -> None:
+        """A response begins."""
+        if self.status:
+            self._exchange.add(msgspec.structs.replace(self._request, at=self._exchange.now()))
+        self.status = head.status
+        headers = {
+            name.lower(): self._exchange.mask.text(value)
+            for name, value in head.headers.items()
+            if name.lower() in RECORDED_HEADERS
+        }
+        self._exchange.add(Responded(self._exchange.now(), head.status, headers))
+
+    def add(self, data: bytes, now: float) -> None:
+        """The response goes on."""
+        self._exchange.received(data)
+
+    def end(self, now: float) -> None:
+        """The response has ended."""
+        self._exchange.add(ResponseEnd(self._exchange.now()))
+
+    def close(self) -> None:
+        """No other response comes."""
