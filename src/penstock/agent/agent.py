@@ -27,7 +27,7 @@ from penstock.agent.config import (
     unread,
 )
 from penstock.agent.observer import Observer
-from penstock.agent.run_options import RunOptions, logged_start, refuse_settings, split_options, with_settings
+from penstock.agent.run_options import Deps, RunOptions, logged_start, refuse_settings, split_options, with_settings
 from penstock.agent.step import REQUEST_OPTIONS, BeforeStep, Instructions
 from penstock.errors import UsageError
 from penstock.events import Fault
@@ -55,14 +55,12 @@ if TYPE_CHECKING:
     from penstock.agent.run_result import RunResult
     from penstock.log.follower import LoggedStart
 
-    Deps = TypeVar("Deps", default=Any)
     Output = TypeVar("Output", default=str)
     Other = TypeVar("Other", default=Any)
 else:
     from typing import TypeVar
 
-    Deps = TypeVar("Deps")  # which has no default before Python 3.13
-    Output = TypeVar("Output")
+    Output = TypeVar("Output")  # which has no default before Python 3.13
 
 
 class Agent(Generic[Deps, Output]):
@@ -182,7 +180,7 @@ class Agent(Generic[Deps, Output]):
 
     @overload
     def stream(
-        self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **options: Unpack[RunOptions]
+        self, prompt: Any = None, messages: Any = None, **options: Unpack[RunOptions[Deps]]
     ) -> AgentRun[Output]: ...
     @overload
     def stream(
@@ -190,18 +188,11 @@ class Agent(Generic[Deps, Output]):
         prompt: Any = None,
         messages: Any = None,
         *,
-        deps: Deps | None = None,
         output: type[Other] | OutputKind,
-        **options: Unpack[RunOptions],
+        **options: Unpack[RunOptions[Deps]],
     ) -> AgentRun[Other]: ...
     def stream(
-        self,
-        prompt: Any = None,
-        messages: Any = None,
-        *,
-        deps: Deps | None = None,
-        output: Any = None,
-        **options: Unpack[RunOptions],
+        self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Deps]]
     ) -> Any:
         """Start a run in plain code and stream its events. `messages` is a history to continue from.
 
@@ -209,12 +200,11 @@ class Agent(Generic[Deps, Output]):
         """
         from penstock.agent.agent_run import AgentRun
 
-        config, run = self._start(prompt, messages, output, options)
-        return AgentRun(config, run, deps)
+        return AgentRun(*self._start(prompt, messages, output, options))
 
     @overload
     def astream(
-        self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **options: Unpack[RunOptions]
+        self, prompt: Any = None, messages: Any = None, **options: Unpack[RunOptions[Deps]]
     ) -> AsyncAgentRun[Output]: ...
     @overload
     def astream(
@@ -222,28 +212,20 @@ class Agent(Generic[Deps, Output]):
         prompt: Any = None,
         messages: Any = None,
         *,
-        deps: Deps | None = None,
         output: type[Other] | OutputKind,
-        **options: Unpack[RunOptions],
+        **options: Unpack[RunOptions[Deps]],
     ) -> AsyncAgentRun[Other]: ...
     def astream(
-        self,
-        prompt: Any = None,
-        messages: Any = None,
-        *,
-        deps: Deps | None = None,
-        output: Any = None,
-        **options: Unpack[RunOptions],
+        self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Deps]]
     ) -> Any:
         """Start a run in async code and stream its events, as `stream` does in plain code."""
         from penstock.agent.agent_run import AsyncAgentRun
 
-        config, run = self._start(prompt, messages, output, options)
-        return AsyncAgentRun(config, run, deps)
+        return AsyncAgentRun(*self._start(prompt, messages, output, options))
 
     @overload
     def run(
-        self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **options: Unpack[RunOptions]
+        self, prompt: Any = None, messages: Any = None, **options: Unpack[RunOptions[Deps]]
     ) -> RunResult[Output]: ...
     @overload
     def run(
@@ -251,25 +233,18 @@ class Agent(Generic[Deps, Output]):
         prompt: Any = None,
         messages: Any = None,
         *,
-        deps: Deps | None = None,
         output: type[Other] | OutputKind,
-        **options: Unpack[RunOptions],
+        **options: Unpack[RunOptions[Deps]],
     ) -> RunResult[Other]: ...
     def run(
-        self,
-        prompt: Any = None,
-        messages: Any = None,
-        *,
-        deps: Deps | None = None,
-        output: Any = None,
-        **options: Unpack[RunOptions],
+        self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Deps]]
     ) -> Any:
         """Run to the end in plain code. A call that needs approval or is deferred pauses the run."""
         from penstock.agent.agent_run import AgentRun
         from penstock.agent.run_result import result_of
 
         warn_if_blocking("agent.run()", "await agent.arun()")
-        config, started = self._start(prompt, messages, output, options)
+        config, started, deps = self._start(prompt, messages, output, options)
         run: AgentRun[Any] = AgentRun(unread(config), started, deps)
         with run:
             for _ in run:
@@ -278,7 +253,7 @@ class Agent(Generic[Deps, Output]):
 
     @overload
     async def arun(
-        self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **options: Unpack[RunOptions]
+        self, prompt: Any = None, messages: Any = None, **options: Unpack[RunOptions[Deps]]
     ) -> RunResult[Output]: ...
     @overload
     async def arun(
@@ -286,24 +261,17 @@ class Agent(Generic[Deps, Output]):
         prompt: Any = None,
         messages: Any = None,
         *,
-        deps: Deps | None = None,
         output: type[Other] | OutputKind,
-        **options: Unpack[RunOptions],
+        **options: Unpack[RunOptions[Deps]],
     ) -> RunResult[Other]: ...
     async def arun(
-        self,
-        prompt: Any = None,
-        messages: Any = None,
-        *,
-        deps: Deps | None = None,
-        output: Any = None,
-        **options: Unpack[RunOptions],
+        self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Deps]]
     ) -> Any:
         """Run to the end in async code. A call that needs approval or is deferred pauses the run."""
         from penstock.agent.agent_run import AsyncAgentRun
         from penstock.agent.run_result import result_of
 
-        config, started = self._start(prompt, messages, output, options)
+        config, started, deps = self._start(prompt, messages, output, options)
         run: AsyncAgentRun[Any] = AsyncAgentRun(unread(config), started, deps)
         async with run:
             async for _ in run:
@@ -347,17 +315,18 @@ class Agent(Generic[Deps, Output]):
         return load_run(stored, key, self.config)
 
     def _start(
-        self, prompt: Any, messages: Any, output: Any, options: RunOptions
-    ) -> tuple[AgentConfig, Run | LoggedStart]:
-        """The configuration and the start of a run."""
-        log, settings = split_options(options, Agent)
+        self, prompt: Any, messages: Any, output: Any, options: RunOptions[Deps]
+    ) -> tuple[AgentConfig, Run | LoggedStart, Any]:
+        """The configuration, the start and the `deps` of a run."""
+        deps, log, settings = split_options(options, Agent)
         config = with_settings(self.config, settings, output)
         expect_model(config.model)
         first = self.first_messages(prompt, messages)
         start = logged_start(self.name, first, log)
         if start is not None:
             refuse_settings(settings, output)
-        return config, start or Run(first, config.policies, config.limits, config.run_repaired, config.output)
+        run = start or Run(first, config.policies, config.limits, config.run_repaired, config.output)
+        return config, run, deps
 
     def first_messages(self, prompt: Any = None, messages: Any = None) -> list[Message]:
         """The messages with which a run starts: those of a history, and a prompt."""

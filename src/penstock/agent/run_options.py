@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, TypedDict
 
 from msgspec.structs import replace
 
@@ -21,8 +21,16 @@ from penstock.tools.source import split_sources
 from penstock.tools.tool import tool_table
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from penstock.log.follower import LoggedStart
     from penstock.log.store import Store
+
+    Deps = TypeVar("Deps", default=Any)
+else:
+    from typing import TypeVar
+
+    Deps = TypeVar("Deps")  # which has no default before Python 3.13
 
 
 class LogOptions(TypedDict, total=False):
@@ -42,12 +50,15 @@ class LogOptions(TypedDict, total=False):
 LOG_OPTIONS = ("log", "run_id", "thread", "tenant", "meta")
 
 
-class RunOptions(LogOptions, StepOptions, total=False):
-    """The keywords of `stream`, `run` and their async twins: where the run is kept (`LogOptions`), and settings that
+class RunOptions(LogOptions, StepOptions, Generic[Deps], total=False):
+    """The keywords of `stream`, `run` and their async twins.
+
+    `deps` is what tools get as `Context.deps`. `LogOptions` say where the run is kept. The others are settings that
     replace those of the agent for this run: `model`, `tools`, `instructions`, `before_step`, `limits`, `guard`, and the
-    options of requests. Settings cannot be combined with `log`: another process continues the run with the agent's own.
+    options of requests. They cannot be combined with `log`: another process continues the run with the agent's own.
     """
 
+    deps: Deps | None
     model: Model | str
     tools: Iterable[Any]
     instructions: Instructions
@@ -59,16 +70,17 @@ class RunOptions(LogOptions, StepOptions, total=False):
 _SETTINGS = ("model", "tools", "instructions", "before_step", "limits", "guard")
 
 
-def split_options(options: RunOptions, agent: Callable[..., Any]) -> tuple[LogOptions, dict[str, Any]]:
-    """Where the run is kept, and the settings that differ; an `UnknownOptionError` for what is neither.
+def split_options(options: RunOptions[Any], agent: Callable[..., Any]) -> tuple[Any, LogOptions, dict[str, Any]]:
+    """The `deps`, where the run is kept, and the settings that differ; an `UnknownOptionError` for anything else.
 
     `agent` is the class with the other options, which are suggested for it.
     """
     given: dict[str, Any] = {**options}
+    deps = given.pop("deps", None)
     known = (*LOG_OPTIONS, *_SETTINGS, *REQUEST_OPTIONS)
     check_option_names(given, known, agent, "a run", ("prompt", "messages", "deps"))
     log: Any = {name: value for name, value in given.items() if name in LOG_OPTIONS}
-    return log, {name: value for name, value in given.items() if name not in LOG_OPTIONS}
+    return deps, log, {name: value for name, value in given.items() if name not in LOG_OPTIONS}
 
 
 def with_settings(config: AgentConfig, settings: Mapping[str, Any], output: Any) -> AgentConfig:
