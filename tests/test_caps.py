@@ -696,6 +696,7 @@ CAPS = [
 
 ELSEWHERE = {
     "agent.MAX_CHECKS": "test_stop.py",
+    "agent.MAX_MESSAGE": "test_hooks.py",
     "agent.MAX_WAIT": "test_cancel.py",
     "dialects.MAX_MARKUP": "test_provenance.py",
     "dialects.MAX_READINGS": "test_provenance.py",

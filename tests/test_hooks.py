@@ -167,9 +167,29 @@ def raises(step: Step) -> Step:
     raise ValueError("no luck")
 
 
+class BrokenError(Exception):
+    """Cannot be shown."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def raises_broken(step: Step) -> Step:
+    raise BrokenError
+
+
+class Broken:
+    """Cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise ValueError("no text")
+
+
 BAD: list[tuple[Hook, str]] = [
+    (raises_broken, "before_step raised BrokenError: <BrokenError whose __str__ raised ValueError>"),
+    (lambda step: Broken(), "or None, not a Broken"),
     (raises, "before_step raised ValueError: no luck; no request was sent for this step"),
-    (lambda step: "nonsense", "before_step must return the step, a changed copy of it .*, or None, not 'nonsense'"),
+    (lambda step: "nonsense", "before_step must return the step, a changed copy of it .*, or None, not a str"),
     (lambda step: {"messages": []}, "before_step must return the step"),
     (lambda step: step.replace(messages=[]), "a step needs messages"),
     (lambda step: step.replace(tools=["nothing"]), "the agent has no tool 'nothing'"),
@@ -179,9 +199,16 @@ BAD: list[tuple[Hook, str]] = [
     (lambda step: step.replace(temprature=1), "did you mean 'temperature'"),
     (lambda step: step.replace(temperature="hot"), "temperature must be a number"),
     (lambda step: step.replace(extra={"x": object()}), "options that cannot be written as JSON"),
-    (lambda step: step.replace(instructions=5), "instructions that are not a string: 5"),
+    (lambda step: step.replace(instructions=5), "instructions that are an int, not a string"),
     (lambda step: step.replace_history([user("Go."), assistant(penstock.ToolCall("c", "look", {}))]), "keep each call"),
 ]  # fmt: skip
+
+
+@sync_and_async
+def test_the_message_of_what_a_hook_raised_is_cut(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.agent.hook_calls.MAX_MESSAGE", 6)
+    _, run = read(agent_on(line(), before_step=raises), mode)
+    assert str(run.error) == "before_step raised ValueError: no luc; no request was sent for this step"
 
 
 @sync_and_async
@@ -400,7 +427,7 @@ def test_instructions_may_be_a_function_of_the_context(mode: str, is_async: bool
 @sync_and_async
 def test_instructions_that_are_not_a_string_are_an_error(mode: str) -> None:
     wrong: Any = lambda context: 5  # noqa: E731
-    with pytest.raises(HookError, match="the function instructions must return a string, not 5"):
+    with pytest.raises(HookError, match="the function instructions must return a string, not an int"):
         run_of(agent_on(line(), instructions=wrong), mode, "Go.")
 
 

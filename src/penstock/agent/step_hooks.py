@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from penstock.agent.config import AgentConfig
 from penstock.agent.step import REQUEST_OPTIONS, Step
-from penstock.errors import HookError, UsageError
+from penstock.errors import HookError, UsageError, type_name
 from penstock.events import Usage
 from penstock.messages import Message
 from penstock.model.model import Model
@@ -49,7 +49,7 @@ class StepHooks:
             context: Context[Any] = Context(deps=self._deps, step=command.step)
             instructions = yield "instructions", partial(instructions, context)
             if not isinstance(instructions, str):
-                raise HookError(f"the function instructions must return a string, not {instructions!r}")
+                raise HookError(f"the function instructions must return a string, not {type_name(instructions)}")
         step = first = self._step(command, config, instructions, usage)
         for hook in config.before_step:
             step = _checked((yield "before_step", partial(hook, step)), step)
@@ -180,12 +180,12 @@ def _checked(value: Any, step: Step) -> Step:
         return step
     if not isinstance(value, Step):
         expected = "the step, a changed copy of it (step.replace(…)), or None"
-        raise HookError(f"before_step must return {expected}, not {value!r}")
+        raise HookError(f"before_step must return {expected}, not {type_name(value)}")
     if (value.number, value.run_id) != (step.number, step.run_id):
         raise HookError(f"before_step returned step {value.number} of another request: return the one that it gets")
     # What the step of a caller has may be anything, whatever its types say.
     if not all(isinstance(message, Message) for message in value.messages):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise HookError("before_step returned a step whose messages are not messages: use step.replace(messages=…)")
     if not isinstance(value.instructions, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise HookError(f"before_step returned instructions that are not a string: {value.instructions!r}")
+        raise HookError(f"before_step returned instructions that are {type_name(value.instructions)}, not a string")
     return value
