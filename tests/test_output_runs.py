@@ -24,9 +24,9 @@ from penstock import (
 )
 from penstock.events import Retry, StreamChunk, ToolCall, ToolCallDelta, ToolCallStart
 from penstock.model.output_request import OUTPUT_TOOL
-from penstock.output.output_type import OutputType
+from penstock.output.output_type import MAX_PROBLEM, OutputType
 from penstock.output.partial import PartialOutput, PartialView
-from penstock.run.events import LogEvent
+from penstock.run.events import Done, LogEvent
 from penstock.run.rebuild import rebuild
 from penstock.testing import Reply, Scripted, always, call, refuse, say
 from tests.growth import assert_linear
@@ -136,6 +136,42 @@ def test_a_validator_that_raises_something_else_fails_the_run() -> None:
     agent = Agent(Model("openai:gpt-5", via=Scripted(always(GOOD))), output=Odd)
     result = agent.run("Go.")
     assert (result.reason, str(result.error)) == ("error", "no")
+
+
+class BrokenError(Exception):
+    """Cannot be shown."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [(BrokenError(), "<BrokenError whose __str__ raised ValueError>"), (RuntimeError("x" * 5_000), "x" * 1_000)],
+)
+def test_what_a_validator_raises_is_shown_if_it_can_be_and_is_cut(error: Exception, why: str) -> None:
+    class Odd(BaseModel):
+        name: str
+
+        def model_post_init(self, context: Any) -> None:
+            raise error
+
+    agent: Agent[Any, Any] = Agent(Model("openai:gpt-5", via=Scripted(always(GOOD))), output=Odd)
+    with agent.stream("Go.") as run:
+        assert [event.why for event in run if isinstance(event, Done)] == [why]
+    assert run.error is error
+
+
+def test_what_is_wrong_with_an_output_is_cut() -> None:
+    class Odd(BaseModel):
+        name: str
+
+        def model_post_init(self, context: Any) -> None:
+            raise ValueError("x" * 50_000)
+
+    agent: Agent[Any, Any] = Agent(Model("openai:gpt-5", via=Scripted(always(GOOD))), output=Odd)
+    with agent.stream("Go.") as run:
+        assert {len(event.problem) for event in run if isinstance(event, OutputInvalid)} == {MAX_PROBLEM}
 
 
 # -- what a run keeps --------------------------------------------------------------------------------------------------

@@ -16,18 +16,15 @@ from typing import Any
 from penstock.agent.caller_loop import is_stopped
 from penstock.agent.dispatcher import Dispatcher
 from penstock.agent.driven_run import DrivenRun
+from penstock.agent.run_errors import named_message
 from penstock.agent.step_hooks import Call
 from penstock.agent.tool_execution import awaited, in_own_thread, in_thread, is_from_outside
 from penstock.errors import HookError
-from penstock.jsontext.nearest import text_of
 from penstock.run.commands import Command, PrepareStep
 from penstock.run.step_changes import StepDecision
 from penstock.transport.loop_thread import LoopTask, RunLoop
 
 Calls = Generator[tuple[str, Call], Any, StepDecision]
-
-MAX_MESSAGE = 1000
-"""The characters of what a hook raised that are in the error of the run: logs and readers get it."""
 
 _TIMER = "hook"  # the key of the timer; those of tools have numbers in them
 
@@ -179,8 +176,7 @@ def hook_error(name: str, error: BaseException) -> HookError:
     """The error of a run whose hook raised."""
     if isinstance(error, HookError):
         return error
-    message = ": ".join(filter(None, (type(error).__name__, text_of(error)[:MAX_MESSAGE])))
-    return HookError(f"{name} raised {message}; no request was sent for this step")
+    return HookError(f"{name} raised {named_message(error)}; no request was sent for this step")
 
 
 def late_error(seconds: float) -> HookError:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 
-from penstock.errors import ProviderError
+from penstock.errors import PenstockError, ProviderError
 from penstock.events import Error
+from penstock.jsontext.nearest import text_of
 from penstock.log.flusher import RunWriter
 from penstock.log.store import LostRunError
+
+MAX_MESSAGE = 1000
+"""The characters of an exception of user code that logs and readers get; `run.error` has the exception."""
 
 
 def lease_error(log: RunWriter) -> LostRunError:
@@ -26,9 +30,14 @@ def as_exception(error: BaseException) -> Exception:
     """The error of a run: what ended a worker, such as `SystemExit`, must not end the program that reads it."""
     if isinstance(error, Exception):
         return error
-    exception = RuntimeError(f"a tool or callback raised {error!r}")
+    exception = RuntimeError(f"a tool or callback raised {named_message(error)}")
     exception.__cause__ = error
     return exception
+
+
+def named_message(error: BaseException) -> str:
+    """The name and the message of an exception of user code, whose `__str__` may raise too."""
+    return ": ".join(filter(None, (type(error).__name__, text_of(error)[:MAX_MESSAGE])))
 
 
 def provider_error(error: Error) -> ProviderError:
@@ -41,4 +50,5 @@ def error_event(error: BaseException) -> Error:
     kind = type(error).__name__
     if isinstance(error, ProviderError):
         return Error(error.message or kind, error.code or kind, error.retryable)
-    return Error(str(error) or kind, kind)
+    message = str(error) if isinstance(error, PenstockError) else text_of(error)[:MAX_MESSAGE]
+    return Error(message or kind, kind)

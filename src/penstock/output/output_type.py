@@ -31,6 +31,9 @@ VALUE = "value"
 MAX_KNOWN = 100
 """How many output types are kept, so that a request for a type does not build its schema again."""
 
+MAX_PROBLEM = 10_000
+"""The characters of what is wrong with an output that go back to the model: a validator may raise any text."""
+
 known_types: dict[Any, OutputType[Any]] = {}
 """The output types that are kept."""
 
@@ -70,7 +73,7 @@ class OutputType(Generic[T]):
         try:
             output: T = self._type.convert(value[VALUE] if self.is_wrapped else value, name)
         except ArgumentsError as error:
-            raise OutputError(str(error).replace("`output.", "`"), text) from None
+            raise OutputError(str(error).replace("`output.", "`")[:MAX_PROBLEM], text) from None
         return output
 
     @cached_property
