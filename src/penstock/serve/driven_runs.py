@@ -25,6 +25,7 @@ class DrivenRuns:
         self._limits = limits
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._tenants: dict[str, str] = {}
+        self._again: set[str] = set()  # runs that got an input while their tasks were about to end
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -36,6 +37,7 @@ class DrivenRuns:
     def drive(self, run_id: str, tenant: str) -> None:
         """Drive a run in the background, unless this process does so already."""
         if run_id in self._tasks:
+            self._again.add(run_id)
             return
         task = asyncio.create_task(self._drive(run_id))
         self._tasks[run_id] = task
@@ -67,6 +69,11 @@ class DrivenRuns:
 
     def _ended(self, run_id: str, task: asyncio.Task[None]) -> None:
         self._tasks.pop(run_id, None)
-        self._tenants.pop(run_id, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        tenant, is_again = self._tenants.pop(run_id, ""), run_id in self._again
+        self._again.discard(run_id)
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
             logger.error("the run %s could not be continued: %s", run_id, error)
+        elif is_again:
+            self.drive(run_id, tenant)

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.agent.agent import Agent
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.request import RejectedRequest
 from penstock.content import File, Image
 from penstock.errors import UsageError
-from penstock.events import ToolCall, ToolCallInvalid
+from penstock.events import Opaque, ToolCall, ToolCallInvalid
 from penstock.history.client_request import ClientRequest, decode_request
 from penstock.history.provider_rules import find_problems
 from penstock.history.read import Reading, read_request
@@ -24,16 +25,19 @@ from penstock.history.rules import CheckedHistory
 from penstock.messages import Message
 from penstock.results import ToolResult
 from penstock.serve.client_calls import CallRef, read_call_id
+from penstock.wires import all_readers
 from penstock.wires.shared.body import object_schema
+from penstock.wires.shared.places import Places
 
 _REFUSED = ("call_without_result", "result_without_call", "duplicate_result", "empty_id", "misplaced_part")
 """The problems of a history that cannot be mended without guessing what the client meant."""
 
 
 class ModelRequest(Struct, frozen=True):
-    """A request, and the results for a run of ours with which it ends, if it does."""
+    """A request: its history without vendor state, and the results for a run of ours with which it ends, if it does."""
 
     request: ClientRequest
+    messages: tuple[Message, ...]
     results: Results | None
 
 
@@ -58,10 +62,14 @@ def read_model_request(wire: str, body: Any, limits: ServerLimits) -> ModelReque
     if len(request.messages) > limits.messages:
         raise RejectedRequest(400, "too_many_messages", f"a request may have {limits.messages} messages")
     _check_history(reading)
-    results = read_results(request.messages)
+    messages = tuple(map(_without_state, request.messages, reading.places))
+    if not any(message.parts for message in messages if message.role != "system"):
+        why = f"{all_readers()[wire].history_field}: there is nothing to answer; send a message of the user"
+        raise RejectedRequest(400, "empty_history", why)
+    results = read_results(messages)
     if results is None and reading.is_continued:
         raise RejectedRequest(404, "thread_not_found", "conversations are not kept here: send the whole history")
-    return ModelRequest(request, results)
+    return ModelRequest(request, messages, results)
 
 
 def _check_history(reading: Reading) -> None:
@@ -72,6 +80,19 @@ def _check_history(reading: Reading) -> None:
         if any(not media.url.startswith("data:") for media in _media(message)):
             why = f"{places.message}: send images and files as data URLs; addresses are never fetched"
             raise RejectedRequest(400, "url_refused", why)
+
+
+def _without_state(message: Message, places: Places) -> Message:
+    """A message without vendor state: what it refers to would be looked up in the account of this server."""
+    parts = [
+        replace(part, state=()) if isinstance(part, Image | File | ToolResult) else part
+        for part in message.parts
+        if not isinstance(part, Opaque)
+    ]
+    if message.parts and not parts:
+        why = f"{places.message}: this is not text, a call or a result; an agent cannot read it, so leave it out"
+        raise RejectedRequest(400, "vendor_item", why)
+    return replace(message, parts=tuple(parts))
 
 
 def _check_settings(request: ClientRequest, limits: ServerLimits) -> None:

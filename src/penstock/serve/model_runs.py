@@ -53,7 +53,7 @@ async def find_run(host: Host, tenant: str, read: ModelRequest) -> Answering:
     tools = await client_tools(request, host.agent(agent))
     names = frozenset(tool["name"] for tool in tools)
     if results is None:
-        return Answering(await host.start(agent, request.messages, tenant=tenant, origin=Origin(tools=tools)), names)
+        return Answering(await host.start(agent, read.messages, tenant=tenant, origin=Origin(tools=tools)), names)
     row = await _find(host, tenant, results.run_id)
     if row.agent != agent:
         raise RejectedRequest(400, "other_agent", f"these calls are of the agent {row.agent!r}: send it as the model")
