@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -31,7 +31,7 @@ class Reply:
         """The frames of our own protocol: the number and the event of each, 0 if it has no number."""
         found = []
         for block in self.body.decode().split("\n\n"):
-            lines = dict(line.split(": ", 1) for line in block.splitlines() if line and not line.startswith(":"))
+            lines = dict(line.split(": ", 1) for line in block.split("\n") if line and not line.startswith(":"))
             if "data" in lines:
                 found.append((int(lines.get("id", 0)), msgspec.json.decode(lines["data"])))
         return found
@@ -107,7 +107,7 @@ class Browser:
 
 
 @asynccontextmanager
-async def serving(app: Any, **headers: str) -> AsyncIterator[Browser]:
+async def serving(app: Any, **headers: str) -> AsyncGenerator[Browser, None]:
     """A client of an app that has started, and that is stopped afterwards."""
     events: asyncio.Queue[Message] = asyncio.Queue()
     sent: asyncio.Queue[Message] = asyncio.Queue()

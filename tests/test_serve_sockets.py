@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
 
 import pytest
 
 from penstock.log.sqlite import SQLiteStore
+from tests.served_process import Server, read_until, served, with_length
 
 SERVER = """
 import sys
@@ -41,57 +36,10 @@ with listen("127.0.0.1", 0) as listener:
 """
 
 
-class Server:
-    def __init__(self, process: subprocess.Popen[str], port: int, log: Path) -> None:
-        self.process = process
-        self.port = port
-        self.log = log
-
-    @contextmanager
-    def connection(self) -> Iterator[socket.socket]:
-        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
-            yield connection
-
-    def request(self, head: str, body: str = "") -> tuple[int, bytes]:
-        """Send a request; returns the status and the body of the response."""
-        with self.connection() as connection:
-            connection.sendall(with_length(head, body))
-            whole = b"".join(iter(lambda: connection.recv(65536), b""))
-        top, _, rest = whole.partition(b"\r\n\r\n")
-        return int(top.split()[1]), rest
-
-    def start(self, prompt: str) -> str:
-        status, body = self.request("POST /runs", json.dumps({"prompt": prompt}))
-        assert status == 201
-        return str(json.loads(body)["id"])
-
-
-def with_length(head: str, body: str = "", length: int | None = None) -> bytes:
-    lines = [f"{head} HTTP/1.1", "Host: localhost", "Connection: close"]
-    if body:
-        lines += ["Content-Type: application/json", f"Content-Length: {length or len(body)}"]
-    return ("\r\n".join(lines) + "\r\n\r\n" + body).encode()
-
-
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    command = [sys.executable, "-c", SERVER, str(tmp_path / "runs.db")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        port = int(cast("IO[str]", process.stdout).readline())
-        yield Server(process, port, tmp_path / "runs.db")
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def read_until(connection: socket.socket, wanted: bytes) -> bytes:
-    got = b""
-    while wanted not in got:
-        piece = connection.recv(65536)
-        assert piece, got[-500:]
-        got += piece
-    return got
+    with served(SERVER, tmp_path / "runs.db") as server:
+        yield server
 
 
 def test_a_client_that_takes_too_long_is_disconnected(server: Server) -> None:
@@ -111,9 +59,7 @@ def test_a_silent_stream_sends_comments_and_a_reader_that_leaves_is_noticed(serv
         reader.sendall(with_length(f"GET /runs/{run_id}/events"))
         read_until(reader, b": keep-alive")
         assert b"penstock_serve_readers 1\n" in server.request("GET /metrics")[1]
-    end = time.monotonic() + 30
-    while b"penstock_serve_readers 0\n" not in server.request("GET /metrics")[1]:
-        assert time.monotonic() < end
+    server.until("/metrics", b"penstock_serve_readers 0\n")
 
 
 def test_a_reader_that_does_not_read_is_disconnected_and_can_come_back(server: Server) -> None:
@@ -124,9 +70,7 @@ def test_a_reader_that_does_not_read_is_disconnected_and_can_come_back(server: S
         stuck.recv(10)
         status, events = server.request(f"GET /runs/{run_id}/events")
         assert (status, events.count(b'"type":"done"')) == (200, 1)
-        end = time.monotonic() + 30
-        while b"penstock_serve_readers 0\n" not in server.request("GET /metrics")[1]:
-            assert time.monotonic() < end
+        server.until("/metrics", b"penstock_serve_readers 0\n")
 
 
 def test_a_server_that_is_told_to_stop_ends_its_streams_and_gives_its_runs_back(server: Server) -> None:
