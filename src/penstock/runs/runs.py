@@ -59,7 +59,8 @@ class Runs:
 
     Runs are driven by a worker (`work`, or `penstock worker`), or by a job engine that calls `drive`. `deps` is called
     with the `meta` of a run and returns what its tools get as `Context.deps`. `on_waiting` is called with the id of a
-    run that starts to wait for approvals or results. Methods that begin with `a` are for async code.
+    run that starts to wait for approvals or results. Methods that begin with `a` are for async code: the others use the
+    store at once, which blocks an event loop.
     """
 
     def __init__(
@@ -122,6 +123,24 @@ class Runs:
     def cancel(self, run_id: str, why: str = "the run was cancelled") -> bool:
         """End the run. False if it was cancelled before."""
         return self._store.put(cancel_input(run_id, why))
+
+    async def adecide(
+        self, run_id: str, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
+    ) -> bool:
+        """Approve or decline a call; the first decision counts. False if there was one."""
+        return await asyncio.to_thread(self.decide, run_id, call_id, approved, arguments, reason)
+
+    async def aprovide(self, run_id: str, call_id: str, value: Any, is_error: bool = False) -> bool:
+        """Give the result of a deferred call; the first one counts. False if there was one."""
+        return await asyncio.to_thread(self.provide, run_id, call_id, value, is_error)
+
+    async def asay(self, run_id: str, message: Any, *, key: str | None = None) -> bool:
+        """Add a user message: see `say`."""
+        return await asyncio.to_thread(self.say, run_id, message, key=key)
+
+    async def acancel(self, run_id: str, why: str = "the run was cancelled") -> bool:
+        """End the run. False if it was cancelled before."""
+        return await asyncio.to_thread(self.cancel, run_id, why)
 
     def find(self, run_id: str) -> RunRow:
         """What the store knows of a run."""
