@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import UsageError
 from penstock.log import patience, points
 from penstock.log.bodies import body_of
 from penstock.log.follow import follow
@@ -422,3 +423,32 @@ def test_runs_outlast_a_server_that_is_stopped_and_started() -> None:
         assert desk.sent == ["sent"]
         assert seen == list(range(1, len(desk.log("r")) + 1))
         desk.store.close()
+
+
+HALF = "a\ud800b"
+
+
+def test_text_with_half_of_a_character_is_a_clear_error(store: Store) -> None:
+    desk = Desk(store)
+    desk.runs.start("desk", "Send it.", run_id="r")
+    wrong: list[Callable[[], object]] = [
+        lambda: desk.runs.start("desk", "Send it.", run_id=HALF),
+        lambda: desk.runs.start("desk", "Send it.", thread=HALF),
+        lambda: desk.runs.start("desk", "Send it.", tenant=HALF),
+        lambda: desk.runs.find(HALF),
+        lambda: list(desk.runs.follow(HALF)),
+        lambda: desk.runs.drive(HALF),
+        lambda: desk.runs.cancel(HALF),
+        lambda: desk.runs.say(HALF, "Hello."),
+        lambda: desk.runs.decide("r", "c", True, reason=HALF),
+        lambda: desk.runs.decide("r", "c", True, {"city": HALF}),
+        lambda: desk.runs.provide("r", "c", {"city": HALF}),
+    ]
+    if not isinstance(store, MemoryStore):
+        wrong += [lambda: desk.runs.list(thread=HALF), lambda: desk.runs.decide("r", HALF, True)]
+    for call in wrong:
+        with pytest.raises(UsageError):
+            call()
+    assert desk.runs.cancel("r", HALF)
+    assert desk.runs.drive("r").state == "over"
+    assert [row.id for row in desk.runs.list()] == ["r"]

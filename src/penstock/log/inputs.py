@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from penstock.events import ToolCall
-from penstock.log.store import Input, ProvidedResult
+from penstock.log.store import Input, ProvidedResult, not_text
 from penstock.messages import Media, Message, result
 from penstock.run.events import Decision, Said
 
@@ -17,7 +17,7 @@ def decision_input(
     run_id: str, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
 ) -> Input:
     """Approve or decline a call; the first decision on it counts."""
-    return Input(run_id, "decide", call_id, msgspec.json.encode(Decision(call_id, approved, arguments, reason)))
+    return Input(run_id, "decide", call_id, _body(Decision(call_id, approved, arguments, reason)))
 
 
 def result_input(run_id: str, call_id: str, value: Any, is_error: bool = False) -> Input:
@@ -27,14 +27,21 @@ def result_input(run_id: str, call_id: str, value: Any, is_error: bool = False) 
         provided = ProvidedResult(call_id, None, is_error, content)
     else:
         provided = ProvidedResult(call_id, value, is_error)
-    return Input(run_id, "provide", call_id, msgspec.json.encode(provided))
+    return Input(run_id, "provide", call_id, _body(provided))
 
 
 def message_input(run_id: str, message: Message, key: str | None = None) -> Input:
     """Add a user message; with a `key`, it counts once."""
-    return Input(run_id, "say", key or uuid.uuid4().hex, msgspec.json.encode(Said(message)))
+    return Input(run_id, "say", key or uuid.uuid4().hex, _body(Said(message)))
 
 
 def cancel_input(run_id: str, why: str) -> Input:
     """End the run."""
-    return Input(run_id, "cancel", "cancel", why.encode())
+    return Input(run_id, "cancel", "cancel", why.encode("utf-8", "replace"))
+
+
+def _body(input: Decision | ProvidedResult | Said) -> bytes:
+    try:
+        return msgspec.json.encode(input)
+    except UnicodeEncodeError as error:
+        raise not_text(error) from None

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import UsageError
-from penstock.log.store import StoreError
+from penstock.log.store import StoreError, not_text
 from penstock.redaction import without_secrets
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ class Connections:
         """Turn an error of psycopg into a `StoreError`."""
         try:
             yield
+        except UnicodeEncodeError as error:
+            raise not_text(error) from None
         except self._psycopg.Error as error:
             code: str | None = error.sqlstate
             is_lost = code is None and isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError)

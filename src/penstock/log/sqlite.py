@@ -30,6 +30,7 @@ from penstock.log.store import (
     RunPhase,
     RunRow,
     StoreError,
+    not_text,
     run_exists,
     unknown_run,
 )
@@ -312,6 +313,8 @@ class SQLiteStore:
         """Turn an error of SQLite into a `StoreError`."""
         try:
             yield
+        except UnicodeEncodeError as error:
+            raise not_text(error) from None
         except sqlite3.Error as error:
             code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
             raise StoreError(

@@ -69,6 +69,11 @@ def unknown_run(run_id: str) -> UnknownRunError:
     return UnknownRunError(f"there is no run with the id {run_id!r}")
 
 
+def not_text(error: UnicodeEncodeError) -> UsageError:
+    """The error of text that no store can keep, and with which no run can be found."""
+    return UsageError(f"{error.object!r:.60} has half of a character (a lone surrogate), which is not valid text")
+
+
 class LostRunError(PenstockError):
     """Another worker has taken the run over: this one must not continue it."""
 
