@@ -226,3 +226,15 @@ def test_the_command_line_gives_a_run_that_was_repaired_back_to_the_workers(log:
 def test_the_command_line_cancels_a_damaged_run(log: SQLiteStore) -> None:
     assert penstock("cancel", "r").stdout == "cancelled r\n"
     assert row_of(log).state == "over"
+
+
+@pytest.mark.parametrize("state", ["ready", "over"])
+def test_the_command_line_shows_what_can_be_read_of_a_run_that_nobody_has_set_aside(
+    state: str, log: SQLiteStore
+) -> None:
+    log._connection.execute("UPDATE runs SET state = ?", (state,))
+    shown = penstock("show", "r", "--plain")
+    assert shown.exit_code == 0
+    assert "damage     event 3 of the run r cannot be read" in shown.stdout
+    assert ("continue   restore the log from a backup" in shown.stdout) is (state == "ready")
+    assert "prompt     Send it." in shown.stdout

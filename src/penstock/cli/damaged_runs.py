@@ -14,20 +14,20 @@ from penstock.log.take_up import check_log, take_up
 
 
 def damage_text(store: Store, row: RunRow) -> str:
-    """What is wrong with the log of a run that was set aside; empty for any other run."""
-    if row.state != "damaged":
-        return ""
+    """What is wrong with the log of a run, also if nobody has set it aside yet; empty if nothing is."""
     try:
         check_log(store, row)
     except DamagedRunError as error:
         return str(error)
-    return "nothing any more: the log was repaired"
+    return "nothing any more: the log was repaired" if row.state == "damaged" else ""
 
 
 def repair_advice(row: RunRow, log: str) -> str:
-    """How a run that was set aside continues."""
-    if row.state != "damaged":
+    """How a run with a damaged log continues; empty if it is over."""
+    if row.state == "over":
         return ""
+    if row.state != "damaged":
+        return "restore the log from a backup, or upgrade penstock if a later version wrote it: no worker can read it"
     head = shlex.join(["penstock", "runs", *log_arguments(log)])
     return (
         f"no worker takes it. Restore the log from a backup, or upgrade penstock if a later version wrote it; then "

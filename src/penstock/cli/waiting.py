@@ -7,7 +7,6 @@ import shlex
 import time
 from typing import Any, Literal, get_args
 
-from penstock.cli.damaged_runs import damage_text
 from penstock.cli.human_time import ago
 from penstock.cli.log_options import log_arguments
 from penstock.cli.logged_events import past_events, waiting_calls
@@ -96,10 +95,10 @@ def answer_commands(run_id: str, log: str, waiting: list[ApprovalRequest]) -> st
     return " or ".join(f"{head} {answer} {run_id}{call} {end}" for answer, end in endings.items() if answer in answers)
 
 
-def run_json(store: Store, row: RunRow, waiting: list[ApprovalRequest]) -> dict[str, Any]:
-    """A run with the calls that wait, and its end, as JSON."""
+def run_json(store: Store, row: RunRow, waiting: list[ApprovalRequest], damage: str) -> dict[str, Any]:
+    """A run with the calls that wait, its end, and what is wrong with its log, as JSON."""
     done = next((event for _, _, event in past_events(store, row.id, row.seq - 1) if isinstance(event, Done)), None)
     calls = [{"call_id": one.call_id, "name": one.name, "arguments": one.shown, "kind": one.kind}
              for one in waiting]  # fmt: skip
     end = {"reason": done.reason, "why": done.why, "output": done.output} if done else None
-    return {**as_json(row), "waiting": calls, "end": end, "damage": damage_text(store, row) or None}
+    return {**as_json(row), "waiting": calls, "end": end, "damage": damage or None}

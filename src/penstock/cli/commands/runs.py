@@ -132,16 +132,15 @@ def show_run(log: str, is_json: bool, plain: bool, run: str) -> None:
     """
     with opened_log(log, lease=LEASE, must_exist=True) as store:
         row = find_run(store, run)
-        waiting = waiting_calls(store, row)
+        damage = damage_text(store, row)
+        waiting = [] if damage else waiting_calls(store, row)
         if is_json:
-            write_lines([json.dumps(run_json(store, row, waiting)).encode()])
+            write_lines([json.dumps(run_json(store, row, waiting, damage)).encode()])
             return
         console = open_console(is_plain=plain)
         print_details(console, {**details_of(row, time.time()), "waits for": waiting_text(waiting)})
-        damage = damage_text(store, row)
-        print_details(
-            console, {"damage": damage, "continue": answer_commands(row.id, log, waiting) or repair_advice(row, log)}
-        )
+        advice = repair_advice(row, log) if damage else answer_commands(row.id, log, waiting)
+        print_details(console, {"damage": damage, "continue": advice})
         console.print()
         known = suppress(DamagedRunError) if damage else nullcontext()
         with known, render_run(console, is_plain=plain, is_past=True) as print_event:
