@@ -7,7 +7,8 @@ response: it must never look complete.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from msgspec import Struct
 
@@ -54,12 +55,16 @@ class Answer(Struct):
 class Circuits:
     """The circuits of all upstreams, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
         self._circuits: dict[str, Circuit] = {}
 
     def of(self, candidate: Candidate) -> Circuit:
         """The circuit of the upstream of a candidate."""
-        return self._circuits.setdefault(candidate.upstream.name, Circuit())
+        name = candidate.upstream.name
+        if name not in self._circuits:
+            self._circuits[name] = Circuit(self.clock)
+        return self._circuits[name]
 
     def in_order(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates to ask: those whose circuit is open only if there is no other."""

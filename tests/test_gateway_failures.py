@@ -1,0 +1,307 @@
+"""A gateway in front of servers that fail: sixteen situations in which a gateway earns its trust, or loses it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from penstock.gateway import asking, circuit
+from penstock.gateway.app import GatewayApp
+from penstock.testing import Hang, HTMLPage, Raw, ReceivedRequest, Reply, Reset, Scripted, Status, drop, fail, wait
+from tests.asgi import Browser, serving
+from tests.asgi import Reply as HTTPReply
+from tests.gateways import chat, delta, events, gateway, sse, text_of, upstream
+
+WORDS = "Trust is what remains when the provider behind a gateway misbehaves. "
+FALLBACK = "The other one answers. "
+
+
+@pytest.fixture(autouse=True)
+def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "RouteRetries", partial(asking.RouteRetries, first_delay=0.01))
+
+
+class Server:
+    """A server that plays a script, and remembers when it was asked."""
+
+    def __init__(self, *steps: Any, name: str = "first", **settings: Any) -> None:
+        self._steps: Iterator[Any] = iter(steps)
+        self._last = steps[-1] if steps else FALLBACK
+        self.times: list[float] = []
+        self.script = Scripted(self._answer)
+        self.upstream = upstream([], name, via=self.script, **settings)
+
+    def _answer(self, request: ReceivedRequest) -> Any:
+        self.times.append(time.monotonic())
+        step = next(self._steps, self._last)
+        step = step() if callable(step) else step
+        return Reply(step) if isinstance(step, str) else step
+
+    @property
+    def attempts(self) -> int:
+        return len(self.times)
+
+
+def other(*steps: Any) -> Server:
+    return Server(*steps, name="second")
+
+
+def run(app: GatewayApp, test: Callable[[Browser], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        async with serving(app) as browser:
+            await test(browser)
+
+    asyncio.run(main())
+
+
+def ask(*servers: Server, times: int = 1, stream: bool = True, **fields: Any) -> list[HTTPReply]:
+    replies: list[HTTPReply] = []
+
+    async def test(browser: Browser) -> None:
+        body = chat(stream=stream, **fields)
+        replies.extend([await browser.post("/v1/chat/completions", body) for _ in range(times)])
+
+    run(gateway(*(server.upstream for server in servers)), test)
+    return replies
+
+
+def is_whole(reply: HTTPReply) -> bool:
+    return reply.status == 200 and reply.body.endswith(b"data: [DONE]\n\n")
+
+
+def ends_with_error(reply: HTTPReply) -> bool:
+    """Whether a response that has begun ends with an error, and without the mark of a whole one."""
+    return b"[DONE]" not in reply.body and "error" in events(reply.body)[-1]
+
+
+def test_01_a_rate_limit_is_waited_for_as_the_server_asks() -> None:
+    first = Server(Status(429, retry_after=0.3), WORDS)
+    [reply] = ask(first, other())
+    assert text_of(reply.body) == WORDS
+    assert first.attempts == 2
+    assert first.times[1] - first.times[0] >= 0.3
+
+
+def test_02_a_rate_limit_that_stays_is_not_hammered() -> None:
+    first, second = Server(Status(429)), other(FALLBACK)
+    [reply] = ask(first, second)
+    assert text_of(reply.body) == FALLBACK
+    assert 1 <= first.attempts <= 3
+
+
+def test_03_an_error_that_passes_is_retried_at_the_same_server() -> None:
+    first, second = Server(Status(500), WORDS), other()
+    [reply] = ask(first, second)
+    assert text_of(reply.body) == WORDS
+    assert (first.attempts, second.attempts) == (2, 0)
+
+
+def test_04_a_server_that_stays_overloaded_is_replaced_or_its_error_is_shown() -> None:
+    first = Server(Status(503, "the cluster is full"))
+    [reply] = ask(first, other(FALLBACK))
+    assert text_of(reply.body) == FALLBACK
+    assert first.attempts <= 3
+    [alone] = ask(Server(Status(503, "the cluster is full")))
+    assert alone.status == 503
+    assert "the cluster is full" in alone.json["error"]["message"]
+
+
+def test_05_a_connection_that_breaks_before_the_headers_is_retried() -> None:
+    [reply] = ask(Server(Reset(), WORDS))
+    assert text_of(reply.body) == WORDS
+
+
+@pytest.mark.parametrize("silence", [Hang(), Reply(wait(30), WORDS)], ids=["no headers", "no first token"])
+def test_06_07_a_silent_server_is_asked_once_and_replaced_in_time(silence: Any) -> None:
+    first = Server(silence, first_token=0.3)
+    began = time.monotonic()
+    [reply] = ask(first, other(FALLBACK))
+    assert text_of(reply.body) == FALLBACK
+    assert first.attempts == 1
+    assert time.monotonic() - began < 15
+    [alone] = ask(Server(silence, first_token=0.3))
+    assert alone.status == 504
+
+
+def test_08_a_cut_in_mid_answer_never_looks_whole() -> None:
+    cut = Reply(WORDS, drop())
+    first, second = Server(cut), other(FALLBACK)
+    [reply] = ask(first, second)
+    assert ends_with_error(reply)
+    assert second.attempts == 0
+    [clean] = ask(Server(Raw(sse(delta(content=WORDS), done=False))))
+    assert ends_with_error(clean)
+
+
+def test_08_a_cut_before_anything_has_left_is_answered_by_another_server() -> None:
+    [reply] = ask(Server(Reply(drop())), other(FALLBACK))
+    assert text_of(reply.body) == FALLBACK
+    [whole] = ask(Server(Reply(WORDS, drop())), other(FALLBACK), stream=False)
+    assert whole.json["choices"][0]["message"]["content"] == FALLBACK
+    [alone] = ask(Server(Reply(WORDS, drop())), stream=False)
+    assert alone.status >= 500
+
+
+def test_09_a_stall_ends_with_an_error_in_time_and_the_gateway_lives() -> None:
+    first = Server(Reply(WORDS, wait(30), "more"), WORDS, idle=0.3)
+    began = time.monotonic()
+    stalled, after = ask(first, times=2)
+    assert ends_with_error(stalled)
+    assert time.monotonic() - began < 15
+    assert text_of(after.body) == WORDS
+
+
+def test_10_a_broken_frame_ends_with_an_error_and_the_gateway_lives() -> None:
+    broken = Raw(sse(delta(content="One "), 'data: {"choices": [{"del\n\n', delta(content="two."), delta("stop")))
+    reply, after = ask(Server(broken, WORDS), times=2)
+    assert ends_with_error(reply)
+    assert text_of(after.body) == WORDS
+
+
+def test_11_a_stream_without_its_end_mark_is_whole_at_once() -> None:
+    usage = {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}}
+    body = Raw(sse(delta(content=WORDS), delta("stop"), usage, done=False))
+    began = time.monotonic()
+    [reply] = ask(Server(body), stream_options={"include_usage": True})
+    assert is_whole(reply)
+    assert text_of(reply.body) == WORDS
+    assert events(reply.body)[-1]["usage"]["prompt_tokens"] == 7
+    assert time.monotonic() - began < 8
+
+
+def test_12_a_prompt_that_is_too_long_goes_to_another_model_and_never_twice_to_one() -> None:
+    too_long = Status(400, "This model's maximum context length is 4096 tokens.")
+    first = Server(too_long)
+    [reply] = ask(first, other(FALLBACK))
+    assert text_of(reply.body) == FALLBACK
+    assert first.attempts == 1
+    [alone] = ask(Server(too_long))
+    assert alone.status == 400
+    assert "context length" in alone.json["error"]["message"]
+
+
+def test_13_a_refused_request_is_refused_with_the_words_of_the_provider() -> None:
+    first, second = Server(Status(400, "Your request violates the content policy.")), other()
+    [reply] = ask(first, second)
+    assert reply.status == 400
+    assert "content policy" in reply.json["error"]["message"]
+    assert (first.attempts, second.attempts) == (1, 0)
+
+
+def test_14_a_server_is_never_asked_to_continue_what_another_began() -> None:
+    first, second = Server(Reply(WORDS, drop())), other(FALLBACK)
+    [whole] = ask(first, second, stream=False)
+    assert whole.json["choices"][0]["message"]["content"] == FALLBACK
+    [received] = second.script.requests
+    assert [message["role"] for message in received.body["messages"]] == ["user"]
+
+
+def test_15_a_server_that_is_down_is_left_out_and_comes_back() -> None:
+    is_down = True
+    now = 1000.0
+    first, second = Server(lambda: Status(503) if is_down else WORDS), other(FALLBACK)
+
+    async def test(browser: Browser) -> None:
+        nonlocal is_down, now
+
+        async def text() -> str:
+            return text_of((await browser.post("/v1/chat/completions", chat())).body)
+
+        for _ in range(circuit.FAILURES + 3):
+            assert await text() == FALLBACK
+        asked = first.attempts
+        assert await text() == FALLBACK
+        assert first.attempts == asked, "the circuit is open"
+        now += circuit.OPEN_SECONDS
+        assert await text() == FALLBACK
+        assert first.attempts > asked, "the probe"
+        is_down = False
+        assert await text() == FALLBACK, "the probe has failed"
+        now += circuit.OPEN_SECONDS
+        assert [await text() for _ in range(3)] == [WORDS] * 3
+
+    app = gateway(first.upstream, second.upstream)
+    app.context.circuits.clock = lambda: now
+    run(app, test)
+
+
+def test_16_the_response_names_the_model_that_answered_and_its_usage() -> None:
+    [reply] = ask(Server(Status(503)), other(FALLBACK), stream_options={"include_usage": True})
+    assert {event["model"] for event in events(reply.body)} == {"second"}
+    assert events(reply.body)[-1]["usage"]["completion_tokens"] > 0
+    assert reply.headers["x-penstock-upstream"] == "second"
+
+
+@pytest.mark.parametrize(
+    ("step", "status"),
+    [
+        (HTMLPage(200), 502),
+        (HTMLPage(502), 502),
+        (Raw(b""), 502),
+        (Raw(b"", content_type="application/json"), 502),
+        (Raw(b"\x1f\x8b\x08nonsense"), 502),
+        (Status(404, "no such model"), 404),
+        (Status(401, "bad key"), 502),
+        (Status(301), 502),
+        (fail("server_error", "the model crashed"), 502),
+    ],
+)
+def test_an_upstream_that_is_not_a_model_is_an_error_in_the_shape_of_the_protocol(step: Any, status: int) -> None:
+    step = Reply(step) if not isinstance(step, HTMLPage | Raw | Status) else step
+    [reply] = ask(Server(step))
+    assert reply.status in (status, 503)
+    assert reply.json["error"]["message"]
+
+
+def test_an_endless_response_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.transport.attempt.MAX_RESPONSE_BYTES", 20_000)
+    [reply] = ask(Server(Raw(sse(*(delta(content="word " * 20) for _ in range(1000))))))
+    assert reply.status == 502
+    assert "larger than" in reply.json["error"]["message"]
+
+
+def test_an_error_after_a_keep_alive_is_in_the_stream() -> None:
+    from msgspec.structs import replace
+
+    from penstock.gateway.context import LIMITS
+
+    async def test(browser: Browser) -> None:
+        for path, body in (
+            ("/v1/chat/completions", chat()),
+            ("/v1/responses", {"model": "m", "input": "Hi", "stream": True}),
+            ("/v1/messages", {**chat(), "max_tokens": 9}),
+        ):
+            reply = await browser.post(path, body)
+            assert reply.status == 200
+            assert reply.body.startswith(b": keep-alive\n\n")
+            assert "error" in json_of_last(reply.body)
+
+    limits = replace(LIMITS, keep_alive_seconds=0.1)
+    run(gateway(Server(Hang(), first_token=0.5).upstream, limits=limits), test)
+
+
+def json_of_last(body: bytes) -> str:
+    return str(events(body)[-1])
+
+
+def test_keep_alives_are_sent_while_a_call_is_held_back() -> None:
+    from msgspec.structs import replace
+
+    from penstock.gateway.context import LIMITS
+    from tests.gateways import TOOLS
+
+    call = '<tool_call>{"name": "shell", "arguments": {"command": "', 'ls"}}</tool_call>'
+
+    async def test(browser: Browser) -> None:
+        reply = await browser.post("/v1/chat/completions", chat(tools=TOOLS))
+        assert b": keep-alive\n\n" in reply.body
+        assert b'"tool_calls"' in reply.body
+        assert is_whole(reply)
+
+    limits = replace(LIMITS, keep_alive_seconds=0.1)
+    run(gateway(Server(Reply("Hm. ", call[0], wait(1), call[1])).upstream, limits=limits), test)

@@ -1,0 +1,125 @@
+"""A gateway over real sockets: clients that leave in every phase, and clients that read nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+from msgspec.structs import replace
+
+from penstock.gateway import app
+from penstock.gateway.app import GatewayApp
+from penstock.gateway.context import LIMITS
+from tests.gateways import chat, delta, sse
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+PIECE = sse(delta(content="word "), done=False)
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+class SlowServer:
+    """A server that sends what it is told to, and notices when its connection is closed."""
+
+    def __init__(self, *sent: bytes, floods: bool = False) -> None:
+        self._sent = sent
+        self._floods = floods
+        self.asked = asyncio.Event()
+        self.closed = asyncio.Event()
+        self.size = 0
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        self.asked.set()
+        try:
+            for piece in self._sent:
+                writer.write(piece)
+                await writer.drain()
+            while self._floods:
+                writer.write(chunk(PIECE * 200))
+                await writer.drain()
+                self.size += len(PIECE) * 200
+            while await reader.read(65536):
+                pass
+        except OSError:
+            pass
+        finally:
+            self.closed.set()
+            writer.close()
+
+
+@asynccontextmanager
+async def served(application: GatewayApp) -> AsyncIterator[int]:
+    """The port of an app that is served by uvicorn."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(application, log_level="warning", lifespan="on"))
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        await task
+        listener.close()
+
+
+def between(upstream: Callable[[], SlowServer], test: Callable[[SlowServer, int], Coroutine[Any, Any, None]]) -> None:
+    """Run a test with a server and a gateway in front of it."""
+
+    async def main() -> None:
+        slow = upstream()
+        server = await asyncio.start_server(slow.answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        limits = replace(LIMITS, write_seconds=1.0)
+        async with server, served(app(f"http://127.0.0.1:{port}/v1", limits=limits)) as gateway_port:
+            await asyncio.wait_for(test(slow, gateway_port), 60)
+
+    asyncio.run(main())
+
+
+async def ask(port: int, stream: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    body = json.dumps(chat(stream=stream)).encode()
+    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+    await writer.drain()
+    return reader, writer
+
+
+PHASES: dict[str, tuple[bytes, ...]] = {
+    "before the headers": (),
+    "after the headers": (HEAD,),
+    "in mid-stream": (HEAD, chunk(PIECE)),
+}
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("phase", PHASES)
+def test_when_a_client_leaves_the_upstream_is_closed(phase: str, stream: bool) -> None:
+    async def test(slow: SlowServer, port: int) -> None:
+        reader, writer = await ask(port, stream)
+        await slow.asked.wait()
+        if phase == "in mid-stream" and stream:
+            await reader.readuntil(b"word ")
+        assert not slow.closed.is_set()
+        writer.close()
+        await asyncio.wait_for(slow.closed.wait(), 10)
+
+    between(lambda: SlowServer(*PHASES[phase]), test)
+
+
+def test_a_client_that_reads_nothing_costs_little_memory_and_is_closed() -> None:
+    async def test(slow: SlowServer, port: int) -> None:
+        _, writer = await ask(port, True)
+        await asyncio.wait_for(slow.closed.wait(), 30)
+        writer.close()
+        assert slow.size < 50_000_000
+
+    between(lambda: SlowServer(HEAD, floods=True), test)
