@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import agent, concurrent, decode, early, imports, log, output, partial, peers, text
+from benchmarks import agent, concurrent, decode, early, gateway, imports, log, output, partial, peers, text
 from benchmarks.report import Report
 
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
@@ -24,11 +24,12 @@ MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "agent-peers": early.measure_peers,
     "concurrent": concurrent.measure,
     "log": log.measure,
+    "gateway": gateway.measure,
     "concurrent-peers": concurrent.measure_peers,
     "output-peers": output.measure_peers,
     "peers": peers.measure,
 }
-DEFAULT = ("decode", "partial", "text", "import", "agent", "concurrent", "log")
+DEFAULT = ("decode", "partial", "text", "import", "agent", "concurrent", "log", "gateway")
 """The benchmarks that take about a minute and install nothing."""
 
 

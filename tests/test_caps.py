@@ -727,6 +727,7 @@ ELSEWHERE = {
     "run.MAX_LEVELS": "test_nested_machine.py",
     "asgi.MAX_SERIES": "test_serve.py",
     "cli.MAX_FILES": "test_serve_lifecycle.py",
+    "dialects.MAX_UNREAD": "test_whole_calls.py",
     "gateway.MAX_EXAMINED": "test_gateway_caps.py",
     "gateway.MAX_KEPT": "test_gateway_caps.py",
     "gateway.MAX_LIST": "test_gateway_caps.py",

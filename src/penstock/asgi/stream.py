@@ -53,7 +53,6 @@ class ResponseStream:
         self._limits = limits
         self._headers = headers
         self._comment = comment
-        self._lock = asyncio.Lock()  # pieces and comments do not mix
         self._writing_since = 0.0  # the time at which the write under way began
         self._last_write = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
@@ -66,7 +65,14 @@ class ResponseStream:
         If the client leaves, does not read, or was sent more than the limit, the iterator is closed. An exception of
         the iterator is raised here.
         """
-        self._task = asyncio.create_task(self._write_all(pieces))
+        return await self.run(self._write_all(pieces))
+
+    async def run(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Do work that sends pieces by `write`, and end the response; returns whether the client got all of it.
+
+        If the client leaves or does not read, the work is cancelled. An exception of it is raised here.
+        """
+        self._task = asyncio.create_task(self._do(work))
         watcher = asyncio.create_task(self._request.gone())
         self._tick()
         try:
@@ -82,26 +88,43 @@ class ResponseStream:
         self._task.result()
         return True
 
+    async def write(self, piece: bytes) -> None:
+        """Send a piece."""
+        if self._comments is not None:  # pieces and comments do not mix
+            comments, self._comments = self._comments, None
+            await comments
+        self._writing_since = now = time.monotonic()
+        if not self.is_open:
+            await self._open()
+        if piece:
+            self.sent += len(piece)
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        self._last_write, self._writing_since = now, 0.0
+
+    async def _open(self) -> None:
+        self.is_open = True
+        headers = raw_headers(self._request, self._headers)
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        await work
+        if not self.is_open or self._comments is not None:
+            await self.write(b"")
+        await self._send({"type": "http.response.body", "body": b""})
+
     async def _write_all(self, pieces: AsyncIterator[bytes]) -> None:
         async with aclosing(pieces) as source:  # type: ignore[type-var]  # it is a generator
             async for piece in source:
-                await self._write(piece)
+                await self.write(piece)
                 if self.sent > self._limits.answer:
                     break
-        if not self.is_open:
-            await self._write(b"")
-        await self._send({"type": "http.response.body", "body": b""})
 
-    async def _write(self, piece: bytes) -> None:
-        async with self._lock:
+    async def _write_comment(self) -> None:
+        if not self._writing_since:
             self._writing_since = time.monotonic()
             if not self.is_open:
-                self.is_open = True
-                headers = raw_headers(self._request, self._headers)
-                await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-            if piece:
-                self.sent += len(piece)
-                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+                await self._open()
+            await self._send({"type": "http.response.body", "body": self._comment, "more_body": True})
             self._last_write, self._writing_since = time.monotonic(), 0.0
 
     def _tick(self) -> None:
@@ -111,6 +134,6 @@ class ResponseStream:
             self._task.cancel()
             return
         if not self._writing_since and now - self._last_write >= limits.keep_alive_seconds:
-            self._comments = asyncio.create_task(self._write(self._comment))
+            self._comments = asyncio.create_task(self._write_comment())
         pause = min(limits.keep_alive_seconds, limits.write_seconds) / 4
         self._timer = asyncio.get_running_loop().call_later(max(pause, 0.01), self._tick)

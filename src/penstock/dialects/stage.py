@@ -85,6 +85,10 @@ class TextCalls:
         """Returns the events that were held back. Text without a `Finish` counts as cut."""
         return [event for choice in self._choices for event in self._end(choice, is_cut=True)]
 
+    def reader(self, choice: int = 0) -> Reader | None:
+        """The reader of the text of a choice that is open."""
+        return text.reader if (text := self._choices.get(choice)) is not None else None
+
     def _read(self, event: Text) -> list[StreamChunk]:
         choice = self._choices.get(event.choice)
         ended: list[StreamChunk] = []

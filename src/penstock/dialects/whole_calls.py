@@ -2,6 +2,9 @@
 
 A call is emitted when it is whole. One that must not run becomes the text again that the model wrote, unless it can be
 repaired: whoever reads a response cannot tell a call in its text from one that somebody else has written there.
+
+`WholeCalls` has a fast lane for pieces in which no mark can begin, while nothing is held back: they are emitted at
+once, and the parser gets them later, with the next piece that is not of this kind. The reference is the slow lane.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.dialects.provenance import Provenance
+from penstock.dialects.reading.reader import Reader
 from penstock.dialects.stage import TextCalls
 from penstock.events import (
     Finish,
@@ -23,6 +27,9 @@ from penstock.events import (
     ToolCallInvalid,
     ToolCallStart,
 )
+
+MAX_UNREAD = 4096
+"""How many characters are emitted before the parser gets them."""
 
 Repair = Callable[[ToolCallInvalid], ToolCall | None]
 """Returns the call that an invalid one was meant to be, or None."""
@@ -48,20 +55,52 @@ class WholeCalls:
         )  # fmt: skip
         self._repair = repair
         self._repaired: dict[str, ToolCall] = {}  # by the ids of the calls
+        self._lane: Lane | None = None
 
     def feed(self, chunks: Iterable[StreamChunk]) -> list[StreamChunk]:
         """The events, with the calls that were found in the text."""
         found: list[StreamChunk] = []
         for chunk in chunks:
-            events = self._calls.feed(chunk)
-            if isinstance(chunk, Text | Finish | Reasoning | Refusal):
-                found += self._whole(events)
-            else:  # a call of its own, which may end a text before it
-                found += [*self._whole(events[:-1]), *events[-1:]]
+            if type(chunk) is Text and (lane := self._lane) is not None and lane.takes(chunk):
+                found.append(lane.kind(lane.block, chunk.text))
+            else:
+                found += self._read(chunk)
         return found
 
+    def passes(self, chunk: Text) -> bool:
+        """Whether a piece of text is to be passed on as it is; if so, it counts as fed."""
+        lane = self._lane
+        return lane is not None and lane.kind is Text and lane.block == chunk.block and lane.takes(chunk)
+
     def close(self) -> list[StreamChunk]:
+        self._leave_lane()
         return self._whole(self._calls.close())
+
+    def _read(self, chunk: StreamChunk) -> list[StreamChunk]:
+        """Reads an event in the slow lane."""
+        self._leave_lane()
+        events = self._calls.feed(chunk)
+        if isinstance(chunk, Text):
+            self._lane = self._new_lane(chunk, events)
+        if isinstance(chunk, Text | Finish | Reasoning | Refusal):
+            return self._whole(events)
+        return [*self._whole(events[:-1]), *events[-1:]]  # the last is a call of its own
+
+    def _new_lane(self, chunk: Text, events: list[StreamChunk]) -> Lane | None:
+        """The fast lane after an event, if its text was emitted up to its end."""
+        last = events[-1] if events else None
+        reader = self._calls.reader() if not chunk.choice else None
+        if reader is None or not isinstance(last, Text | Reasoning) or not chunk.text.endswith(last.text):
+            return None
+        if not reader.flows:
+            return None
+        return Lane(chunk.block, type(last), last.block, reader)
+
+    def _leave_lane(self) -> None:
+        """Gives the parser what it has not read yet."""
+        lane, self._lane = self._lane, None
+        if lane is not None and lane.pieces:
+            self._calls.feed(Text(lane.source, "".join(lane.pieces)))  # which emits the same text
 
     def _restores(self, event: ToolCallInvalid) -> bool:
         call = self._repair(event)
@@ -82,3 +121,25 @@ class WholeCalls:
                 case _:
                     found.append(event)
         return found
+
+
+class Lane:
+    """The fast lane: text that is emitted as it comes, and that the parser has not read yet."""
+
+    __slots__ = ("_passes", "block", "kind", "pieces", "size", "source")
+
+    def __init__(self, source: int, kind: type[Text | Reasoning], block: int, reader: Reader) -> None:
+        self.source = source  # the block of the text
+        self.kind = kind  # what it becomes
+        self.block = block  # and its block
+        self.pieces: list[str] = []
+        self.size = 0
+        self._passes = reader.passes
+
+    def takes(self, chunk: Text) -> bool:
+        """Whether a piece can be emitted as it is; if so, it is kept for the parser."""
+        if chunk.block != self.source or chunk.choice or self.size > MAX_UNREAD or not self._passes(chunk.text):
+            return False
+        self.pieces.append(chunk.text)
+        self.size += len(chunk.text)
+        return True

@@ -36,16 +36,6 @@ class Answer(Struct):
     asked: Asked
     first: list[StreamChunk]
     rest: AsyncIterator[list[StreamChunk]]
-    is_cut: bool = False
-
-    async def batches(self) -> AsyncIterator[list[StreamChunk]]:
-        """The events of each network read."""
-        chunks: list[StreamChunk] | None = self.first
-        while chunks is not None:
-            if any(type(chunk) is Error or _is_cut(chunk) for chunk in chunks):
-                self.is_cut = True
-            yield chunks
-            chunks = await anext(self.rest, None)
 
     async def close(self) -> None:
         """Close the connection to the upstream."""
@@ -134,11 +124,13 @@ async def whole_answer(
     while True:
         answer = await open_answer(left, request, caller, circuits)
         left = left[left.index(answer.candidate) + 1 :]
+        chunks = answer.first
         try:
-            chunks = [chunk async for some in answer.batches() for chunk in some]
+            async for some in answer.rest:
+                chunks += some
         finally:
             await answer.close()
-        if not answer.is_cut or not left:
+        if not left or not any(map(is_failure, chunks)):
             return answer, chunks
         circuits.of(answer.candidate).failed()
         logger.warning("request %s: %s broke off, another is asked", caller.id, answer.candidate.upstream.name)
@@ -154,5 +146,6 @@ def may_fall_over(error: ProviderError) -> bool:
     return not isinstance(error, BadRequestError) or isinstance(error, ContextLengthError)
 
 
-def _is_cut(chunk: StreamChunk) -> bool:
-    return isinstance(chunk, Finish) and chunk.reason in ("cut", "error")
+def is_failure(chunk: StreamChunk) -> bool:
+    """Whether an event says that a response failed."""
+    return isinstance(chunk, Error) or (isinstance(chunk, Finish) and chunk.reason in ("cut", "error"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 from msgspec.structs import replace
@@ -68,36 +67,36 @@ class Answering:
         stream = ResponseStream(
             self._call.request, self._call.send, self._context.limits, self._headers, self._encoder.KEEP_ALIVE
         )
-        if not await stream.send_all(self._pieces(request, candidates, stream)):
+        if not await stream.run(self._write(request, candidates, stream)):
             self._journal.leave()
 
-    async def _pieces(
-        self, request: ClientRequest, candidates: list[Candidate], stream: ResponseStream
-    ) -> AsyncIterator[bytes]:
-        """The response, one piece per network read of the upstream."""
+    async def _write(self, request: ClientRequest, candidates: list[Candidate], stream: ResponseStream) -> None:
+        """Write the response, one piece per network read of the upstream."""
         try:
             answer = await self._opened(request, candidates)
         except RejectedRequest as error:
             if not stream.is_open:
                 raise
-            yield self._failed(request, error)  # a keep-alive was sent, and with it the status 200
+            await stream.write(self._failed(request, error))  # a keep-alive was sent, and with it the status 200
             return
         encoder = self._encoder(self._head(request, answer))
         record = self._context.memory.record(request, self._caller.key, self._caller.id)
         try:
-            async for chunks in answer.batches():
+            chunks = answer.first
+            while True:
                 if record is not None:
                     record.add(chunks)
                 if data := encoder.feed(chunks):
-                    yield data
-                if encoder.is_over:
+                    await stream.write(data)
+                if encoder.is_over or (following := await anext(answer.rest, None)) is None:
                     break
+                chunks = following
             if record is not None:
                 record.end()
-            yield encoder.close()
+            await stream.write(encoder.close())
         finally:
             await answer.close()
-            self._journal.end(answer, encoder)
+            self._journal.end(encoder)
 
     def _failed(self, request: ClientRequest, error: RejectedRequest) -> bytes:
         self._journal.fail(error)
@@ -125,7 +124,6 @@ class Answering:
             record.add(chunks)
             record.end()
         encoded = self._encoder.encode_body(chunks, self._head(request, answer))
-        self._journal.end(answer)
         headers = {**self._headers, **encoded.headers}
         await respond(self._call.request, self._call.send, encoded.status, encoded.body, headers=headers)
 

@@ -47,11 +47,11 @@ class Journal:
         self._answer = answer
         self._first = time.monotonic() - self._started
 
-    def end(self, answer: Answer, encoder: ResponseEncoder | None = None) -> None:
+    def end(self, encoder: ResponseEncoder) -> None:
         """The response was written."""
-        self._usage = encoder.usage if encoder is not None else None
-        if answer.is_cut:
-            self._problem = "the upstream broke off"
+        self._usage = encoder.usage
+        if encoder.is_over:
+            self._problem = "the response ended with an error"
 
     def fail(self, error: RejectedRequest) -> None:
         """The request was answered with an error."""

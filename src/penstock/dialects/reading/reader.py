@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from penstock.calls.numbering import Numbering
 from penstock.dialects.dialect import END_TOKENS, THINK, Dialect
@@ -59,6 +59,16 @@ class Reader:
     def is_in_call(self) -> bool:
         """Whether a call, or the block around calls, is open."""
         return self._source.is_in_block
+
+    @property
+    def flows(self) -> bool:
+        """Whether nothing is held back, and no call is open."""
+        return not self._source.unread_size and not self._source.is_in_block
+
+    @property
+    def passes(self) -> Callable[[str], bool]:
+        """Returns whether no mark can begin in a text, so that it is emitted as it is while the text `flows`."""
+        return self._marks.all().cannot_begin_in
 
     @property
     def held_back(self) -> str:

@@ -82,9 +82,13 @@ class HealedDecoding:
         )  # fmt: skip
 
     def _heal(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
+        texts = self._texts
+        if len(chunks) == 1 and type(chunk := chunks[0]) is Text and (texts is None or texts.passes(chunk)):
+            self._output.size += len(chunk.text)
+            return chunks  # as nearly all reads are while a model writes text
         if not chunks:
             return chunks
-        if (texts := self._texts) is not None:
+        if texts is not None:
             chunks = self._without_marks(texts.feed(chunks), chunks)
         chunks = self._calls.feed(chunks)
         if self._context.estimate is not None:

@@ -15,7 +15,7 @@ from penstock.wires import WireName, find_habits, find_wire
 MAX_EXAMINED = 256 * 1024
 """How many bytes of a response are looked at, from its first call on."""
 _STARTS = (b"data", b"event", b":", b"{", b"[")
-_SIGNS = (b'"tool_calls"', b'"function_call"')
+_CALLS, _LEGACY = b'"tool_calls"', b'"function_call"'
 
 
 class Habits:
@@ -30,9 +30,9 @@ class Habits:
 
     def feed(self, data: bytes) -> None:
         """Look at the bytes of a network read."""
-        if self._find is None or self._size >= MAX_EXAMINED:
-            return
-        if self._kept or any(sign in data for sign in _SIGNS):
+        if self._kept or _CALLS in data or _LEGACY in data:
+            if self._find is None or self._size >= MAX_EXAMINED:
+                return
             self._kept.append(data)
             self._size += len(data)
 
