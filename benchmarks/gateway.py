@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,7 +146,7 @@ def _write(writer: asyncio.StreamWriter, delta: bytes, reason: bytes) -> None:
 
 
 @contextmanager
-def _relay(kind: str, upstream: str) -> Iterator[tuple[int, int]]:
+def _relay(kind: str, upstream: str) -> Generator[tuple[int, int]]:
     """The id and the port of a relay."""
     command = [sys.executable, "-m", "benchmarks.gateway_server", kind, upstream]
     pipe = subprocess.PIPE

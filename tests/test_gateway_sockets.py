@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -57,7 +57,7 @@ class SlowServer:
 
 
 @asynccontextmanager
-async def served(application: GatewayApp) -> AsyncIterator[int]:
+async def served(application: GatewayApp) -> AsyncGenerator[int]:
     """The port of an app that is served by uvicorn."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(application, log_level="warning", lifespan="on"))

@@ -51,11 +51,11 @@ def read(text: str, seed: int | None, quoted: str = "") -> list[StreamChunk]:
 def joined(events: list[StreamChunk]) -> list[StreamChunk]:
     found: list[StreamChunk] = []
     for event in events:
-        last = found[-1] if found else None
-        if isinstance(event, Text | Reasoning) and type(last) is type(event) and last.block == event.block:
-            found[-1] = type(event)(event.block, last.text + event.text)
-        else:
-            found.append(event)
+        match found[-1:], event:
+            case ([Text() as last], Text()) | ([Reasoning() as last], Reasoning()) if last.block == event.block:
+                found[-1] = type(event)(event.block, last.text + event.text)
+            case _:
+                found.append(event)
     return found
 
 
@@ -67,9 +67,14 @@ def test_the_fast_lane_emits_what_the_slow_lane_does(text: str, monkeypatch: pyt
 
 
 def test_most_text_takes_the_fast_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = []
+    taken: list[bool] = []
     takes = Lane.takes
-    monkeypatch.setattr(Lane, "takes", lambda lane, chunk: taken.append(takes(lane, chunk)) or taken[-1])
+
+    def counted(lane: Lane, chunk: Text) -> bool:
+        taken.append(takes(lane, chunk))
+        return taken[-1]
+
+    monkeypatch.setattr(Lane, "takes", counted)
     calls = stage()
     calls.feed([Text(0, f"word{number} ") for number in range(100)])
     assert sum(taken) > 90
@@ -77,11 +82,16 @@ def test_most_text_takes_the_fast_lane(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_parser_gets_the_text_of_the_fast_lane_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_calls, "MAX_UNREAD", 10)
-    calls = stage()
-    calls.feed([Text(0, "word ") for _ in range(100)])
-    lane = calls._lane
-    assert lane is not None
-    assert lane.size <= 15
+    sizes: list[int] = []
+    takes = Lane.takes
+
+    def noted(lane: Lane, chunk: Text) -> bool:
+        sizes.append(lane.size)
+        return takes(lane, chunk)
+
+    monkeypatch.setattr(Lane, "takes", noted)
+    stage().feed([Text(0, "word ") for _ in range(100)])
+    assert max(sizes) == 15
 
 
 def test_a_call_is_emitted_when_it_is_whole() -> None:

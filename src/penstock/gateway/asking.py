@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.errors import ProviderError, TimedOut, UsageError
+from penstock.errors import MissingKeyError, ProviderError, TimedOut
 from penstock.events import Usage
 from penstock.gateway.estimate import estimate_input
 from penstock.gateway.healing.decoding import HealedDecoding, ResponseContext
@@ -113,7 +113,7 @@ def _key(upstream: Upstream, client_key: str, environment: Mapping[str, str] = o
     if upstream.key:
         name = upstream.key.removeprefix(ENVIRONMENT)
         if not (key := environment.get(name, "")):
-            raise UsageError(f"the key of the upstream {upstream.name} is missing: set {name}")
+            raise MissingKeyError(upstream.name, (name,))
         return key
     has_own = any(environment.get(name, "").strip() for name in find_provider(upstream.provider)[1].keys)
     return None if has_own or not client_key else client_key

@@ -35,6 +35,15 @@ class Options(Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...]
     origins: tuple[str, ...]
     record: str | None
+    client: str | None
+    write: bool
+
+
+def complete_client(_context: click.Context, _option: click.Parameter, start: str) -> list[str]:
+    """The names of clients that begin like this."""
+    from penstock.cli.client_settings import CLIENTS
+
+    return [name for name in CLIENTS if name.startswith(start)]
 
 
 @click.command()
@@ -58,6 +67,9 @@ class Options(Struct, frozen=True, kw_only=True):
               help="A web page of another host that may use the gateway.")  # fmt: skip
 @click.option("--record", metavar="FILE", shell_complete=complete_file,
               help="Append every exchange with an upstream to this file.")  # fmt: skip
+@click.option("--for", "client", metavar="CLIENT", shell_complete=complete_client,
+              help="Print the settings that point a client here, and exit: codex, opencode, openai …")  # fmt: skip
+@click.option("--write", is_flag=True, help="With --for: merge the settings into the client's own file.")
 def gateway(**options: object) -> None:
     """Put a right stream in front of any server: heal its tool calls, and speak the protocol of any client.
 
@@ -65,14 +77,35 @@ def gateway(**options: object) -> None:
       penstock gateway --upstream http://127.0.0.1:11434/v1
       penstock gateway --upstream vllm=http://127.0.0.1:8000/v1 --model qwen3
       penstock gateway --config gateway.toml --host 0.0.0.0 --key …
+      penstock gateway --for codex --model qwen3 --write
 
     Clients use http://127.0.0.1:4000/v1 for Chat Completions, Responses and Messages, /v1beta for Gemini, and
     /api/chat for Ollama. GET /healed shows what was healed.
     """
     try:
-        _run(Options(**options))  # type: ignore[arg-type]
+        chosen = Options(**options)  # type: ignore[arg-type]
+        if chosen.client:
+            _show_client(chosen)
+        elif chosen.write:
+            raise UsageError("--write needs --for CLIENT")
+        else:
+            _run(chosen)
     except PenstockError as error:
         raise CommandError(str(error)) from None
+
+
+def _show_client(options: Options) -> None:
+    """Print the settings of a client, and write them if that was asked for."""
+    from penstock.cli.client_files import shown, write
+    from penstock.cli.client_settings import KEY, Gateway, settings_for
+
+    host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host  # it is only shown
+    name = f"[{host}]" if ":" in host else host
+    gateway = Gateway(f"http://{name}:{options.port}", options.model or "local-model", options.key or KEY)
+    settings = settings_for(options.client or "", gateway)
+    click.echo(shown(settings), nl=False)
+    for line in write(settings) if options.write else ():
+        click.echo(line)
 
 
 def _run(options: Options) -> None:

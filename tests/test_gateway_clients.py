@@ -1,0 +1,101 @@
+"""`penstock gateway --for CLIENT`: the settings of clients, and their files with these settings merged into them."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from penstock.cli.app import penstock as command_line
+from penstock.cli.client_settings import CLIENTS, Gateway, as_toml, settings_for
+
+GATEWAY = Gateway("http://127.0.0.1:4000", "qwen3")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    return tmp_path
+
+
+def gateway(*arguments: str, is_error: bool = False) -> str:
+    result = CliRunner().invoke(command_line, ["gateway", *arguments])
+    assert (result.exit_code != 0) == is_error, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_settings_of_a_client_name_the_gateway_and_the_model(client: str) -> None:
+    output = gateway("--for", client, "--model", "qwen3", "--port", "4321", "--key", "k" * 20)
+    assert "http://127.0.0.1:4321" in output
+    assert "k" * 20 in output
+    assert "qwen3" in output or client in ("openai", "anthropic")
+
+
+def test_an_unknown_client_is_an_error_that_names_the_known_ones() -> None:
+    assert "codex" in gateway("--for", "nobody", is_error=True)
+    assert "--for" in gateway("--write", is_error=True)
+
+
+@pytest.mark.parametrize("client", [name for name in CLIENTS if settings_for(name, GATEWAY).file])
+def test_settings_are_written_into_a_new_file(client: str, home: Path) -> None:
+    gateway("--for", client, "--model", "qwen3", "--write")
+    settings = settings_for(client, GATEWAY)
+    path = Path(settings.file).expanduser()
+    text = path.read_text()
+    read: Any = {".json": json.loads, ".toml": tomllib.loads}.get(path.suffix)
+    assert read is None or read(text) == settings.content
+    assert home in path.parents
+    again = gateway("--for", client, "--model", "qwen3", "--write", is_error=path.suffix != ".json")
+    assert "already" in again or "exists" in again
+
+
+def test_a_json_file_keeps_what_it_has_and_a_copy_of_it(home: Path) -> None:
+    path = home / ".config/opencode/opencode.json"
+    path.parent.mkdir(parents=True)
+    old = {"theme": "dark", "model": "other", "provider": {"mine": {"name": "M"}}}
+    path.write_text(json.dumps(old))
+    output = gateway("--for", "opencode", "--model", "qwen3", "--write")
+    new = json.loads(path.read_text())
+    assert (new["theme"], new["model"], sorted(new["provider"])) == ("dark", "penstock/qwen3", ["mine", "penstock"])
+    assert json.loads((home / ".config/opencode/opencode.json.bak").read_text()) == old
+    assert '-{"theme": "dark"' in output
+    assert '+  "model": "penstock/qwen3"' in output
+
+
+def test_a_toml_file_keeps_its_lines_and_comments(home: Path) -> None:
+    path = home / ".codex/config.toml"
+    path.parent.mkdir()
+    old = '# mine\nmodel = "gpt-5"\napproval_policy = "never"\n\n[mcp_servers.x]\ncommand = "y"\n'
+    path.write_text(old)
+    gateway("--for", "codex", "--model", "qwen3", "--write")
+    text = path.read_text()
+    new = tomllib.loads(text)
+    assert (new["model"], new["model_provider"], new["approval_policy"]) == ("qwen3", "penstock", "never")
+    assert new["mcp_servers"] == {"x": {"command": "y"}}
+    assert new["model_providers"]["penstock"]["wire_api"] == "responses"
+    assert "# mine\n" in text
+    assert '# model = "gpt-5"\n' in text
+    assert (home / ".codex/config.toml.bak").read_text() == old
+
+
+@pytest.mark.parametrize(
+    ("client", "file"), [("codex", ".codex/config.toml"), ("opencode", ".config/opencode/opencode.json")]
+)
+def test_a_file_that_cannot_be_read_is_left_alone(client: str, file: str, home: Path) -> None:
+    path = home / file
+    path.parent.mkdir(parents=True)
+    path.write_text("{ not [ valid")
+    assert "yourself" in gateway("--for", client, "--write", is_error=True)
+    assert path.read_text() == "{ not [ valid"
+    assert [*path.parent.iterdir()] == [path]
+
+
+def test_tables_are_toml() -> None:
+    content = {"a": 1, "b": "x", "c": {"d": {"e": True}, "f": [1, 2]}}
+    assert tomllib.loads(as_toml(content)) == content
