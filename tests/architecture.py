@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import penstock
@@ -70,22 +71,31 @@ def part_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """The syntax tree of a module."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports(path: Path) -> list[str]:
     """The modules that a file imports, wherever the import stands in it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    modules = list[str]()
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            modules.append(node.module)
             if node.module.startswith("penstock"):
-                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+                modules += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
+            modules += [name.name for name in node.names]
+    return modules
 
 
 def sentence(part: str) -> str:
     """What a module or package is, from the first line of its docstring."""
     path = SOURCE / f"{part}.py"
     path = path if path.exists() else SOURCE / part / "__init__.py"
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    docstring = ast.get_docstring(tree_of(path)) or ""
     return docstring.partition("\n")[0]
 
 

@@ -1,4 +1,4 @@
-"""Set-up of all tests: hypothesis profiles, Ctrl-C, and a PostgreSQL server.
+"""Set-up of all tests: hypothesis profiles, bytecode, Ctrl-C, and a PostgreSQL server.
 
 By default hypothesis tries few examples, and the same each time, so that a failed run can be repeated; with
 `--hypothesis-profile=deep` it tries more, and others each time.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,10 @@ pytest.register_assert_rewrite("tests.runs", "tests.leaks", "tests.growth")  # s
 settings.register_profile("usual", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("deep", settings.get_profile("usual"), derandomize=False, max_examples=3_000)
 settings.load_profile("usual")
+
+# Hundreds of processes import penstock, and each worker imports all tests: compiled once, they take half the time.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A process that a shell started in the background ignores Ctrl-C, and so do the processes that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

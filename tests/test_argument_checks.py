@@ -20,6 +20,7 @@ import penstock
 from penstock.errors import ArgumentsError, UsageError
 from penstock.testing import Reply, Scripted, call
 from penstock.tools.tool import Tool, tool
+from tests.cases import each
 from tests.runs import NAMES
 from tests.tool_types import taking
 
@@ -215,7 +216,7 @@ KEYWORDS: list[tuple[Any, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("schema", "arguments", "message"), KEYWORDS, ids=range(len(KEYWORDS)))
+@each(("schema", "arguments", "message"), KEYWORDS, ids=range(len(KEYWORDS)))
 def test_every_keyword_is_checked(schema: Any, arguments: dict[str, Any], message: str) -> None:
     assert problems(schema, arguments) == message
 

@@ -22,6 +22,7 @@ from penstock.framing import frames as frame
 from penstock.wires import ALIASES, WIRES, WireName
 from penstock.wires.openai_chat import decode_response as openai_chat
 from tests import streams
+from tests.cases import each
 from tests.sanity import assert_sane, visible_text
 from tests.support import aws_message, decode_pieces, frame_bytes, joined, pieces_of, random_pieces, vectors
 
@@ -88,7 +89,7 @@ NO_STREAMS = {
 
 
 @every_wire
-@pytest.mark.parametrize("body", NO_STREAMS.values(), ids=list(NO_STREAMS))
+@each("body", NO_STREAMS.values(), ids=list(NO_STREAMS))
 def test_a_body_that_is_not_a_stream_is_reported(wire: str, body: bytes) -> None:
     stream = decoded(wire, [body])
     assert problems(stream)
@@ -150,8 +151,8 @@ ERROR_BODIES = {
 
 
 @every_wire
-@pytest.mark.parametrize("error", ERROR_BODIES.values(), ids=list(ERROR_BODIES))
-@pytest.mark.parametrize("indent", [None, 2])
+@each("error", ERROR_BODIES.values(), ids=list(ERROR_BODIES))
+@each("indent", [None, 2])
 def test_a_json_error_body_is_an_error(wire: str, error: Any, indent: int | None) -> None:
     body = json.dumps(error, indent=indent).encode()
     for pieces in ([body], pieces_of(body, 1), [b"\n" + body + b"\n"]):
@@ -190,7 +191,7 @@ GARBAGE = {
 
 
 @every_wire
-@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=list(GARBAGE))
+@each("garbage", GARBAGE.values(), ids=list(GARBAGE))
 def test_text_before_garbage_is_kept(wire: str, garbage: bytes) -> None:
     body = BEGINNINGS[wire] + garbage
     stream = decoded(wire, [body])
@@ -201,7 +202,7 @@ def test_text_before_garbage_is_kept(wire: str, garbage: bytes) -> None:
 
 
 @every_wire
-@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=list(GARBAGE))
+@each("garbage", GARBAGE.values(), ids=list(GARBAGE))
 def test_frames_after_a_malformed_one_are_decoded(wire: str, garbage: bytes) -> None:
     rest = streams.body(wire).removeprefix(BEGINNINGS[wire])
     line = garbage.replace(b"\r", b"").replace(b"\n", b"")

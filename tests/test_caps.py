@@ -68,6 +68,7 @@ from penstock.wires.shared.fields import clean_value
 from penstock.wires.shared.request import Request
 from penstock.wires.shared.response_errors import malformed_call
 from penstock.wires.shared.response_head import ResponseHead
+from tests.architecture import tree_of
 from tests.support import aws_message
 
 ROOT = Path(__file__).parent.parent
@@ -91,7 +92,7 @@ def module_of(path: Path) -> str:
 
 def constants_of(path: Path) -> Iterator[str]:
     """The named caps of a module."""
-    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+    for statement in tree_of(path).body:
         targets = statement.targets if isinstance(statement, ast.Assign) else []
         is_text = isinstance(statement, ast.Assign) and isinstance(getattr(statement.value, "value", None), str)
         for target in targets:
@@ -100,14 +101,20 @@ def constants_of(path: Path) -> Iterator[str]:
 
 
 PAY = Tool.from_schema("pay", "Pay.", {"type": "object"})
-EXISTING = [cap for path in SOURCES.rglob("*.py") for cap in constants_of(path)]
-"""All caps, by module and name."""
+
+
+@cache
+def existing() -> list[str]:
+    """All caps, by module and name."""
+    return [cap for path in SOURCES.rglob("*.py") for cap in constants_of(path)]
 
 
 def find_cap(name: str) -> str:
     """The module and the name of a cap that is given by its package and its name."""
     package, _, constant = name.rpartition(".")
-    matches = [cap for cap in EXISTING if f"{cap}.".startswith(f"penstock.{package}.") and cap.endswith(f".{constant}")]
+    matches = [
+        cap for cap in existing() if f"{cap}.".startswith(f"penstock.{package}.") and cap.endswith(f".{constant}")
+    ]
     assert len(matches) == 1, f"{name}: expected one cap of this name, there are {matches}"
     return matches[0]
 
@@ -764,7 +771,7 @@ def test_a_cap_limits_what_it_is_for(cap: Cap) -> None:
 
 def test_every_cap_has_a_test() -> None:
     covered = {find_cap(name) for name in [*(cap.name for cap in CAPS), *ELSEWHERE]}
-    assert sorted(set(EXISTING) - covered) == [], "these caps need a test: add them to CAPS or to ELSEWHERE"
+    assert sorted(set(existing()) - covered) == [], "these caps need a test: add them to CAPS or to ELSEWHERE"
 
 
 @pytest.mark.parametrize(("cap", "file"), ELSEWHERE.items())

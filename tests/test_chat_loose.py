@@ -20,6 +20,7 @@ from penstock.messages import Message
 from penstock.wires import find_encoder
 from penstock.wires.openai_chat import fragments as fragment
 from penstock.wires.shared.request import Request
+from tests.cases import each
 from tests.growth import assert_linear
 from tests.support import decode_pieces, frame_bytes, joined, pieces_of, random_pieces
 from tests.test_laws import assert_expected
@@ -578,7 +579,7 @@ CASES: dict[str, Case] = {
         ],
     ),
 }
-every_case = pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+every_case = each("case", CASES.values(), ids=list(CASES))
 
 
 def stream(case: Case) -> bytes:

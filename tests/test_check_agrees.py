@@ -15,6 +15,7 @@ from penstock.messages import user
 from penstock.providers import PROVIDERS, ProviderName
 from penstock.testing.wires.judge import JUDGES
 from penstock.wires import wire_name
+from tests.cases import each
 from tests.strict_bodies import BAD, GOOD
 
 PROVIDER: dict[str, ProviderName] = {
@@ -43,7 +44,7 @@ CAREFUL = {("gemini", 0): "misordered_results"}
 """What `check` finds in bodies that the strict provider takes: Gemini's own guide asks for the order of the calls."""
 
 
-@pytest.mark.parametrize(
+@each(
     ("wire", "claim", "body"),
     [pytest.param(wire, *row[:2], id=f"{wire}: {row[0]}") for wire, rows in BAD.items() for row in rows],
 )
@@ -55,7 +56,7 @@ def test_check_finds_what_a_provider_refuses(wire: Any, claim: str, body: Any) -
     assert found != any({claim, f"{wire}: {claim}"} & claims for claims in UNSEEN.values())
 
 
-@pytest.mark.parametrize(
+@each(
     ("wire", "at", "body"),
     [
         pytest.param(wire, at, body, id=f"{wire} {at}")
@@ -74,7 +75,7 @@ def is_secret(wire: str, claim: str) -> bool:
     return claim == "no base64" or bool({claim, f"{wire}: {claim}"} & UNSEEN["only its owner can tell"])
 
 
-@pytest.mark.parametrize(
+@each(
     ("wire", "body"),
     [
         pytest.param(wire, row[1], id=f"{wire}: {row[0]}")
@@ -82,6 +83,7 @@ def is_secret(wire: str, claim: str) -> bool:
         for row in rows
         if not is_secret(wire, row[0])
     ],
+    parts=4,
 )
 def test_a_repaired_history_is_accepted_by_every_strict_provider(wire: Any, body: Any) -> None:
     for there, provider in PROVIDER.items():
@@ -100,7 +102,7 @@ BODIES = [
 ]
 
 
-@pytest.mark.parametrize(("wire", "body"), [pytest.param(wire, body, id=f"{wire}: {id}") for wire, id, body in BODIES])
+@each(("wire", "body"), [pytest.param(wire, body, id=f"{wire}: {id}") for wire, id, body in BODIES])
 def test_check_finds_nothing_in_a_repaired_history_for_its_own_provider(wire: Any, body: Any) -> None:
     for provider in (None, *takers(wire)):
         with suppress(UsageError):  # what cannot even be read

@@ -31,6 +31,7 @@ from penstock.errors import UsageError
 from penstock.events import Finish, Retry, Text, ToolCallDelta, ToolCallInvalid, ToolCallStart, Unknown
 from penstock.inspector.oddities import Oddities
 from penstock.wires import ALIASES, WIRES
+from tests.cases import each
 from tests.support import Vector, decode_pieces, pieces_of, vectors
 
 WIRE = "openai-chat"
@@ -440,7 +441,7 @@ def rendered(stream: Sequence[events.StreamChunk], wire: str = WIRE, width: int 
     return file.getvalue()
 
 
-@pytest.mark.parametrize("vector", vectors(), ids=lambda vector: vector.name)
+@each("vector", vectors(), ids=lambda vector: vector.name, parts=8)
 def test_every_vector_renders_the_same_in_any_batches_and_any_width(vector: Vector) -> None:
     whole = decode_pieces(vector.wire, [vector.body()], vector.tools)
     output = rendered(whole, vector.wire)

@@ -15,6 +15,7 @@ from penstock.cli.wire_detection import detect_wire
 from penstock.events import Finish, Opaque
 from penstock.wires import find_wire, wire_name
 from penstock.wires.shared.token_counts import count_tokens
+from tests.cases import each
 from tests.support import NO_CORPUS, SHARED, decode_pieces, joined, pieces_of, random_pieces
 
 WIRES = {
@@ -49,7 +50,8 @@ class Case:
 
 ALL = [Case(path) for path in CASES]
 SPOKEN = [case for case in ALL if case.meta["wire"] not in NOT_SPOKEN]
-every_case = pytest.mark.parametrize("case", SPOKEN, ids=lambda case: case.meta["id"])
+every_case = each("case", SPOKEN, ids=lambda case: case.meta["id"])
+every_case_in_parts = each("case", SPOKEN, ids=lambda case: case.meta["id"], parts=16)
 
 
 def expected_calls(case: Case) -> list[dict[str, Any]]:
@@ -109,7 +111,7 @@ def assert_usage(turn: penstock.Turn, wire: str, usage: dict[str, int] | None) -
         assert (counts if key in ("input_tokens", "output_tokens") else parts)[key] == (count or 0)
 
 
-@every_case
+@every_case_in_parts
 def test_cuts_do_not_show_in_a_recording(case: Case) -> None:
     body = case.body()
     whole = joined(decode_pieces(case.wire, [body]))
@@ -119,7 +121,7 @@ def test_cuts_do_not_show_in_a_recording(case: Case) -> None:
         assert joined(decode_pieces(case.wire, cutting)) == whole
 
 
-@every_case
+@every_case_in_parts
 def test_every_prefix_of_a_recording_is_a_stream(case: Case) -> None:
     body = case.body()
     for end in range(0, len(body), 1 + len(body) // 40):

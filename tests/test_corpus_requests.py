@@ -23,6 +23,7 @@ from penstock.messages import Media, Message, decode_messages, encode_messages
 from penstock.providers import ALIASES, PROVIDERS
 from penstock.wires import WIRES, find_facts, wire_name
 from penstock.wires.shared.ids import Ids, id_rules
+from tests.cases import each
 from tests.support import NO_CORPUS
 from tests.test_corpus import ALL, NOT_SPOKEN, Case
 
@@ -57,9 +58,7 @@ def recorded_requests() -> Iterator[tuple[str, str, Body, list[Message]]]:
 
 RECORDED = {case.meta["id"]: case for case in ALL}
 REQUESTS = list(recorded_requests())
-every_request = pytest.mark.parametrize(
-    ("id", "to", "body", "messages"), REQUESTS, ids=[request[0] for request in REQUESTS]
-)
+every_request = each(("id", "to", "body", "messages"), REQUESTS, ids=[request[0] for request in REQUESTS], parts=4)
 
 
 # One spelling.

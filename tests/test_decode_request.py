@@ -16,6 +16,7 @@ from penstock.messages import Message
 from penstock.wires import SERVED_WIRES, WIRES, find_encoder
 from penstock.wires.shared.request import OutputFormat
 from penstock.wires.shared.response_head import ToolPath
+from tests.cases import each
 from tests.test_corpus import ALL, NOT_SPOKEN
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -169,7 +170,7 @@ BAD: list[tuple[str, Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("wire", "body", "message"), BAD, ids=[case[2] for case in BAD])
+@each(("wire", "body", "message"), BAD, ids=[case[2] for case in BAD])
 def test_a_bad_body_is_refused_with_its_place(wire: str, body: Any, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         read(wire, body)
@@ -202,8 +203,8 @@ def recorded() -> Iterator[tuple[str, str, dict[str, Any], str]]:
 
 
 RECORDED = list(recorded())
-every_request = pytest.mark.parametrize(
-    ("wire", "body", "model"), [entry[1:] for entry in RECORDED], ids=[entry[0] for entry in RECORDED]
+every_request = each(
+    ("wire", "body", "model"), [entry[1:] for entry in RECORDED], ids=[entry[0] for entry in RECORDED], parts=2
 )
 
 

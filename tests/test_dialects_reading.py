@@ -17,6 +17,7 @@ from penstock.dialects.prompts.listings import python_stubs
 from penstock.events import FinishReason, StreamChunk
 from penstock.testing import Reply, Scripted, drop, say
 from tests.budget import places
+from tests.cases import each
 from tests.growth import assert_linear
 from tests.texts import TextVector, calls_of, cuttings, parse, text_of, text_vectors
 
@@ -82,7 +83,7 @@ def test_an_invalid_call_contains_a_cut_value_that_is_not_text() -> None:
 VECTORS = [vector for vector in text_vectors() if not vector.invalid]
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=[f"{vector.dialect}: {vector.name}" for vector in VECTORS])
+@each("vector", VECTORS, ids=[f"{vector.dialect}: {vector.name}" for vector in VECTORS], parts=4)
 def test_a_call_of_a_cut_text_is_a_call_of_the_whole_text(vector: TextVector) -> None:
     whole = calls_of(vector.parse([vector.input]))
     for end in places(len(vector.input)):

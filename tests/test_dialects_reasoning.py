@@ -11,6 +11,7 @@ from penstock.dialects.prompt import prompts
 from penstock.dialects.reading import reader
 from penstock.dialects.registry import dialects
 from penstock.events import StreamChunk, ToolCall
+from tests.cases import each
 from tests.growth import assert_linear
 from tests.texts import calls_of, cuttings, parse, reasoning_of, text_of
 
@@ -37,7 +38,7 @@ def call_of(dialect: str) -> str:
     return "\n" + prompts()[dialect].calls([CALL])
 
 
-@pytest.mark.parametrize(("dialect", "opener", "closer"), CASES)
+@each(("dialect", "opener", "closer"), CASES)
 def test_a_call_in_reasoning_that_is_never_closed_is_a_call(dialect: str, opener: str, closer: str) -> None:
     text = f"{opener}Let me look.\n{call_of(dialect)}"
     whole = parse(TextParser(dialect, TOOLS, reasoning=True), [text])
@@ -47,7 +48,7 @@ def test_a_call_in_reasoning_that_is_never_closed_is_a_call(dialect: str, opener
         assert parse(TextParser(dialect, TOOLS, reasoning=True), pieces) == whole, pieces
 
 
-@pytest.mark.parametrize(("dialect", "opener", "closer"), CASES)
+@each(("dialect", "opener", "closer"), CASES)
 def test_a_call_in_reasoning_that_is_closed_is_reasoning(dialect: str, opener: str, closer: str) -> None:
     call = call_of(dialect)
     text = f"{opener}I could write {call} or not.{closer}No."
@@ -58,7 +59,7 @@ def test_a_call_in_reasoning_that_is_closed_is_reasoning(dialect: str, opener: s
         assert parse(TextParser(dialect, TOOLS, reasoning=True), pieces) == whole, pieces
 
 
-@pytest.mark.parametrize(("dialect", "opener", "closer"), CASES)
+@each(("dialect", "opener", "closer"), CASES)
 def test_a_call_in_reasoning_that_was_cut_is_reasoning(dialect: str, opener: str, closer: str) -> None:
     text = f"{opener}I could write {call_of(dialect)}"
     events = events_of(dialect, [text], is_cut=True)
@@ -66,7 +67,7 @@ def test_a_call_in_reasoning_that_was_cut_is_reasoning(dialect: str, opener: str
     assert reasoning_of(events) == text.removeprefix(opener)
 
 
-@pytest.mark.parametrize("dialect", ENDED_BY_CALLS)
+@each("dialect", ENDED_BY_CALLS)
 def test_the_end_of_a_call_closes_reasoning_in_dialects_of_messages(dialect: str) -> None:
     [(opener, _), *_] = dialects()[dialect].think
     text = f"{opener}Let me look. {prompts()[dialect].calls([CALL])}"
@@ -81,7 +82,7 @@ def test_reasoning_after_a_call_is_held_back_up_to_a_limit(monkeypatch: pytest.M
     assert reasoning_of(events) == text.removeprefix("<think>")
 
 
-@pytest.mark.parametrize("size", [1, 1000])
+@each("size", [1, 1000])
 def test_reasoning_with_many_marks_is_linear(size: int) -> None:
     def prepare(count: int) -> Callable[[], object]:
         text = "<think>" + '<tool_call> or <tool_call>{"name": "find", "arguments": {"q": "' * count
@@ -90,7 +91,7 @@ def test_reasoning_with_many_marks_is_linear(size: int) -> None:
     assert_linear(prepare, 100)
 
 
-@pytest.mark.parametrize(("dialect", "opener", "closer"), CASES)
+@each(("dialect", "opener", "closer"), CASES)
 def test_a_call_in_closed_reasoning_is_text_if_reasoning_is_not_separated(
     dialect: str, opener: str, closer: str
 ) -> None:

@@ -7,7 +7,6 @@ import re
 from functools import cache
 from typing import Any, NamedTuple
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from penstock.dialects.prompt import NO_PROMPT, find_prompt, prompts
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.registry import dialects, find_dialect
 from penstock.events import StreamChunk, Text, ToolCall, ToolCallInvalid
+from tests.cases import each
 from tests.texts import calls_of, parse
 
 DIALECTS = sorted(prompts())
@@ -339,7 +339,7 @@ def test_every_dialect_has_a_prompt_or_a_reason_for_having_none() -> None:
     assert set(DIALECTS) | set(NO_PROMPT) == set(dialects())
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@each("dialect", DIALECTS)
 @a_few
 @given(data=st.data())
 def test_a_dialect_parses_what_its_prompt_writes(dialect: str, data: st.DataObject) -> None:
@@ -355,7 +355,7 @@ def test_a_dialect_parses_what_its_prompt_writes(dialect: str, data: st.DataObje
     assert parse(TextParser(dialect, example.tools), pieces) == whole, pieces
 
 
-@pytest.mark.parametrize(("dialect", "limit"), [(dialect, limit) for dialect in LIMITS for limit in LIMITS[dialect]])
+@each(("dialect", "limit"), [(dialect, limit) for dialect in LIMITS for limit in LIMITS[dialect]])
 def test_a_string_beyond_the_limits_does_not_round_trip(dialect: str, limit: Limit) -> None:
     assert re.search(limit.pattern, limit.example)
     tools = [declaration("f", "texts")]
@@ -363,7 +363,7 @@ def test_a_string_beyond_the_limits_does_not_round_trip(dialect: str, limit: Lim
     assert not is_read(dialect, Example(tools, [[ToolCall("call00000", "f", {"path": limit.example})]], ["", ""]))
 
 
-@pytest.mark.parametrize("dialect", TEXT_LIMITS)
+@each("dialect", TEXT_LIMITS)
 def test_a_text_beyond_the_limits_does_not_round_trip(dialect: str) -> None:
     limit, groups = TEXT_LIMITS[dialect], [[ToolCall("call00000", "f", {})], [ToolCall("call00001", "f", {})]]
     assert re.search(limit.pattern, limit.example)
@@ -372,7 +372,7 @@ def test_a_text_beyond_the_limits_does_not_round_trip(dialect: str) -> None:
     assert not is_read(dialect, Example(tools, groups, placed(dialect, [limit.example] * 3)))
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@each("dialect", DIALECTS)
 def test_a_number_without_a_schema_stays_a_number_if_the_dialect_has_types(dialect: str) -> None:
     text = find_prompt(dialect).calls([ToolCall("call00000", "f", {"value": 2})])
     [(_, arguments)] = calls_of(parse(TextParser(dialect, ["f"]), [text]))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from penstock.dialects.dialect import END_TOKENS
 from penstock.dialects.parser import TextParser
 from penstock.dialects.prompt import prompts
 from penstock.dialects.registry import dialects
 from penstock.dialects.rescue import Rescue
 from penstock.events import Finish, StreamChunk, Text, ToolCall
+from tests.cases import each
 from tests.texts import calls_of, cuttings, parse, text_of
 
 TOOLS = [{"name": "find", "parameters": {"type": "object", "properties": {"q": {"type": "string"}}}}]
@@ -26,14 +25,14 @@ def own_tokens(dialect: str) -> set[str]:
     return {*row.tokens, *(mark for pair in row.think for mark in pair)}
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@each("dialect", DIALECTS)
 def test_end_tokens_are_dropped_at_the_end_of_the_text(dialect: str) -> None:
     for token in END_TOKENS:
         assert text_of(events_of(dialect, f"Hi.{token}")) == "Hi."
         assert text_of(events_of(dialect, f"Hi.{token}\n{END_TOKENS[0]} \n")).rstrip() == "Hi."
 
 
-@pytest.mark.parametrize("dialect", sorted(prompts()))
+@each("dialect", sorted(prompts()))
 def test_end_tokens_are_dropped_after_a_call(dialect: str) -> None:
     call = prompts()[dialect].calls([CALL])
     plain = events_of(dialect, call)
@@ -43,20 +42,20 @@ def test_end_tokens_are_dropped_after_a_call(dialect: str) -> None:
         assert text_of(events).strip() == ""
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@each("dialect", DIALECTS)
 def test_end_tokens_elsewhere_are_text(dialect: str) -> None:
     for token in set(END_TOKENS) - own_tokens(dialect):
         text = f"It writes {token} {token} and goes on."
         assert text_of(events_of(dialect, text)) == text, token
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("text", ["Not <s>this</s>", "<s>a</s> <s>b</s>", "</s> is a tag", "<s>", "a</s></s>x"])
+@each("dialect", DIALECTS)
+@each("text", ["Not <s>this</s>", "<s>a</s> <s>b</s>", "</s> is a tag", "<s>", "a</s></s>x"])
 def test_a_pair_of_tags_is_kept(dialect: str, text: str) -> None:
     assert text_of(events_of(dialect, text)) == text
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@each("dialect", DIALECTS)
 def test_closing_marks_without_a_call_are_text(dialect: str) -> None:
     for mark in set(dialects()[dialect].closes) - own_tokens(dialect):
         text = f"Write {mark} there."
@@ -64,7 +63,7 @@ def test_closing_marks_without_a_call_are_text(dialect: str) -> None:
         assert (text_of(events), calls_of(events)) == (text, []), mark
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@each("dialect", DIALECTS)
 def test_end_tokens_do_not_depend_on_cuts(dialect: str) -> None:
     text = "Hi. </s> <s>a</s> <|im_end|><eos> b </s>\n<|im_end|>"
     whole = events_of(dialect, text)

@@ -34,6 +34,7 @@ from penstock.wires import ALIASES, WIRES
 from penstock.wires.shared.reasoning import EFFORTS
 from penstock.wires.shared.request import OPTIONS
 from tests import dialect_page, provider_page, quirks, readme
+from tests.cases import each
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -307,7 +308,7 @@ def test_the_page_of_providers_is_up_to_date() -> None:
     assert set(provider_page.OPTIONS) == set(OPTIONS)
 
 
-@pytest.mark.parametrize("event", get_args(penstock.StreamEvent), ids=lambda event: event.__name__)
+@each("event", get_args(penstock.StreamEvent), ids=lambda event: event.__name__)
 def test_the_page_of_events_describes_each(event: Any) -> None:
     """Under a heading of its own: its type, its fields, when it comes, and what to do with it."""
     _, _, rest = PAGES["events.md"].partition(f"\n### `{event.__name__}`\n")
@@ -340,7 +341,7 @@ def _pages(entry: Any) -> Iterator[str]:
                 yield from _pages(below)
 
 
-@pytest.mark.parametrize("dialect", sorted(set(dialects()) - {"plain"}))
+@each("dialect", sorted(set(dialects()) - {"plain"}))
 def test_the_calls_on_the_page_of_dialects_are_calls(dialect: str) -> None:
     parser = penstock.TextParser(dialect, tools=["weather"])
     [call] = penstock.extract([*parser.feed(dialect_page.example(dialect)), *parser.close()])
@@ -348,7 +349,7 @@ def test_the_calls_on_the_page_of_dialects_are_calls(dialect: str) -> None:
     assert (call.name, call.arguments) == ("weather", unnamed if dialect == "langchain_xml" else {"city": "Rome"})
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     folder = FILES[page].parent
     for target in re.findall(r"\]\((?!https?://)([^)]+)\)", PAGES[page]):
@@ -358,7 +359,7 @@ def test_links_lead_somewhere(page: str) -> None:
         assert not heading or heading in {_anchor(title) for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each("page", PAGES)
 def test_the_files_that_a_page_names_exist(page: str) -> None:
     """Paths in backticks: from the root of the repository, and on the page of the architecture from the package.
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-import pytest
-
 from tests.asking import WIRES
+from tests.cases import each
+from tests.support import vectors
+from tests.texts import text_vectors
 
 TESTS = Path(__file__).parent
 NUMBERS = range(1, 43)
@@ -44,7 +46,7 @@ def test_every_fault_has_a_test() -> None:
     assert all(list(names(tests)) for _, _, tests in rows())
 
 
-@pytest.mark.parametrize("tests", sorted({tests for _, _, tests in rows()}))
+@each("tests", sorted({tests for _, _, tests in rows()}))
 def test_what_the_list_names_exists(tests: str) -> None:
     for file, name in names(tests):
         if not file:
@@ -57,6 +59,10 @@ def test_what_the_list_names_exists(tests: str) -> None:
 
 def is_vector(name: str) -> bool:
     """Whether a vector has this name, which may begin with its wire."""
-    texts = [path.read_text() for path in [*TESTS.glob("vectors/*.json"), *TESTS.glob("texts/*.json")]]
     spellings = {name, *(name.removeprefix(f"{wire}-") for wire in WIRES)}
-    return any(f'"{spelling}"' in text for spelling in spellings for text in texts)
+    return not spellings.isdisjoint(vector_names())
+
+
+@cache
+def vector_names() -> set[str]:
+    return {vector.name for vector in [*vectors(), *text_vectors()]}

@@ -31,6 +31,7 @@ from penstock.framing import (
     sse,
 )
 from penstock.framing import frames as frame
+from tests.cases import each
 from tests.support import pieces_of
 
 Seen = list[tuple[str, bytes]]
@@ -377,9 +378,9 @@ BODIES: dict[str, tuple[bytes, Seen]] = {
 }
 
 
-@pytest.mark.parametrize("usual", ["sse", "ndjson", "aws"])
-@pytest.mark.parametrize(("body", "expected"), BODIES.values(), ids=list(BODIES))
-@pytest.mark.parametrize("lead", [b"", b"\n\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf \r\n"])
+@each("usual", ["sse", "ndjson", "aws"])
+@each(("body", "expected"), BODIES.values(), ids=list(BODIES))
+@each("lead", [b"", b"\n\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf \r\n"])
 def test_the_framing_is_detected_by_the_first_bytes(usual: Any, body: bytes, expected: Seen, lead: bytes) -> None:
     if usual == "ndjson":
         expected = [

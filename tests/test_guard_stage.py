@@ -33,6 +33,7 @@ from penstock.guard.guard import Guard, GuardContext, StopRun
 from penstock.guard.splitter import Splitter
 from penstock.guard.stage import STOPPED_BY, GuardStage
 from penstock.turn import collect
+from tests.cases import each
 from tests.growth import assert_linear
 
 SECRET = "zebra"
@@ -238,8 +239,8 @@ def plain(chunks: list[StreamChunk]) -> list[Any]:
     return joined
 
 
-@pytest.mark.parametrize("seed", range(60))
-@pytest.mark.parametrize("by", ["sentence", "window", "answer"])
+@each("seed", range(60))
+@each("by", ["sentence", "window", "answer"])
 def test_a_piece_is_passed_on_one_guard_time_after_it_closed_and_all_before_were_cleared(seed: int, by: Any) -> None:
     rng = random.Random(seed)
     chunks, parallel = random_response(rng), rng.randrange(1, 5)

@@ -18,6 +18,7 @@ from penstock.messages import File, Image, Message, ToolResult, assistant, image
 from penstock.providers import PROVIDERS, find_provider
 from penstock.wires import find_encoder
 from penstock.wires.shared.request import Request
+from tests.cases import each
 from tests.growth import assert_linear
 
 ROME = ToolCall("call_1", "weather", {"city": "Rome"}, block=1)
@@ -35,7 +36,7 @@ def kinds(*messages: Any, provider: Any = None) -> list[str]:
     return [problem.kind for problem in check(list(messages), provider)]
 
 
-@pytest.mark.parametrize("provider", [None, *PROVIDERS])
+@each("provider", [None, *PROVIDERS])
 def test_a_valid_history_has_no_problems(provider: Any) -> None:
     assert check(GOOD, provider) == []
     assert repair(GOOD, provider) == GOOD
@@ -43,7 +44,7 @@ def test_a_valid_history_has_no_problems(provider: Any) -> None:
     assert check([], provider) == []
 
 
-@pytest.mark.parametrize("provider", [None, *PROVIDERS])
+@each("provider", [None, *PROVIDERS])
 def test_a_call_that_ran_with_repaired_arguments_is_sent_with_them(provider: Any) -> None:
     doubled = ToolCallInvalid(0, "call_1", "weather", '"{}"', "double_encoded", repaired={"city": "Rome"})
     messages = [ASKED, assistant(doubled), tool_results(result(doubled, "sunny"))]
@@ -154,10 +155,8 @@ def test_media_that_a_provider_refuses_are_replaced() -> None:
     assert repaired[2:] == messages[2:], "a result may hold anything"
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.parametrize(
-    "media", [PICTURE, SOUND, Image("https://example.com/a.png"), File("file-1", name="report.pdf")]
-)
+@each("provider", PROVIDERS)
+@each("media", [PICTURE, SOUND, Image("https://example.com/a.png"), File("file-1", name="report.pdf")])
 def test_a_result_is_sent_with_any_media(provider: str, media: Image | File) -> None:
     """A result comes in the middle of a run: a note replaces media that the provider refuses."""
     row = PROVIDERS[provider]

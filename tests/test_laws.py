@@ -22,6 +22,7 @@ from penstock.events import (
 )  # fmt: skip
 from penstock.wires import find_wire
 from tests.budget import places
+from tests.cases import each
 from tests.support import Vector, decode_pieces, frame_bytes, joined, pieces_of, random_pieces, vectors
 
 VECTORS = vectors()
@@ -31,7 +32,8 @@ def name_of(vector: Vector) -> str:
     return f"{vector.wire}-{vector.name}"
 
 
-every_vector = pytest.mark.parametrize("vector", VECTORS, ids=name_of)
+every_vector = each("vector", VECTORS, ids=name_of)
+every_vector_in_parts = each("vector", VECTORS, ids=name_of, parts=16)
 
 
 def as_expected(turn: penstock.Turn) -> dict[str, Any]:
@@ -93,7 +95,7 @@ def test_a_vector_decodes_to_its_expected_turn(vector: Vector) -> None:
         assert_expected(penstock.collect(decoded, int(choice)), {"error": vector.expected.get("error", ""), **expected})
 
 
-@every_vector
+@every_vector_in_parts
 def test_cuts_do_not_show(vector: Vector) -> None:
     body = vector.body()
     whole = joined(decode_pieces(vector.wire, [body], vector.tools))
@@ -115,17 +117,18 @@ NARROW_ONLY = {
 
 
 @every_vector
-def test_the_loose_path_gives_the_same_events(vector: Vector, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loose_path_gives_the_same_events(vector: Vector) -> None:
     def refuse(payload: bytes) -> None:
         raise ValueError("not of the narrow shape")
 
     narrow = joined(decode_pieces(vector.wire, [vector.body()], vector.tools))
-    monkeypatch.setattr(find_wire(vector.wire), "decode", staticmethod(refuse))
-    loose = joined(decode_pieces(vector.wire, [vector.body()], vector.tools))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(find_wire(vector.wire), "decode", staticmethod(refuse))
+        loose = joined(decode_pieces(vector.wire, [vector.body()], vector.tools))
     assert (loose == narrow) == (name_of(vector) not in NARROW_ONLY)
 
 
-@every_vector
+@every_vector_in_parts
 def test_every_prefix_is_a_stream_whose_calls_are_calls_of_the_whole(vector: Vector) -> None:
     body = vector.body()
     whole = decode_pieces(vector.wire, [body], vector.tools)
@@ -172,7 +175,7 @@ def test_events_survive_json(vector: Vector) -> None:
         assert events.decode(events.encode(event)) == event
 
 
-@pytest.mark.parametrize("vector", [v for v in VECTORS if v.whole], ids=lambda v: f"{v.wire}-{v.name}")
+@each("vector", [vector for vector in VECTORS if vector.whole], ids=name_of)
 def test_streamed_equals_whole(vector: Vector) -> None:
     def facts(turn: penstock.Turn) -> dict[str, Any]:
         kept = as_expected(turn)

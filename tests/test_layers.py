@@ -12,12 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
-import pytest
-
 import penstock
 from penstock.events import Event
 from penstock.wires import READING_ORDER, WIRES
-from tests.architecture import ALLOWED, PAGE, PURE, SOURCE, imports, is_up_to_date, page, part_of
+from tests.architecture import ALLOWED, PAGE, PURE, SOURCE, imports, is_up_to_date, page, part_of, tree_of
+from tests.cases import each
 
 HEAVY = (
     "aiohttp",
@@ -37,7 +36,7 @@ IO = {"aiohttp", "asyncio", "concurrent", "httpx2", "logging", "queue", "random"
       "subprocess", "threading", "time"}  # fmt: skip
 
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.name != "__init__.py")
-every_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+every_module = each("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 
 
 EXCHANGE = [("commands",), ("deadlines",), ("error_responses",), ("exchange",), ("redacted",)]
@@ -101,7 +100,7 @@ def test_no_rule_names_a_vendor_outside_its_wire(path: Path) -> None:
     is_in_wire = bool(inside(path, "wires")) and inside(path, "wires")[0] not in ("shared", "__init__")
     if is_in_wire or name.startswith(FOLDERS_OF_VENDORS) or name in MAY_NAME_VENDORS:
         return
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = tree_of(path)
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
@@ -124,7 +123,7 @@ def is_pure(path: Path) -> bool:
     return part_of(path) in PURE or inside(path, "transport") in EXCHANGE
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if is_pure(path)], ids=lambda path: path.name)
+@each("path", [path for path in MODULES if is_pure(path)], ids=lambda path: path.name)
 def test_what_the_drivers_drive_does_no_io(path: Path) -> None:
     """Up to the run, and the exchange with a provider: no sockets, threads, loops, clocks or logs."""
     assert not {module.split(".")[0] for module in imports(path)} & IO
@@ -141,7 +140,7 @@ def test_public_names_are_sorted_and_there() -> None:
         assert hasattr(penstock, name)
 
 
-@pytest.mark.parametrize("name", penstock.__all__)
+@each("name", penstock.__all__)
 def test_a_public_name_has_a_docstring(name: str) -> None:
     value = getattr(penstock, name)
     home = import_module(f"penstock.{penstock._HOME[name]}")
@@ -166,7 +165,7 @@ def test_the_import_is_light() -> None:
     assert not set(loaded) & set(HEAVY)
 
 
-@pytest.mark.parametrize("event", get_args(penstock.StreamEvent), ids=lambda event: event.__name__)
+@each("event", get_args(penstock.StreamEvent), ids=lambda event: event.__name__)
 def test_an_event_has_the_name_of_its_type(event: type[Event]) -> None:
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", event.__name__).lower()
     assert (event.type, event.__struct_config__.tag) == (name, name)  # type: ignore[attr-defined]

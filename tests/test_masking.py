@@ -11,6 +11,7 @@ import penstock
 from penstock.redaction import Mask, is_secret, without_secrets
 from penstock.testing import Cutting, Loopback, Raw
 from penstock.transport.commands import HTTPRequest
+from tests.cases import each
 
 KEY = "sk-hidden-0123456789"
 
@@ -52,7 +53,7 @@ def test_short_values_are_not_masked() -> None:
     assert Mask({"authorization": "Bearer none"}).data(b"there is none") == b"there is none"
 
 
-@pytest.mark.parametrize("size", range(1, 30))
+@each("size", range(1, 30))
 def test_a_key_that_is_split_in_two_is_masked(size: int) -> None:
     text = f"a {KEY} b {KEY}".encode()
     pieces = [text[at : at + size] for at in range(0, len(text), size)]

@@ -13,6 +13,7 @@ import penstock
 from penstock.declarations import read_declarations
 from penstock.events import StreamChunk
 from penstock.testing import Reply, Scripted, call
+from tests.cases import each
 
 
 def ask(**options: Any) -> Any:
@@ -89,8 +90,8 @@ def test_a_stream_says_what_it_is() -> None:
         assert repr(stream).endswith(": read>")
 
 
-@pytest.mark.parametrize("method", ["run", "arun", "stream", "astream"])
-@pytest.mark.parametrize(
+@each("method", ["run", "arun", "stream", "astream"])
+@each(
     ("option", "advice"),
     [
         ("calls", "; pass it to the agent: Agent(..., calls=...)"),

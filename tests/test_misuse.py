@@ -21,6 +21,7 @@ from penstock.events import Text, ToolCall, Unknown
 from penstock.model import event_loop
 from penstock.model.model import Model
 from penstock.testing import Loopback, Scripted
+from tests.cases import each
 from tests.runs import sync_and_async
 
 # -- blocking calls in async code --------------------------------------------------------------------------------------
@@ -183,7 +184,7 @@ def test_a_call_in_another_dialect_is_reported(calls: str, text: str, mode: str)
     assert (turn.text, turn.tool_calls) == (f"I look.\n{text}", [])
 
 
-@pytest.mark.parametrize("calls", sorted(prompts()))
+@each("calls", sorted(prompts()))
 def test_a_call_in_any_other_dialect_is_noticed(calls: str) -> None:
     call = ToolCall("c1", "look", {"city": "Rome"})
     for other, prompt in prompts().items():

@@ -22,8 +22,8 @@ from penstock.log.store import RunRow
 from penstock.messages import user
 from penstock.run.events import RunStart
 from penstock.testing import Reply, Scripted, call
+from tests.architecture import SOURCE, tree_of
 
-SOURCES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in Path(penstock.__file__).parent.rglob("*.py")}
 POSIX_MODULES = {"fcntl", "grp", "posix", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty", "uvloop"}
 
 WITHOUT_POSIX = """
@@ -237,12 +237,12 @@ def text_calls(tree: ast.Module) -> list[ast.Call]:
 
 
 def test_every_text_file_is_opened_with_an_encoding() -> None:
-    for path, tree in SOURCES.items():
+    for path, tree in ((path, tree_of(path)) for path in SOURCE.rglob("*.py")):
         assert [ast.unparse(call) for call in text_calls(tree)] == [], path
 
 
 def test_no_module_that_only_posix_has_is_imported() -> None:
-    for path, tree in SOURCES.items():
+    for path, tree in ((path, tree_of(path)) for path in SOURCE.rglob("*.py")):
         for node in ast.walk(tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []

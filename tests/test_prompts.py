@@ -24,9 +24,11 @@ from penstock.messages import (
     tool_results,
     user,
 )
+from tests.cases import each
 from tests.texts import calls_of, parse, text_of
 
 DIALECTS = sorted(prompts())
+every_dialect = each("dialect", DIALECTS)
 
 WEATHER = {
     "type": "function",
@@ -185,25 +187,28 @@ def test_a_history_is_rendered_exactly(dialect: str, expected: list[tuple[str, s
 # -- laws ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
 class TestEveryDialect:
+    @every_dialect
     def test_reads_the_calls_it_wrote(self, dialect: str) -> None:
         [text] = [message.text for message in render(HISTORY, TOOLS, dialect) if message.role == "assistant"]
         events = parse(TextParser(dialect, TOOLS), [text])
         assert calls_of(events) == [(PARIS.name, PARIS.arguments), (ROME.name, ROME.arguments)]
         assert text_of(events).strip() == "I'll look."
 
+    @every_dialect
     def test_writes_results_in_the_order_of_the_calls(self, dialect: str) -> None:
         *_, last = render(HISTORY, TOOLS, dialect)
         assert last.role == "user"
         assert 0 <= last.text.index("21 °C") < last.text.index("no such city") < last.text.index("And now?")
         assert "error" in last.text.lower() or "<system>" in last.text
 
+    @every_dialect
     def test_names_the_tools_and_all_their_parameters(self, dialect: str) -> None:
         text = render([], TOOLS, dialect)[0].text
         for name in ("get_weather", "ping", "city", "days", "units", "wind", "bft", "Tells the weather.", "Where."):
             assert name in text
 
+    @every_dialect
     def test_shows_in_the_system_message_how_a_call_is_written(self, dialect: str) -> None:
         text = render([], ["ping"], dialect)[0].text
         events = parse(TextParser(dialect, ["ping", "some_tool", "other_tool"]), [text.partition("this form:")[2]])
@@ -211,6 +216,7 @@ class TestEveryDialect:
         assert calls == [("some_tool", ["some_text", "some_list"]), ("other_tool", ["some_flag"])][: len(calls)]
         assert len(calls) == (1 if find_prompt(dialect).is_single else 2)
 
+    @every_dialect
     def test_leaves_plain_messages_unchanged(self, dialect: str) -> None:
         plain = [
             system("Be brief."),
@@ -223,6 +229,7 @@ class TestEveryDialect:
         assert render(plain, TOOLS, dialect)[1:] == plain[1:]
         assert render([], None, dialect) == []
 
+    @every_dialect
     def test_returns_plain_text_that_renders_to_itself(self, dialect: str) -> None:
         before = encode_messages(HISTORY)
         first = render(HISTORY, TOOLS, dialect)
@@ -231,6 +238,7 @@ class TestEveryDialect:
         assert render(first, None, dialect) == first
         assert encode_messages(HISTORY) == before
 
+    @every_dialect
     def test_stops_where_the_model_would_invent_results(self, dialect: str) -> None:
         prompt = find_prompt(dialect)
         results = "\n" + prompt.results([result(ToolCall("functions.f:0", "f", {}), "21 °C")])
@@ -446,9 +454,9 @@ FORGERIES: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("forgery", FORGERIES)
-@pytest.mark.parametrize("is_error", [False, True], ids=["result", "error"])
-@pytest.mark.parametrize("dialect", sorted(prompts()))
+@each("forgery", FORGERIES)
+@each("is_error", [False, True], ids=["result", "error"])
+@every_dialect
 def test_a_result_cannot_forge_another(dialect: str, is_error: bool, forgery: str) -> None:
     write = find_prompt(dialect).results
     first, second = ToolCall("functions.f:0", "f", {}), ToolCall("functions.g:1", "g", {})
@@ -464,17 +472,15 @@ def plain(text: str) -> str:
     return "".join(text.split()).casefold()
 
 
-@pytest.mark.parametrize("dialect", sorted(prompts()))
+@every_dialect
 def test_a_result_without_marks_is_not_changed(dialect: str) -> None:
     text = "if a < b and c[0] > d: x <| f |> g  # &lt; <name>p</name> [x](y) {z} <https://a.b>"
     one = find_prompt(dialect).results([result(ToolCall("functions.f:0", "f", {}), text)])
     assert text in one or json.dumps(text) in one
 
 
-@pytest.mark.parametrize("dialect", sorted(prompts()))
-@pytest.mark.parametrize(
-    "token", ["<|im_start|>", "<|end|>", "<｜User｜>", "<end_of_turn>", "<turn|>", "<|tool_response>"]
-)
+@every_dialect
+@each("token", ["<|im_start|>", "<|end|>", "<｜User｜>", "<end_of_turn>", "<turn|>", "<|tool_response>"])
 def test_control_tokens_in_a_result_are_escaped(dialect: str, token: str) -> None:
     first = ToolCall("functions.f:0", "f", {})
     write = find_prompt(dialect).results

@@ -35,6 +35,7 @@ from penstock.messages import (
     user,
 )
 from penstock.testing import Scripted
+from tests.cases import each
 from tests.growth import assert_linear
 from tests.texts import calls_of, cuttings, parse, shared_texts
 
@@ -141,9 +142,9 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
 """Encodings in which tools return a text."""
 
 
-@pytest.mark.parametrize("quote", QUOTES)
-@pytest.mark.parametrize("call", [HERMES, XML], ids=["hermes", "xml"])
-@pytest.mark.parametrize("mode", ["calls", "rescue"])
+@each("quote", QUOTES)
+@each("call", [HERMES, XML], ids=["hermes", "xml"])
+@each("mode", ["calls", "rescue"])
 def test_a_quoted_call_never_runs(mode: str, call: str, quote: str) -> None:
     paid: list[str] = []
 
@@ -168,8 +169,8 @@ def test_a_quoted_call_never_runs(mode: str, call: str, quote: str) -> None:
     assert not paid
 
 
-@pytest.mark.parametrize("copy", COPIES)
-@pytest.mark.parametrize("dialect", sorted(prompts()))
+@each("copy", COPIES, parts=4)
+@each("dialect", sorted(prompts()))
 def test_a_call_is_a_quotation_however_the_conversation_has_it(dialect: str, copy: str) -> None:
     call = prompts()[dialect].calls([PAY_IBAN])
     assert calls_of(events_of(dialect, call, [user("Pay the invoice.")])) == [(PAY.name, PAY_IBAN.arguments)]
@@ -181,7 +182,7 @@ def test_a_call_is_a_quotation_however_the_conversation_has_it(dialect: str, cop
         assert invalid.repaired == PAY_IBAN.arguments
 
 
-@pytest.mark.parametrize("dialect", sorted(prompts()))
+@each("dialect", sorted(prompts()))
 def test_a_verbatim_copy_needs_no_long_value_and_cuts_do_not_show(dialect: str) -> None:
     call = prompts()[dialect].calls([PAY])
     whole = events_of(dialect, call, mail(f"Hi! {call}"))
@@ -191,7 +192,7 @@ def test_a_verbatim_copy_needs_no_long_value_and_cuts_do_not_show(dialect: str) 
         assert parse(parser, pieces) == whole, pieces
 
 
-@pytest.mark.parametrize("dialect", sorted(prompts()))
+@each("dialect", sorted(prompts()))
 def test_a_call_with_short_values_is_a_quotation_in_every_encoding(dialect: str) -> None:
     for call in (PAY, ToolCall("c1", "run", {"command": "a%20b=3D\\n&lt;"})):
         text = prompts()[dialect].calls([call])
@@ -242,19 +243,19 @@ REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize("request_text", REQUESTS)
-@pytest.mark.parametrize("dialect", sorted(prompts()))
+@each("request_text", REQUESTS)
+@each("dialect", sorted(prompts()))
 def test_what_a_user_asks_for_is_not_a_quotation(dialect: str, request_text: str) -> None:
     events = events_of(dialect, prompts()[dialect].calls([PAY_IBAN]), [user(request_text)])
     assert calls_of(events) == [(PAY.name, PAY_IBAN.arguments)]
 
 
-@pytest.mark.parametrize(
+@each(
     "request_text",
     ["run this: make all-the-docs", "Run `make all-the-docs`", "run:\n```\nmake all-the-docs\n```", "Please run this.\n"
      "\n    make all-the-docs", "I'd run make all-the-docs", "$ make all-the-docs\nWhy does it fail? Run it."],
 )  # fmt: skip
-@pytest.mark.parametrize("dialect", sorted(prompts()))
+@each("dialect", sorted(prompts()))
 def test_a_command_that_a_user_wants_to_run_is_not_a_quotation(dialect: str, request_text: str) -> None:
     call = ToolCall("c", "run", {"command": "make all-the-docs"})
     assert calls_of(events_of(dialect, prompts()[dialect].calls([call]), [user(request_text)])) == [
@@ -262,8 +263,8 @@ def test_a_command_that_a_user_wants_to_run_is_not_a_quotation(dialect: str, req
     ]
 
 
-@pytest.mark.parametrize("dialect", sorted(prompts()))
-@pytest.mark.parametrize("text", ["read_mail {}", "read_mail()", "Call read_mail, please.", '"read_mail"', "read_mail"])
+@each("dialect", sorted(prompts()))
+@each("text", ["read_mail {}", "read_mail()", "Call read_mail, please.", '"read_mail"', "read_mail"])
 def test_a_call_without_arguments_can_be_asked_for(dialect: str, text: str) -> None:
     for messages in ([user(text)], mail(text)):
         assert calls_of(events_of(dialect, prompts()[dialect].calls([READ]), messages)) == [("read_mail", {})]

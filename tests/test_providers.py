@@ -32,6 +32,7 @@ from penstock.transport.commands import Authorize, OpenRequest
 from penstock.wires import ALIASES as WIRE_ALIASES
 from penstock.wires import WIRES, WireName, find_encoder
 from tests.asking import KEY
+from tests.cases import each
 
 NAMES = (
     "openai", "openrouter", "anthropic", "google", "ollama", "mistral", "cohere", "groq", "together", "fireworks",
@@ -47,7 +48,7 @@ FULL = {
     "OPENAI_COMPATIBLE_BASE_URL": "http://localhost:9/v1",
 }
 
-every_provider = pytest.mark.parametrize("name", sorted(PROVIDERS))
+every_provider = each("name", sorted(PROVIDERS))
 
 
 @pytest.fixture(autouse=True)
@@ -184,7 +185,7 @@ def test_an_unknown_provider_is_reported_with_the_nearest_name(name: str, guess:
 
 
 @every_provider
-def test_a_key_is_found_in_each_of_its_variables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_found_in_each_of_its_variables(name: str) -> None:
     row = PROVIDERS[name]
     for variable in row.keys:
         assert find_key(name, row, {variable: f" {KEY}\n"}) == KEY

@@ -15,6 +15,7 @@ from penstock.history.repair import repair
 from penstock.messages import Message, ToolResult
 from penstock.providers import PROVIDERS, find_provider
 from penstock.wires import WIRES
+from tests.cases import each
 
 Json = dict[str, Any]
 
@@ -127,8 +128,8 @@ def test_calls_and_results_without_id_or_name_are_read_as_they_are(damaged: Any)
     assert (call.name, result.name, result.call_id, result.text) == ("", "", call.id, "1")
 
 
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("damaged", DAMAGED.values(), ids=list(DAMAGED))
+@each("wire", WIRES)
+@each("damaged", DAMAGED.values(), ids=list(DAMAGED))
 def test_calls_without_ids_can_be_exported_and_repaired(damaged: Any, wire: Any) -> None:
     export_messages(damaged, wire)
     assert check(repair(damaged)) == []

@@ -17,6 +17,7 @@ from penstock.history.read import as_messages
 from penstock.messages import Message, ToolResult, assistant, encode_messages, result, tool_results, user
 from penstock.providers import REFUSED_BY, ProblemCase, ProblemKind
 from penstock.wires import WIRES
+from tests.cases import each
 
 PAGE = Path(__file__).parent.parent / "docs" / "histories.md"
 
@@ -119,8 +120,8 @@ def test_surrogate_pairs_are_joined() -> None:
 # States that are none, as a stored history may hold them.
 
 
-@pytest.mark.parametrize("data", [None, 7, [7], True])
-@pytest.mark.parametrize(
+@each("data", [None, 7, [7], True])
+@each(
     ("wire", "role", "kind", "block"),
     [
         ("gemini", "assistant", "executableCode", 1),

@@ -34,6 +34,7 @@ from penstock.messages import (
     user,
 )
 from penstock.wires import WIRES, wire_name
+from tests.cases import each
 
 Json = dict[str, Any]
 
@@ -231,7 +232,7 @@ def without_ids(body: Json) -> Json:
 
 
 @every_wire
-@pytest.mark.parametrize("to", WIRES)
+@each("to", WIRES)
 def test_a_body_moves_to_every_wire_without_its_vendor_state(wire: Any, to: Any) -> None:
     taken = [without_media(message) for message in as_messages(BODIES[wire])]
     body = export_messages(taken, to)
@@ -350,7 +351,7 @@ JUNK: list[Any] = [
 
 
 @every_wire
-@pytest.mark.parametrize("seed", range(40))
+@each("seed", range(40))
 def test_a_broken_body_is_read_or_raises_a_usage_error(wire: Any, seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(20):

@@ -46,6 +46,7 @@ from penstock.wires.shared.message_writing import split_system
 from penstock.wires.shared.request import Request
 from penstock.wires.shared.settle import NO_ANSWER
 from penstock.wires.shared.settle import settle as settle_request
+from tests.cases import each
 from tests.support import NO_CORPUS, SHARED, decode_pieces, vectors
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
@@ -707,9 +708,9 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("wire", ["openai-chat", "openai-responses"])
-@pytest.mark.parametrize("is_streaming", [True, False])
-@pytest.mark.parametrize("script", SCRIPTS)
+@each("wire", ["openai-chat", "openai-responses"])
+@each("is_streaming", [True, False])
+@each("script", SCRIPTS)
 def test_openais_types_accept_every_body(wire: str, script: str, is_streaming: bool) -> None:
     wanted = request(*SCRIPTS[script], is_streaming=is_streaming, **SETTINGS)
     assert_openai_takes(wire, find_encoder(wire)(wanted, frozenset()).body)
@@ -791,7 +792,7 @@ def output(call: Any) -> Opaque:
     return Opaque(0, call.wire, kind, {"type": kind, "id": id, "call_id": id, "output": "done"})
 
 
-@pytest.mark.parametrize(("wire", "body"), recorded("openai-chat"))
+@each(("wire", "body"), recorded("openai-chat"))
 def test_chat_completions_state_goes_back_on_its_part(wire: str, body: bytes) -> None:
     reply, sent = replayed(wire, body)
     messages = [message for message in sent["messages"] if message["role"] == "assistant"]
@@ -814,7 +815,7 @@ WITHIN = ("message", "function_call", "custom_tool_call")
 """The states that are inside the item of another part; all others are items of their own."""
 
 
-@pytest.mark.parametrize(("wire", "body"), recorded("openai-responses"))
+@each(("wire", "body"), recorded("openai-responses"))
 def test_responses_items_go_back_in_their_place(wire: str, body: bytes) -> None:
     reply, sent = replayed(wire, body)
     ours = [item for item in sent["input"] if item.get("role") != "user" and item.get("output") != "done"]
@@ -846,7 +847,7 @@ def is_told(part: Opaque) -> bool:
 
 
 @pytest.mark.skipif(not (SHARED / "corpus").is_dir(), reason=NO_CORPUS)
-@pytest.mark.parametrize(("wire", "body"), recorded("openai-responses", has_vectors=False))
+@each(("wire", "body"), recorded("openai-responses", has_vectors=False))
 def test_openais_types_accept_a_response_as_input(wire: str, body: bytes) -> None:
     TYPES[wire, True].validate_python(replayed(wire, body)[1])
 

@@ -16,6 +16,7 @@ from penstock.messages import Message, assistant, file, image, result, tool_resu
 from penstock.wires import all_facts, find_encoder
 from penstock.wires.shared.hosted_calls import HostedCalls
 from penstock.wires.shared.request import Request
+from tests.cases import each
 from tests.judges import (
     CITY,
     HISTORY,
@@ -195,7 +196,7 @@ def can_go_back(vector: Any) -> bool:
 ANSWERS = [vector for vector in vectors() if vector.wire in WIRES and vector.whole and can_go_back(vector)]
 
 
-@pytest.mark.parametrize("vector", ANSWERS, ids=lambda vector: vector.name)
+@each("vector", ANSWERS, ids=lambda vector: vector.name)
 def test_a_response_goes_back_unchanged(vector: Any) -> None:
     turn = turn_of(vector)
     model = "command-a-reasoning" if vector.wire == "cohere" else ""
@@ -239,7 +240,7 @@ def recordings() -> Iterator[Any]:
 
 
 @pytest.mark.skipif(not (SHARED / "corpus").is_dir(), reason=NO_CORPUS)
-@pytest.mark.parametrize(("wire", "case"), list(recordings()))
+@each(("wire", "case"), list(recordings()))
 def test_state_of_a_recorded_response_goes_back_in_its_place(wire: str, case: Any) -> None:
     turn = penstock.collect(decode_pieces(wire, [(case / "body").read_bytes()]))
     results = tool_results(*(result(call, "done") for call in turn.tool_calls))

@@ -24,6 +24,7 @@ from penstock import (
 from penstock.dialects.registry import dialects
 from penstock.dialects.rescue import LEAKS, Rescue
 from penstock.dialects.stage import TextCalls
+from tests.cases import each
 from tests.support import joined
 
 WEATHER = {
@@ -56,8 +57,8 @@ def chunks(text: str, size: int, block: int = 0) -> list[StreamChunk]:
     return [Text(block, text[at : at + size]) for at in range(0, len(text), size)]
 
 
-@pytest.mark.parametrize("size", [1, 5, 10_000])
-@pytest.mark.parametrize("dialect", LEAKED)
+@each("size", [1, 5, 10_000])
+@each("dialect", LEAKED)
 def test_a_leaked_call_is_found_among_all_dialects(dialect: str, size: int) -> None:
     events = run(Rescue([WEATHER]), [*chunks(f"Let me look. {LEAKED[dialect]}", size), Finish("stop", "stop")])
     [call] = [event for event in events if isinstance(event, ToolCall)]
@@ -66,9 +67,9 @@ def test_a_leaked_call_is_found_among_all_dialects(dialect: str, size: int) -> N
     assert penstock.collect(events).finish_reason == "tool_calls"
 
 
-@pytest.mark.parametrize("size", [1, 3, 10_000])
-@pytest.mark.parametrize("leaked", LEAKED.values(), ids=list(LEAKED))
-@pytest.mark.parametrize("frame", ["Use it like this:\n```\n{}\n```\nthat is all.", "Write `{}` to call it.",
+@each("size", [1, 3, 10_000])
+@each("leaked", LEAKED.values(), ids=list(LEAKED))
+@each("frame", ["Use it like this:\n```\n{}\n```\nthat is all.", "Write `{}` to call it.",
                                    "<think>maybe {} or not</think> no."])  # fmt: skip
 def test_calls_in_code_and_reasoning_stay_text(frame: str, leaked: str, size: int) -> None:
     text = frame.format(leaked.replace("`", "'"))

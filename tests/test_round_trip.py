@@ -26,6 +26,7 @@ from penstock.events import (
 from penstock.wires import RESPONSE_ENCODERS, find_response_encoder
 from penstock.wires.shared.facts import LossName
 from penstock.wires.shared.response_head import ResponseHead, ToolPath
+from tests.cases import each
 from tests.round_trip import (
     AFTER,
     BEFORE,
@@ -54,7 +55,7 @@ def _responses() -> list[Response]:
 
 RESPONSES = _responses()
 OWN = [place for place, response in enumerate(RESPONSES) if response[1] in RESPONSE_ENCODERS]
-every_response = pytest.mark.parametrize("place", OWN, ids=[RESPONSES[place][0] for place in OWN])
+every_response = each("place", OWN, ids=[RESPONSES[place][0] for place in OWN], parts=8)
 
 
 @cache

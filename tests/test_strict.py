@@ -22,6 +22,7 @@ from penstock.testing.wires.judge import JUDGES, find_rejection
 from penstock.testing.wires.signatures import CLAUDE, GEMINI, OPENAI, is_signature
 from penstock.wires import RESPONSE_ENCODERS
 from tests.asking import ONCE, WIRES, every_wire, model_on
+from tests.cases import each
 from tests.judges import HISTORY, WEATHER
 from tests.strict_bodies import (
     BAD,
@@ -59,7 +60,7 @@ def rejection(wire: str, body: Json, model: str = "") -> str:
     return "" if found is None else f"{found.status} {found.message}"
 
 
-@pytest.mark.parametrize(
+@each(
     ("wire", "claim", "body", "words"),
     [pytest.param(wire, *row, id=f"{wire}: {row[0]}") for wire, rows in BAD.items() for row in rows],
 )
@@ -72,7 +73,7 @@ def test_an_invalid_request_is_rejected_with_the_providers_message(
         assert piece in message
 
 
-@pytest.mark.parametrize(
+@each(
     ("wire", "body"),
     [pytest.param(wire, body, id=f"{wire} {at}") for wire, bodies in GOOD.items() for at, body in enumerate(bodies)],
 )

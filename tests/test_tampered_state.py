@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from penstock.events import Opaque, Reasoning, Text, ToolCall
 from penstock.messages import Message, assistant, result, tool_results, user
 from penstock.wires import WIRES, find_encoder
 from penstock.wires.shared.request import Request
+from tests.cases import each
 
 KINDS = (
     "message", "fields", "block", "reasoning", "reasoning_details", "reasoning_fields", "function_call", "signature",
@@ -19,8 +18,8 @@ KINDS = (
 WRONG: tuple[Any, ...] = (None, 5, "words", [], ["a"], [1], [[]], {}, {"type": 5}, {"a": None}, True)
 
 
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("kind", KINDS)
+@each("wire", WIRES)
+@each("kind", KINDS)
 def test_tampered_state_breaks_no_request(kind: str, wire: str) -> None:
     call = ToolCall("c1", "look", {"a": 1}, "{}", sealed_by="call_end", block=2)
     for data in WRONG:

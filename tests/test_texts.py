@@ -8,6 +8,7 @@ import pytest
 
 from penstock.events import ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart
 from tests.budget import places
+from tests.cases import each
 from tests.texts import (
     TextVector,
     calls_of,
@@ -26,8 +27,12 @@ VECTORS = text_vectors()
 SHARED = shared_texts()
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=[f"{vector.dialect}: {vector.name}" for vector in VECTORS])
+def name_of(vector: TextVector) -> str:
+    return f"{vector.dialect}: {vector.name}"
+
+
 class TestTextVectors:
+    @each("vector", VECTORS, ids=name_of)
     def test_events_are_as_expected(self, vector: TextVector) -> None:
         events = vector.parse([vector.input])
         assert calls_of(events) == vector.calls
@@ -37,11 +42,13 @@ class TestTextVectors:
         if vector.ids:
             assert [event.id for event in events if isinstance(event, ToolCall)] == vector.ids
 
+    @each("vector", VECTORS, ids=name_of, parts=8)
     def test_events_do_not_depend_on_cuts(self, vector: TextVector) -> None:
         whole = vector.parse([vector.input])
         for pieces in cuttings(vector.input):
             assert vector.parse(pieces) == whole, pieces
 
+    @each("vector", VECTORS, ids=name_of, parts=8)
     def test_every_prefix_gives_complete_calls(self, vector: TextVector) -> None:
         for end in places(len(vector.input)):
             check_calls(vector.parse([vector.input[:end]]))
@@ -70,7 +77,7 @@ def check_calls(events: list[Any]) -> None:
 
 
 @pytest.mark.skipif(not SHARED, reason="the shared texts are not available: they are not part of the repository")
-@pytest.mark.parametrize("vector", SHARED, ids=lambda vector: vector["id"])
+@each("vector", SHARED, ids=lambda vector: vector["id"], parts=4)
 def test_events_of_a_shared_text_do_not_depend_on_cuts(vector: dict[str, Any]) -> None:
     whole = parse(shared_parser(vector), [vector["text"]])
     check_calls(whole)
@@ -98,7 +105,7 @@ WRONG = {
 
 
 @pytest.mark.skipif(not SHARED, reason="the shared texts are not available: they are not part of the repository")
-@pytest.mark.parametrize("vector", [vector for vector in SHARED if is_strict(vector)], ids=lambda vector: vector["id"])
+@each("vector", [vector for vector in SHARED if is_strict(vector)], ids=lambda vector: vector["id"])
 def test_a_shared_text_is_parsed_as_expected(vector: dict[str, Any]) -> None:
     wrong = differences_of(vector, parse(shared_parser(vector), [vector["text"]]))
     assert bool(wrong) == (vector["id"] in WRONG), wrong

@@ -34,6 +34,7 @@ from penstock.results import MAX_RESULT, Outcome, ToolOutput, as_outcome, failur
 from penstock.run.events import ToolProgress, encode
 from penstock.testing import Reply, Scripted, call
 from penstock.wires import WIRES
+from tests.cases import each
 from tests.tool_types import ID, NOON, Address, Color, Level, Pair, Path, Person, Point, Word
 
 PNG = base64.b64decode(
@@ -164,7 +165,7 @@ RETURNED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "text"), RETURNED, ids=range(len(RETURNED)))
+@each(("value", "text"), RETURNED, ids=range(len(RETURNED)))
 def test_a_return_value_becomes_text(value: Any, text: str) -> None:
     found = as_outcome(value)
     assert found.content == (Text(0, text),)
@@ -241,7 +242,7 @@ def test_the_attributes_of_an_object_never_reach_a_provider(mode: str) -> None:
     assert HASH not in json.dumps(script.requests[-1].body)
 
 
-@pytest.mark.parametrize(("value", "text"), RETURNED, ids=range(len(RETURNED)))
+@each(("value", "text"), RETURNED, ids=range(len(RETURNED)))
 def test_a_result_is_made_of_any_value(value: Any, text: str) -> None:
     made = result(ToolCall("c", "f", {}), value)
     assert (made.call_id, made.name, made.text, made.is_error) == ("c", "f", text, False)

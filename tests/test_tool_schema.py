@@ -20,9 +20,10 @@ from pydantic import BaseModel, Field
 from penstock.errors import ArgumentsError, UsageError
 from penstock.results import as_outcome
 from penstock.tools.tool import Tool, as_tool, tool
+from tests.cases import each
 from tests.tool_types import PARAMETERS, VECTORS, Address, Color, Json, Person, Point, Vector, google, taking
 
-each_vector = pytest.mark.parametrize("vector", VECTORS.values(), ids=VECTORS)
+each_vector = each("vector", VECTORS.values(), ids=VECTORS)
 
 
 @each_vector

@@ -19,6 +19,7 @@ from penstock.run.rebuild import rebuild
 from penstock.testing import Reply, Scripted, call, item
 from penstock.wires import find_encoder
 from penstock.wires.shared.request import Request
+from tests.cases import each
 from tests.runs import NAMES, drive, streaming, sync_and_async
 from tests.test_requests_openai import TYPES
 
@@ -395,7 +396,7 @@ def test_a_request_with_vendor_calls_is_read_back(name: str) -> None:
 
 
 @every_tool
-@pytest.mark.parametrize("wire", [wire for wire in NAMES if wire != "openai-responses"])
+@each("wire", [wire for wire in NAMES if wire != "openai-responses"])
 def test_another_provider_reads_a_vendor_call_as_that_of_a_function(name: str, wire: str) -> None:
     history = history_of(name)
     assert check(history) == []

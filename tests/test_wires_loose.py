@@ -15,6 +15,7 @@ from penstock.events import Error, Finish, Retry, StreamChunk, ToolCall, ToolCal
 from penstock.history.export import export_messages
 from penstock.testing import Reply, call, frames
 from penstock.wires import WIRES
+from tests.cases import each
 from tests.growth import assert_linear
 from tests.sanity import assert_sane
 from tests.support import decode_pieces, frame_bytes, joined, pieces_of, random_pieces
@@ -475,7 +476,7 @@ def test_pieces_missing_from_the_final_item_are_reported() -> None:
 PAIRS = [(one, other) for one in WIRES for other in WIRES if one != other]
 
 
-@pytest.mark.parametrize(("wire", "other"), PAIRS, ids=lambda name: name)
+@each(("wire", "other"), PAIRS, ids=lambda name: name)
 def test_a_stream_of_another_wire_is_an_error(wire: str, other: str) -> None:
     body = b"".join(frames(other, Reply("Look.", call("weather", {"city": "Rome"}))))
     for pieces in ([body], pieces_of(body, 1), pieces_of(body, 100)):
@@ -622,8 +623,8 @@ NOISE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("noise", NOISE)
-@pytest.mark.parametrize("wire", ["openai-chat", "anthropic", "openai-responses", "cohere", "gemini"])
+@each("noise", NOISE)
+@each("wire", ["openai-chat", "anthropic", "openai-responses", "cohere", "gemini"])
 def test_a_keep_alive_does_not_damage_a_call(wire: str, noise: str) -> None:
     parts = frames(wire, Reply("Look.", call("weather", {"city": "Rome"}), call("now")))
     events = decode_pieces(wire, [NOISE[noise] + part for part in parts])

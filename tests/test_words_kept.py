@@ -17,6 +17,7 @@ from penstock.history.read import as_messages
 from penstock.messages import Message, ToolResult, assistant, result, tool_results, user
 from penstock.testing import Scripted
 from penstock.wires import WIRES
+from tests.cases import each
 
 WORDS = "What is 2+2?"
 ASKED = {"role": "user", "content": "Go."}
@@ -80,7 +81,7 @@ UNREAD: dict[str, tuple[Any, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", UNREAD)
+@each("name", UNREAD)
 def test_words_in_an_unknown_field_are_refused_with_their_place(name: str) -> None:
     history, place = UNREAD[name]
     for read in (as_messages, penstock.check, penstock.repair):
@@ -187,7 +188,7 @@ def test_null_as_json_text_means_no_arguments(raw: str) -> None:
 # Calls in the text.
 
 
-@pytest.mark.parametrize("dialect", prompts())
+@each("dialect", prompts())
 def test_text_after_a_call_stays_after_it(dialect: str) -> None:
     calls = [ToolCall(f"call0000{number}", "look", {"city": f"City{number}"}, block=number) for number in (1, 2, 4)]
     message = Message("assistant", (Text(0, "Before."), *calls[:2], Text(3, "Between."), calls[2], Text(5, "\nAfter.")))
