@@ -20,12 +20,15 @@ from hypothesis import HealthCheck, settings
 
 from penstock.log.store import Store
 from penstock.transport.shared_limits import shared_limits
+from tests.budget import SEED, share
 from tests.log_stores import Clock, open_store
 from tests.postgres import NoServer, server
 
 pytest.register_assert_rewrite("tests.runs", "tests.leaks", "tests.growth")  # so that their asserts show what differs
 
-settings.register_profile("usual", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "usual", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], max_examples=share(100, 50)
+)
 settings.register_profile("deep", settings.get_profile("usual"), derandomize=False, max_examples=3_000)
 settings.load_profile("usual")
 
@@ -73,6 +76,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Itera
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how many cases were tried by the tests that try many (`test_endings`, `test_fuzz`, `test_provenance`)."""
+    terminalreporter.write_line(f"SEED={SEED} tries the same places and samples again, THOROUGH=1 all of them")
     reports = [report for state in ("passed", "failed") for report in terminalreporter.stats.get(state, [])]
     counts = Counter[str]()
     for name, number in (pair for report in reports for pair in report.user_properties if isinstance(pair[1], int)):

@@ -15,6 +15,7 @@ import pytest
 from penstock.log.store import Batch, RunRow, StoreError
 from penstock.run.events import Done
 from penstock.runs.runs import Runs
+from tests.budget import sample
 from tests.chaos.agents import make_agent
 from tests.chaos.ledger import Ledger
 from tests.chaos.points import points_for
@@ -51,7 +52,7 @@ def record(record_property: Any) -> Any:
 @every_store
 @every_way
 def test_runs_survive_hits_at_every_point(kind: str, how: How, url: str, record: Any) -> None:
-    points = points_for(kind, how, events=4, tools=1)
+    points = sample(points_for(kind, how, events=4, tools=1), few=8)
     verdict = Trial(url, how).play(hits=0, seed=1, points=points)
     assert not verdict.problems, "\n".join(verdict.problems)
     assert verdict.hits >= len(points)

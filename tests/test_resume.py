@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,16 +76,25 @@ def step(folder: Path, model: str, *what: str) -> str:
     return done.stdout.strip()
 
 
+DECISIONS = {
+    "yes": (["look", "pay 500"], "pay 500"),
+    "no": (["look"], "declined"),
+    "5": (["look", "pay 5"], "pay 5"),
+}
+"""Answers to the approval request, the tools that ran in the end, and what the model read."""
+
+
 @pytest.mark.parametrize("model", ["openai-compatible:m", "anthropic:claude-haiku-4-5", "google:gemini-3-flash"])
-@pytest.mark.parametrize(
-    ("decision", "ran", "text"),
-    [("yes", ["look", "pay 500"], "pay 500"), ("no", ["look"], "declined"), ("5", ["look", "pay 5"], "pay 5")],
-)
-def test_each_tool_is_called_once(model: str, decision: str, ran: list[str], text: str, tmp_path: Path) -> None:
-    assert step(tmp_path, model, "begin") == "approval deferred"
-    assert (tmp_path / "ran").read_text().split("\n")[:-1] == ["look"], "what needs nobody went on"
-    output = step(tmp_path, model, "approve", decision)
-    assert (tmp_path / "ran").read_text().split("\n")[:-1] == ran
-    assert text in output
-    assert "look" in output
-    assert "forty-two" in output
+def test_each_tool_is_called_once(model: str, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    assert step(begun, model, "begin") == "approval deferred"
+    assert (begun / "ran").read_text().split("\n")[:-1] == ["look"], "what needs nobody went on"
+    for decision, (ran, text) in DECISIONS.items():
+        folder = tmp_path / decision
+        shutil.copytree(begun, folder)
+        output = step(folder, model, "approve", decision)
+        assert (folder / "ran").read_text().split("\n")[:-1] == ran, decision
+        assert text in output
+        assert "look" in output
+        assert "forty-two" in output

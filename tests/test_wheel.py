@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.budget import sample
+from tests.cases import each
+
 ROOT = Path(__file__).parent.parent
 SCRIPTS = "Scripts" if os.name == "nt" else "bin"
 
@@ -67,8 +70,12 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["p
 FOR_CONTRIBUTORS = {"dev", "docs", "fuzz"}
 
 
-@pytest.mark.parametrize("extra", ["", *sorted(EXTRAS.keys() - FOR_CONTRIBUTORS)])
-def test_an_installed_wheel_imports_and_runs(extra: str, wheel: Path, tmp_path: Path) -> None:
+ALONE = sorted(EXTRAS.keys() - FOR_CONTRIBUTORS - {"all", "cli"})
+
+
+@each("extra", ["", "all", "cli", *sample(ALONE, few=2)])  # one test, which builds one wheel
+def test_an_installed_wheel_imports_and_runs(extra: str, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    tmp_path = tmp_path_factory.mktemp("environment")
     venv.create(tmp_path / "venv", with_pip=False)
     scripts = tmp_path / "venv" / SCRIPTS
     requirement = f"{wheel}[{extra}]" if extra else str(wheel)
