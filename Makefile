@@ -8,7 +8,7 @@ CHAOS_SECONDS ?= 600
 PORT ?= 8000
 PYTEST_ARGS ?=
 # Many tests wait for a process or a timer: more of them than cores at once keep the cores busy.
-WORKERS ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) * 3 + 1) / 2 )))
+WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) * 2 )))
 
 VENV := .venv
 BIN := $(VENV)/bin

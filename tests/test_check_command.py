@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.messages import assistant, decode_messages, encode_messages, result, tool_results, user
+from tests.command import run_command
 from tests.test_history import ASKED, CALLED, GOOD, ROME
 
 ORPHAN: list[dict[str, Any]] = [
@@ -24,9 +24,7 @@ ORPHAN: list[dict[str, Any]] = [
 
 def checked(content: bytes | str, *options: str) -> subprocess.CompletedProcess[bytes]:
     """The command on this file, given as standard input."""
-    data = content.encode() if isinstance(content, str) else content
-    command = [sys.executable, "-m", "penstock.cli", "check", "-", *options]
-    return subprocess.run(command, input=data, capture_output=True, check=False, timeout=60)
+    return run_command("check", "-", *options, input=content)
 
 
 def test_a_valid_history_has_no_problems() -> None:
@@ -108,8 +106,7 @@ def test_wrong_options_of_check_are_refused(tmp_path: Path) -> None:
         assert done.returncode == 2
         assert why in done.stderr.decode()
         assert b"Traceback" not in done.stderr
-    command = [sys.executable, "-m", "penstock.cli", "check", str(tmp_path / "missing.json")]
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+    assert run_command("check", str(tmp_path / "missing.json")).returncode == 2
 
 
 NASTY = "a\x1b]0;title\x07\x1b[2J\x7f\x9bb\u202e\u2066"

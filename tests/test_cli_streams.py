@@ -25,6 +25,7 @@ from penstock.inspector.excerpts import as_text
 from penstock.messages import decode_messages
 from penstock.run.events import ToolProgress
 from penstock.testing import Loopback, Status
+from tests.command import run_command
 from tests.growth import assert_linear
 from tests.test_run_command import Terminal
 
@@ -174,8 +175,7 @@ ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
 
 def output_of(*arguments: str, cwd: Path, **env: str) -> str:
     """Everything that a command prints."""
-    command = [*PENSTOCK, *arguments]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=30, cwd=cwd, env={**os.environ, **env})
+    done = run_command(*arguments, cwd=cwd, env={**os.environ, **env})
     assert b"Traceback" not in done.stderr
     return done.stdout.decode() + done.stderr.decode()
 

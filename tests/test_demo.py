@@ -54,6 +54,7 @@ from penstock.run.events import (
     decode,
 )
 from penstock.wires import ALIASES, WIRES
+from tests.command import run_command
 
 PENSTOCK = [sys.executable, "-m", "penstock.cli", "demo"]
 BARE = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE")}
@@ -216,8 +217,7 @@ def test_the_legend_has_the_signs_of_the_chart_and_no_others() -> None:
 
 
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[bytes]:
-    command = [*PENSTOCK, *arguments]
-    return subprocess.run(command, check=False, capture_output=True, env=BARE | env, timeout=PATIENCE)
+    return run_command("demo", *arguments, env=BARE | env)
 
 
 def test_in_a_pipe_the_demo_is_a_log_and_the_saving_adds_up() -> None:

@@ -65,4 +65,4 @@ def is_vector(name: str) -> bool:
 
 @cache
 def vector_names() -> set[str]:
-    return {vector.name for vector in [*vectors(), *text_vectors()]}
+    return {vector.name for vector in vectors()} | {vector.name for vector in text_vectors()}

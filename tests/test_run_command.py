@@ -21,8 +21,8 @@ from penstock.cli.app import COMMANDS, penstock
 from penstock.cli.questions import parse_approval, prompt_lines
 from penstock.messages import decode_messages
 from penstock.run.events import Done, decode
+from tests.command import PENSTOCK, run_command, run_for_text
 
-PENSTOCK = [sys.executable, "-m", "penstock.cli"]
 PATIENCE = 30
 AGENT = '''
 import penstock
@@ -74,10 +74,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *arguments: str, piped: str = "") -> subprocess.CompletedProcess[str]:
-    command = [*PENSTOCK, "run", *arguments]
-    return subprocess.run(
-        command, cwd=folder, input=piped, capture_output=True, text=True, check=False, timeout=PATIENCE
-    )
+    return run_for_text("run", *arguments, cwd=folder, input=piped)
 
 
 def test_an_agent_in_a_file_is_run(folder: Path) -> None:
@@ -140,8 +137,7 @@ def test_an_empty_prompt_is_refused(folder: Path, arguments: list[str], prompt: 
     output = ["-o", "kept.jsonl"] if arguments[0] == "record" else []
     given = [([prompt], "")] if output else [([prompt], ""), ([], prompt)]
     for words, piped in given:
-        command = [*PENSTOCK, *arguments, *output, *words]
-        done = subprocess.run(command, cwd=folder, input=piped, capture_output=True, text=True, check=False)
+        done = run_for_text(*arguments, *output, *words, cwd=folder, input=piped)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == "Error: there is nothing to ask: pass a prompt\n"
 
@@ -298,8 +294,7 @@ def test_ctrl_c_at_an_approval_ends_the_run_with_a_valid_history(folder: Path) -
 def test_a_missing_key_is_reported_once(folder: Path, options: list[str]) -> None:
     (folder / "keyless.py").write_text("import penstock\nagent = penstock.Agent('openai:gpt-5')\n")
     env = {**os.environ, "OPENAI_API_KEY": ""}
-    command = [*PENSTOCK, "run", "keyless.py", "Hi.", *options]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=env, timeout=PATIENCE)
+    done = run_for_text("run", "keyless.py", "Hi.", *options, cwd=folder, env=env)
     assert done.returncode == 2
     assert (done.stdout + done.stderr).count("set OPENAI_API_KEY") == 1
 
@@ -318,7 +313,7 @@ def test_a_missing_key_is_reported_before_the_first_prompt(
 
 @pytest.mark.parametrize("name", ["sim:demo", "anthropic:claude-sonnet-5"])
 def test_a_model_in_place_of_the_prompt_is_recognised(name: str) -> None:
-    done = subprocess.run([*PENSTOCK, "chat", name], capture_output=True, text=True, check=False, timeout=PATIENCE)
+    done = run_for_text("chat", name)
     assert done.returncode == 2
     assert f"{name} is a model, not a prompt: penstock chat -m {name}" in done.stderr
 
@@ -334,15 +329,14 @@ def test_a_local_server_that_is_down_gets_a_question(folder: Path) -> None:
     done = run(folder, "near.py", "Hi.")
     assert (done.returncode, done.stderr) == (3, "Is it running?\n")
     for url, is_near in (("http://localhost:9", True), ("http://nowhere.invalid", False)):
-        command = [*PENSTOCK, "chat", "-m", "vllm:m", "--base-url", url, "Hi."]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        done = run_for_text("chat", "-m", "vllm:m", "--base-url", url, "Hi.")
         assert done.returncode == 3
         assert ("(is it running?)" in done.stderr) is is_near
 
 
 @pytest.mark.parametrize("command", [["chat"], ["chat", "Hi."], ["record", "-o", "kept.jsonl", "Hi."]])
 def test_a_missing_model_gets_an_example_without_a_key(folder: Path, command: list[str]) -> None:
-    done = subprocess.run([*PENSTOCK, *command], cwd=folder, capture_output=True, text=True, check=False)
+    done = run_for_text(*command, cwd=folder)
     assert done.returncode == 2
     assert "Missing option '-m' / '--model'. Name a model, as in -m sim:demo, which needs no key." in done.stderr
 
@@ -441,12 +435,11 @@ def test_the_prompt_has_help_and_knows_its_commands(folder: Path) -> None:
 
 def test_a_chat_continues_its_history(folder: Path) -> None:
     for count, city in enumerate(("Rome", "Oslo"), 1):
-        command = [*PENSTOCK, "chat", "-m", "sim:fast", "--history", "talk.json", city]
-        assert subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode == 0
+        command = ["chat", "-m", "sim:fast", "--history", "talk.json", city]
+        assert run_command(*command, cwd=folder).returncode == 0
         roles = [message.role for message in decode_messages((folder / "talk.json").read_bytes())]
         assert roles == ["user", "assistant"] * count
-    command = [*PENSTOCK, "chat", "-m", "sim:fast", "--history", "nowhere/talk.json", "Hi."]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = run_for_text("chat", "-m", "sim:fast", "--history", "nowhere/talk.json", "Hi.", cwd=folder)
     assert (done.returncode, done.stderr) == (2, "Error: there is no directory nowhere to save the history in\n")
 
 
@@ -460,8 +453,7 @@ def test_the_messages_of_a_history_are_counted(folder: Path, command: list[str])
 @pytest.mark.parametrize("command", [["chat", "-m", "sim:fast"], ["run", "agents.py"]])
 def test_a_broken_history_is_reported_with_its_file(folder: Path, command: list[str]) -> None:
     (folder / "talk.json").write_text('[{"role": "us')
-    arguments = [*PENSTOCK, *command, "--history", "talk.json", "Hi."]
-    done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    done = run_for_text(*command, "--history", "talk.json", "Hi.", cwd=folder)
     assert done.returncode == 2
     assert done.stderr.startswith("Error: the history in talk.json cannot be read: ")
 
@@ -491,12 +483,12 @@ def test_the_list_of_commands_has_the_short_help_of_each() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_complete_the_commands(shell: str) -> None:
-    script = subprocess.run([*PENSTOCK, "completion", shell], capture_output=True, text=True, check=True).stdout
+    script = run_for_text("completion", shell).stdout
     assert "_PENSTOCK_COMPLETE" in script
     env = {**os.environ, "_PENSTOCK_COMPLETE": f"{shell}_complete", "COMP_WORDS": "penstock de", "COMP_CWORD": "1"}
     if shell == "fish":
         env["COMP_WORDS"], env["COMP_CWORD"] = "penstock de", "de"
-    found = subprocess.run(PENSTOCK, capture_output=True, text=True, check=False, env=env).stdout
+    found = run_for_text(env=env).stdout
     assert "decode" in found
     assert "demo" in found
 
@@ -514,7 +506,7 @@ def test_shells_complete_the_commands(shell: str) -> None:
 def test_shells_complete_names(words: list[str], offered: list[str]) -> None:
     typed = {"COMP_WORDS": " ".join(["penstock", *words]), "COMP_CWORD": str(len(words))}
     env = {**os.environ, "_PENSTOCK_COMPLETE": "bash_complete", **typed}
-    found = subprocess.run(PENSTOCK, capture_output=True, text=True, check=False, env=env).stdout
+    found = run_for_text(env=env).stdout
     assert set(found.split()) == set(offered)
 
 
@@ -524,8 +516,7 @@ def test_shells_complete_names(words: list[str], offered: list[str]) -> None:
 ])  # fmt: skip
 def test_errors_name_options_and_not_python_arguments(name: str, expected: str) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI")}
-    command = [*PENSTOCK, "chat", "-m", name, "Hi."]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    done = run_for_text("chat", "-m", name, "Hi.", env=env)
     assert done.returncode == 2
     assert expected in done.stderr
     assert "Model(" not in done.stderr
@@ -534,7 +525,7 @@ def test_errors_name_options_and_not_python_arguments(name: str, expected: str) 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_models_truncates_nothing_at_any_width(width: int) -> None:
     env = {**os.environ, "COLUMNS": str(width)}
-    shown = subprocess.run([*PENSTOCK, "models"], capture_output=True, text=True, check=True, env=env).stdout
+    shown = run_for_text("models", env=env).stdout
     assert "…" not in shown
     assert width < 60 or "GOOGLE_ACCESS_TOKEN" in shown
 
@@ -544,7 +535,7 @@ def models(width: int, **settings: str) -> dict[str, str]:
     mine = ("OPENAI", "AZURE", "AWS", "GOOGLE", "BEDROCK")
     env = {name: value for name, value in os.environ.items() if not name.startswith(mine)}
     env |= {"COLUMNS": str(width), **settings}
-    output = subprocess.run([*PENSTOCK, "models"], capture_output=True, text=True, check=True, env=env).stdout
+    output = run_for_text("models", env=env).stdout
     begin, end = output.index(" key") - output.index(" provider"), re.search("key +", output)
     assert end is not None
     keys: dict[str, str] = {}
@@ -576,7 +567,7 @@ def test_models_names_the_key_of_bedrock(width: int) -> None:
 
 @pytest.mark.parametrize("name", ["gemini", "google:gemini-3"])
 def test_models_shows_how_to_name_the_models_of_one_provider(name: str) -> None:
-    shown = subprocess.run([*PENSTOCK, "models", name], capture_output=True, text=True, check=True).stdout
+    shown = run_for_text("models", name).stdout
     assert "google:MODEL" in shown
     assert "GEMINI_API_KEY or GOOGLE_API_KEY" in shown
     assert "anthropic" not in shown
@@ -594,25 +585,25 @@ def test_models_shows_how_to_name_the_models_of_one_provider(name: str) -> None:
 )
 def test_models_shows_the_details_of_one_provider(name: str, expected: list[str]) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "GEMINI", "GOOGLE"))}
-    shown = subprocess.run([*PENSTOCK, "models", name], capture_output=True, text=True, check=True, env=env).stdout
+    shown = run_for_text("models", name, env=env).stdout
     assert all(text in shown for text in expected), shown
     assert "base_url" not in shown
     assert 'wire="' not in shown
 
 
 def test_models_lists_the_dialects() -> None:
-    shown = subprocess.run([*PENSTOCK, "models", "--dialects"], capture_output=True, text=True, check=True).stdout
+    shown = run_for_text("models", "--dialects").stdout
     assert {"xml", "hermes", "qwen3_coder"} <= set(shown.splitlines())
 
 
 def test_models_suggests_a_similar_provider() -> None:
-    done = subprocess.run([*PENSTOCK, "models", "opnai"], capture_output=True, text=True, check=False)
+    done = run_for_text("models", "opnai")
     assert (done.returncode, done.stderr) == (2, "Error: unknown provider 'opnai', did you mean 'openai'?\n")
 
 
 def test_a_provider_without_an_address_has_none_in_json() -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "AZURE"))}
-    output = subprocess.run([*PENSTOCK, "models", "--json"], capture_output=True, check=True, env=env).stdout
+    output = run_command("models", "--json", env=env).stdout
     urls = {row["provider"]: row["url"] for row in json.loads(output)}
     assert (urls["openai-compatible"], urls["azure"]) == (None, None)
     assert urls["openai"] == "https://api.openai.com/v1"

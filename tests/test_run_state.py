@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from penstock.messages import decode_messages, encode_messages, user
-from tests.test_run_command import PATIENCE, PENSTOCK, Terminal
+from tests.command import run_for_text
+from tests.test_run_command import PATIENCE, Terminal
 
 AGENT = '''
 import pathlib
@@ -86,8 +86,7 @@ def folder(tmp_path: Path) -> Path:
 
 def run(folder: Path, agent: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The command with a state file, and nobody to ask."""
-    command = [*PENSTOCK, "run", f"agents.py:{agent}", "--state", "run.json", *arguments]
-    return subprocess.run(command, cwd=folder, input="", capture_output=True, text=True, check=False, timeout=PATIENCE)
+    return run_for_text("run", f"agents.py:{agent}", "--state", "run.json", *arguments, cwd=folder)
 
 
 def paid(folder: Path) -> list[str]:
@@ -108,8 +107,7 @@ def test_a_run_that_waits_is_saved_and_its_calls_are_reported(folder: Path) -> N
 
 
 def test_without_state_a_run_that_waits_is_reported_as_not_saved(folder: Path) -> None:
-    command = [*PENSTOCK, "run", "agents.py:payer", "Pay.", "-q"]
-    done = subprocess.run(command, cwd=folder, input="", capture_output=True, text=True, check=False, timeout=PATIENCE)
+    done = run_for_text("run", "agents.py:payer", "Pay.", "-q", cwd=folder)
     assert (done.returncode, done.stdout) == (4, "I pay.\n")
     assert done.stderr.count("\n") == 1
     assert done.stderr.endswith(
@@ -201,9 +199,8 @@ def test_a_call_that_was_approved_does_not_run_again_after_a_crash(folder: Path)
 
 def test_a_run_that_does_not_wait_leaves_no_state_file(folder: Path) -> None:
     run(folder, "payer", "Pay.")
-    env = {"OPENAI_API_KEY": "", "PATH": "/usr/bin:/bin"}
-    command = [*PENSTOCK, "run", "agents.py:poor", "--state", "run.json", "--yes"]
-    done = subprocess.run(command, cwd=folder, input="", capture_output=True, text=True, check=False, env=env)
+    env = {**os.environ, "OPENAI_API_KEY": ""}
+    done = run_for_text("run", "agents.py:poor", "--state", "run.json", "--yes", cwd=folder, env=env)
     assert done.returncode == 2
     assert done.stdout.count("OPENAI_API_KEY") == 1
     assert not (folder / "run.json").exists()
@@ -254,8 +251,7 @@ def test_a_wrong_target_is_reported_in_one_line(folder: Path, name: str) -> None
 
 
 def test_a_verdict_needs_a_state_file(folder: Path) -> None:
-    command = [*PENSTOCK, "run", "agents.py:payer", "--yes", "Pay."]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    done = run_for_text("run", "agents.py:payer", "--yes", "Pay.", cwd=folder)
     assert done.returncode == 2
     assert done.stderr == "Error: --yes and --no are for a run that waits: name its file with --state\n"
 
@@ -297,9 +293,7 @@ def test_control_characters_in_a_waiting_call_are_escaped(folder: Path) -> None:
 
 
 def test_the_help_explains_state() -> None:
-    output: Any = subprocess.run(
-        [sys.executable, "-m", "penstock.cli", "run", "--help"], capture_output=True, text=True, check=True
-    )
+    output = run_for_text("run", "--help")
     words = " ".join(output.stdout.split())
     assert "Save a run that waits for a person in this file; without PROMPT, continue that run." in words
     assert "--yes / --no" in words

@@ -33,6 +33,7 @@ from penstock.log.take_up import read_log
 from penstock.messages import user
 from penstock.run.events import Done, RunStart, ToolEnd
 from penstock.runs.runs import Runs
+from tests.command import run_for_text
 from tests.postgres import new_schema
 
 PENSTOCK = [sys.executable, "-m", "penstock.cli"]
@@ -123,9 +124,7 @@ def popen(folder: Path, command: list[str]) -> subprocess.Popen[str]:
 
 
 def penstock_command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    process = begin(folder, *arguments)
-    out, errors = process.communicate(timeout=PATIENCE)
-    return subprocess.CompletedProcess(arguments, process.returncode, out, errors)
+    return run_for_text(*arguments, cwd=folder)
 
 
 def ledger(folder: Path) -> list[str]:
