@@ -56,10 +56,10 @@ class Server:
         assert status == 201, body
         return str(json.loads(body)["id"])
 
-    def until(self, path: str, wanted: bytes) -> None:
+    def until(self, path: str, wanted: bytes, **headers: str) -> None:
         """Ask again until the response has this."""
         end = time.monotonic() + SECONDS
-        while wanted not in self.send("GET", path)[2]:
+        while wanted not in self.send("GET", path, headers=headers)[2]:
             assert time.monotonic() < end, f"{path} has no {wanted!r}"
 
 

@@ -75,11 +75,12 @@ def tenant(scope):
     return dict(scope["headers"]).get(b"x-user", b"").decode() or None
 
 store = SQLiteStore(sys.argv[1])
-limits = ServerLimits(write_seconds=120, runs=3, tenant_runs=2, messages=20, tools=5)
+limits = ServerLimits(write_seconds=120, messages=20, tools=5)
+few = ServerLimits(runs=3, tenant_runs=2)
 agent = Agent(Model("openai:gpt-5", via=Scripted(answer)), tools=[look, pay], name="support")
 apps = {
     "/local": app(agent, log=store, limits=limits),
-    "/tenants": app(agent, log=store, limits=limits, auth=tenant, hosts=["localhost"]),
+    "/tenants": app(agent, log=store, limits=few, auth=tenant, hosts=["localhost"]),
     "/token": app(agent, log=store, limits=limits, token="correct horse battery"),
 }
 
@@ -294,6 +295,7 @@ def memory(server: Server) -> int:
 
 
 def test_there_are_limits_to_runs_of_a_tenant_and_in_all(server: Server) -> None:
+    server.until("/tenants/metrics", b"penstock_serve_runs 0\n", **ADA)
     hanging = [(server.start("hang", "/tenants/runs", **ADA), ADA) for _ in range(2)]
     for path, body in requests("hello").items():
         status, headers, _ = server.send("POST", f"/tenants{path}", body, ADA)

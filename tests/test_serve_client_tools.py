@@ -199,17 +199,22 @@ def test_results_that_come_twice_at_once_resume_the_run_once(tmp_path: Path, pat
     async def test(browser: Browser) -> None:
         client = Client(browser, path)
         first = await client.send(user("Go."))
-        answers = results(first, "red", "a page")
-        replies = await asyncio.gather(*(client.post(answers) for _ in range(5)))
-        assert sorted(reply.status for reply in replies) == [200, 409, 409, 409, 409]
+        body = client.body(results(first, "red", "a page"))
+        connections = [browser.connect("POST", path, body) for _ in range(5)]
+        async with asyncio.timeout(20):
+            while sum(connection.task.done() for connection in connections) < 4:
+                await asyncio.wait(
+                    {one.task for one in connections if not one.task.done()}, return_when="FIRST_COMPLETED"
+                )
+        [resumed] = [connection for connection in connections if not connection.task.done()]
+        await resumed.reply.until("begun")
+        assert {one.reply.status for one in connections if one is not resumed} == {409}
         assert len(await rows(browser)) == 1
+        resumed.leave()
         kinds = [event["type"] for event in await events_of(browser, client.run_ids[0])]
         assert kinds.count("step_start") == 2
 
-    def answer(request: Any) -> Reply:
-        return Reply(wait(0.3), told(request)) if request.results else TWO
-
-    run(tmp_path, (answer,), test)
+    run(tmp_path, (lambda request: Reply("begun", wait(60)) if request.results else TWO,), test)
 
 
 @every_path

@@ -110,22 +110,29 @@ def test_a_run_that_fails_is_an_error_without_the_words_of_its_provider(tmp_path
 
 @pytest.mark.parametrize("path", models_api.WIRES)
 def test_what_the_model_withdrew_ends_a_stream_without_the_words_of_its_provider(tmp_path: Path, path: str) -> None:
+    asked: list[str] = []
+
+    def answer(request: Any) -> Reply | str:
+        asked.append(request.prompt)
+        if asked.count(request.prompt) == 1:
+            return Reply("Lost ", fail("server_error", "s3cret"))
+        return "This counts." if request.prompt == "whole" else Reply(wait(60))
+
+    async def post(browser: Browser, prompt: str) -> Any:
+        history: Any = [{"role": "user", "content": prompt}]
+        body = {"model": "support", "max_tokens": 9, "stream": prompt == "streamed"}
+        return await browser.post(path, body | {"input" if path == "/v1/responses" else "messages": history})
+
     async def test(browser: Browser) -> None:
-        body = {"model": "support", "messages": ASK, "input": ASK, "max_tokens": 9, "stream": True}
-        body.pop("input" if path != "/v1/responses" else "messages")
-        reply = await browser.post(path, body)
-        assert b"cannot be continued" in reply.body
-        assert b"s3cret" not in reply.body
-        [row] = (await browser.get("/runs")).json["runs"]
+        streamed, [row] = await post(browser, "streamed"), (await browser.get("/runs")).json["runs"]
+        assert b"cannot be continued" in streamed.body
+        assert b"s3cret" not in streamed.body
         assert (await browser.get(f"/runs/{row['id']}/events")).frames[-1][1]["reason"] == "cancelled"
-        whole = await browser.post(path, body | {"stream": False})
+        whole = await post(browser, "whole")
         assert b"This counts." in whole.body
         assert b"Lost" not in whole.body
 
-    lost = Reply("Lost ", fail("server_error", "s3cret"))
-    answers = iter((lost, Reply(wait(60)), lost, "This counts."))
-    agent = agent_of(lambda request: next(answers), retries=Retries(after_start=True, first_delay=0))
-    run(tmp_path, agent, test)
+    run(tmp_path, agent_of(answer, retries=Retries(after_start=True, first_delay=0)), test)
 
 
 BAD = [
