@@ -37,7 +37,7 @@ ALLOWED = {
     "dialects": "errors events messages declarations jsontext calls tools",
     "decoder": "errors events declarations framing wires",
     "providers": "errors redaction",
-    "history": "errors events messages turn jsontext framing calls wires providers",
+    "history": "errors events messages declarations turn jsontext framing calls wires providers",
     "run": "errors events results messages turn jsontext calls tools output",
     "log": "errors events messages redaction jsontext tools output run",
     "transport": "errors events redaction jsontext",

@@ -86,6 +86,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if compared := counts["calls compared with a conversation"]:
         wrong = counts["calls taken for quotations"]
         terminalreporter.write_line(f"{wrong} of {compared} calls in the shared texts wrongly taken for quotations")
+    if trips := counts["round trips"]:
+        terminalreporter.write_line(
+            f"{trips} responses encoded for another wire and decoded again "
+            f"({counts['round trips of recordings']} are recordings); {counts['round trips that differ']} differ"
+        )
     if streams := counts["fuzzed streams"]:
         terminalreporter.write_line(
             f"{streams} damaged streams on every wire tried, and {counts['fuzzed runs']} random runs"

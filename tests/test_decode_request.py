@@ -230,3 +230,33 @@ def test_a_request_can_be_sent_on_every_wire(wire: str, body: dict[str, Any], mo
         request, _ = client.request_for(other)
         options = {name: value for name, value in request.options.items() if name != "reasoning"}
         assert find_encoder(other)(msgspec.structs.replace(request, options=options), frozenset()).body
+
+
+# What is lost is known.
+
+
+@pytest.mark.parametrize(
+    ("wire", "fields", "place"),
+    [
+        ("openai-chat", {"stream_options": {"include_obfuscation": False}}, "stream_options.include_obfuscation"),
+        ("anthropic", {"thinking": {"type": "adaptive", "display": "summarized"}}, "thinking.display"),
+    ],
+)
+def test_settings_that_no_provider_gets_are_reported(wire: str, fields: dict[str, Any], place: str) -> None:
+    request = decode_request({**BODIES[wire], **fields}, wire)
+    assert [dropped.place for dropped in request.request_for(wire)[1]] == [place]
+
+
+@pytest.mark.parametrize("wire", ["openai-chat", "openai-responses"])
+def test_the_description_of_an_output_format_is_passed_on(wire: str) -> None:
+    format = {"type": "json_schema", "name": "a", "description": "An answer.", "schema": SCHEMA}
+    nested = {"type": "json_schema", "json_schema": format}
+    fields = {"response_format": nested} if wire == "openai-chat" else {"text": {"format": format}}
+    request, _ = decode_request({**BODIES[wire], **fields}, wire).request_for(wire)
+    assert '"description":"An answer."' in msgspec.json.encode(request.extra).decode()
+
+
+def test_a_hosted_tool_without_a_name_is_reported_by_its_field() -> None:
+    body = {**BODIES["gemini"], "tools": [*BODIES["gemini"]["tools"], {"googleSearch": {}}]}
+    dropped = decode_request(body, "gemini", "m", True).request_for("openai-chat")[1]
+    assert any(one.why.startswith("googleSearch runs") for one in dropped)

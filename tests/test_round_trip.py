@@ -5,7 +5,7 @@ The responses are all vectors and recordings. What may differ is in `tests/round
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -88,11 +88,16 @@ def test_a_response_that_is_streamed_again_has_the_same_events(place: int) -> No
 
 
 @pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
-def test_responses_of_every_wire_keep_their_content_on_another(protocol: str) -> None:
+def test_responses_of_every_wire_keep_their_content_on_another(
+    protocol: str, record_property: Callable[[str, object], None]
+) -> None:
     losses = losses_of(protocol)
     others = [place for place, response in enumerate(RESPONSES) if response[1] != protocol]
     failed = [RESPONSES[place][0] for place in others if len({*map(str, sides(place, protocol, losses))}) == 2]
-    sys.stdout.write(f"{protocol}: {len(others) - len(failed)} of {len(others)} responses of other wires are the same")
+    recordings = [place for place in others if place >= len(RESPONSES) - len(SPOKEN)]
+    record_property("round trips", len(others))
+    record_property("round trips of recordings", len(recordings))
+    record_property("round trips that differ", len(failed))
     assert failed == []
 
 

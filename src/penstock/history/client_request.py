@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
 from penstock.events import Opaque, ToolCall
 from penstock.history.read import read_request
@@ -37,7 +38,8 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
         extra = dict(settings.extra) if is_same else {}
         dropped = list(settings.dropped)
         dropped += [
-            Dropped("tools", f"{tool.name} runs at its provider; there is no such tool here") for tool in hosted
+            Dropped("tools", f"{_hosted_name(tool)} runs at its provider; there is no such tool here")
+            for tool in hosted
         ]
         if not is_same:
             dropped += [Dropped(name, "only the protocol of the request has this field") for name in settings.extra]
@@ -88,6 +90,11 @@ def decode_request(
     if settings.namespaces:
         messages = [_with_flat_names(message, settings.namespaces) for message in messages]
     return ClientRequest(wire=wire, messages=tuple(messages), settings=settings)
+
+
+def _hosted_name(tool: ToolDeclaration) -> str:
+    """The name of a tool that its provider runs; some have only a field of their own."""
+    return tool.name or next(iter(tool.hosted or ()), "a tool")
 
 
 def _parse(body: bytes | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -225,7 +225,8 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
     tools = read_tools(fields.objects("tools"))
     choice = fields.inner("tool_choice")
     config = fields.inner("output_config")
-    options = fields.options(_OPTIONS) | _read_reasoning(fields, config)
+    thinking = fields.inner("thinking")
+    options = fields.options(_OPTIONS) | _read_reasoning(thinking, config)
     output = _output(fields, config)
     fields.put_back("output_config", config)
     is_single = choice.flag("disable_parallel_tool_use")
@@ -244,6 +245,7 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
         is_thread=bool(body.get("thread")),
         has_instructions=bool(body.get("system")),
         extra=fields.rest,
+        dropped=thinking.unread("the provider decides how it shows reasoning"),
     )
 
 
@@ -259,9 +261,8 @@ def _tool_choice(choice: Fields) -> str:
             raise unreadable("tool_choice.type", f"{kind!r} is not known; send auto, any, none or tool")
 
 
-def _read_reasoning(fields: Fields, config: Fields) -> dict[str, Any]:
+def _read_reasoning(thinking: Fields, config: Fields) -> dict[str, Any]:
     effort = config.text("effort")
-    thinking = fields.inner("thinking")
     match thinking.text("type"):
         case "disabled":
             return {"reasoning": "none"}

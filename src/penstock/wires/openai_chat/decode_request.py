@@ -200,6 +200,7 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
     choice, dropped = _tool_choice(fields)
     format = fields.rest.pop("response_format", None)
     stream_options = fields.inner("stream_options")
+    has_usage = bool(stream_options.flag("include_usage"))
     return RequestSettings(
         model=named,
         tools=tools,
@@ -208,9 +209,9 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
         is_streaming=is_stream if is_streaming is None else is_streaming,
         options=options,
         output=None if format is None else read_schema_format(format, "response_format"),
-        has_usage=bool(stream_options.flag("include_usage")),
+        has_usage=has_usage,
         extra=fields.rest,
-        dropped=dropped,
+        dropped=(*dropped, *stream_options.unread("only token counts can be asked for")),
     )
 
 

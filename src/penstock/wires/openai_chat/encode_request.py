@@ -344,5 +344,6 @@ def output_fields(output: OutputFormat) -> Json:
     if output.schema is None:
         return {"response_format": {"type": "json_object"}}
     strict = {} if output.is_strict is None else {"strict": output.is_strict}
-    schema = {"name": output.name or "answer", "schema": output.schema, **strict}
+    described = {"description": output.description} if output.description else {}
+    schema = {"name": output.name or "answer", **described, "schema": output.schema, **strict}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}

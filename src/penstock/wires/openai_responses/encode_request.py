@@ -265,5 +265,8 @@ def output_fields(output: OutputFormat) -> Json:
     if output.schema is None:
         return {"text": {"format": {"type": "json_object"}}}
     strict = {} if output.is_strict is None else {"strict": output.is_strict}
-    schema = {"type": "json_schema", "name": output.name or "answer", "schema": output.schema, **strict}
+    described = {"description": output.description} if output.description else {}
+    schema = {
+        "type": "json_schema", "name": output.name or "answer", **described, "schema": output.schema, **strict,
+    }  # fmt: skip
     return {"text": {"format": schema}}

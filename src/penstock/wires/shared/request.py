@@ -46,6 +46,7 @@ class OutputFormat(Struct, frozen=True):
     schema: Mapping[str, Any] | None = None
     name: str = ""
     is_strict: bool | None = None
+    description: str = ""
 
 
 class EncodedRequest(Struct, frozen=True):

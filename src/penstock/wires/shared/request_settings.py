@@ -98,6 +98,10 @@ class Fields:
         if inner.rest:
             self.rest[name] = inner.rest
 
+    def unread(self, why: str) -> tuple[Dropped, ...]:
+        """What was not read of this object, and is not passed on."""
+        return tuple(Dropped(self.place(name), why) for name in self.rest)
+
     def required_text(self, name: str, example: str) -> str:
         if not (value := self.text(name)):
             raise unreadable(self.place(name), f"is missing; send {example}")
@@ -173,7 +177,7 @@ def read_schema_format(format: Any, place: str) -> OutputFormat | None:
         case "json_schema":
             inner = fields.inner("json_schema") if "json_schema" in fields.rest else fields
             schema: Any = inner.take("schema", dict, "a JSON Schema")
-            return OutputFormat(schema, inner.text("name"), inner.flag("strict"))
+            return OutputFormat(schema, inner.text("name"), inner.flag("strict"), inner.text("description"))
         case "text" | "":
             return None
         case other:
