@@ -51,11 +51,13 @@ def read(text: str, seed: int | None, quoted: str = "") -> list[StreamChunk]:
 def joined(events: list[StreamChunk]) -> list[StreamChunk]:
     found: list[StreamChunk] = []
     for event in events:
-        match found[-1:], event:
-            case ([Text() as last], Text()) | ([Reasoning() as last], Reasoning()) if last.block == event.block:
-                found[-1] = type(event)(event.block, last.text + event.text)
-            case _:
-                found.append(event)
+        last = found[-1] if found else None
+        if isinstance(event, Text) and isinstance(last, Text) and last.block == event.block:
+            found[-1] = Text(event.block, last.text + event.text)
+        elif isinstance(event, Reasoning) and isinstance(last, Reasoning) and last.block == event.block:
+            found[-1] = Reasoning(event.block, last.text + event.text)
+        else:
+            found.append(event)
     return found
 
 
