@@ -119,6 +119,23 @@ def across_wires(events: Iterable[StreamChunk]) -> Events:
     return _each(portable)(list(events))
 
 
+def in_order(events: Iterable[StreamChunk]) -> Events:
+    """The events, with those of each call where the call began, for wires that write one block after the other."""
+    calls: dict[int, Events] = {}
+    groups: list[Events] = []
+    for event in events:
+        block = getattr(event, "block", None)
+        if isinstance(event, Error | Retry | Finish):
+            calls.clear()  # nothing is moved to before an end
+        if block in calls:
+            calls[block].append(event)
+        else:
+            groups.append([event])
+            if isinstance(event, ToolCallStart):
+                calls[event.block] = groups[-1]
+    return [event for group in groups for event in group]
+
+
 # What holds for every wire.
 
 

@@ -47,6 +47,7 @@ class AnthropicEncoder(ResponseEncoder):
     wire = FACTS.wire
     losses = FACTS.losses
     waits_for_call_state = True
+    one_block_at_a_time = True
     FINISH: ClassVar = {
         "stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal",
         "other": "other",

@@ -43,6 +43,7 @@ class BedrockEncoder(ResponseEncoder):
     losses = FACTS.losses
     content_type = "application/vnd.amazon.eventstream"
     KEEP_ALIVE = b""
+    one_block_at_a_time = True
     FINISH: ClassVar = {
         "stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "content_filtered",
         "other": "other",

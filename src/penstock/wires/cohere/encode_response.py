@@ -27,6 +27,7 @@ class CohereEncoder(ResponseEncoder):
 
     wire = FACTS.wire
     losses = FACTS.losses
+    one_block_at_a_time = True
     FINISH: ClassVar = {
         "stop": "COMPLETE", "tool_calls": "TOOL_CALL", "length": "MAX_TOKENS", "content_filter": "ERROR_TOXIC",
         "other": "OTHER",

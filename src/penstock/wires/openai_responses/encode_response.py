@@ -84,6 +84,7 @@ class OpenAIResponsesEncoder(ResponseEncoder):
     has_custom_calls = True
     states_final_arguments = True
     marks_cut_calls = True
+    one_block_at_a_time = True
     FINISH: ClassVar = {
         "stop": "completed", "tool_calls": "completed", "length": "max_output_tokens",
         "content_filter": "content_filter", "other": "other",

@@ -35,6 +35,7 @@ from penstock.events import (
     Unknown,
     Usage,
 )
+from penstock.wires.shared.block_order import BlockOrder
 from penstock.wires.shared.response_bodies import ResponseBodies, unfinished
 from penstock.wires.shared.response_errors import (
     changed_call,
@@ -70,6 +71,7 @@ class ResponseEncoder(ResponseBodies):
         self._invalid_calls: list[ToolCallInvalid] = []
         self._finished: set[int] = set()  # choices
         self._lane = NO_LANE
+        self._order = BlockOrder() if self.one_block_at_a_time else None
 
     # The stream.
 
@@ -102,7 +104,7 @@ class ResponseEncoder(ResponseBodies):
                 if self.is_over:
                     kind = None
             elif not self.is_over:
-                self._write(event)
+                self._write_in_order(event)
                 kind, block, write, call = self._lane
         if not self.waits_for_call_state:
             self._begin()
@@ -125,6 +127,16 @@ class ResponseEncoder(ResponseBodies):
         if not self.is_open:
             self.is_open = True
             self.opening()
+
+    def _write_in_order(self, event: StreamChunk) -> None:
+        if self._order is None:
+            self._write(event)
+            return
+        for ready in self._order.feed(event):
+            if not self.is_over:
+                self._write(ready)
+        if self._order.size > MAX_ARGUMENTS:
+            self.fail(too_large("what waits for the end of a call"))
 
     def _write(self, event: StreamChunk) -> None:
         """Writes an event that is not the next piece of the one before."""

@@ -27,6 +27,8 @@ class ResponseFrames:
     """The provider's error codes by HTTP status."""
     has_choices: ClassVar[bool] = False
     has_custom_calls: ClassVar[bool] = False
+    one_block_at_a_time: ClassVar[bool] = False
+    """Whether a block ends before the next one begins."""
     streams_arguments: ClassVar[bool] = True
     """Whether arguments are sent in pieces; if not, a call is sent when it is whole."""
     has_text_arguments: ClassVar[bool] = True
