@@ -21,6 +21,7 @@ from penstock.log.patience import apatiently
 from penstock.log.store import DamagedRunError, Store, UnknownRunError
 from penstock.run.events import Done, LogEvent
 from penstock.serve.public_events import DAMAGED
+from penstock.serve.shared_reads import SharedReads
 
 logger = logging.getLogger("penstock.serve")
 
@@ -90,6 +91,7 @@ class Feeds:
         self._make_frame = make_frame
         self._feeds: dict[str, Feed] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._reads = SharedReads(self._read)
         self._is_closed = False
 
     @property
@@ -136,6 +138,7 @@ class Feeds:
             feed.wake()
         for task in self._tasks.values():
             task.cancel()
+        self._reads.close()
 
     async def _join(self, run_id: str) -> Feed:
         if run_id not in self._feeds:
@@ -173,25 +176,29 @@ class Feeds:
             while not feed.is_over:
                 bell.clear()
                 try:
-                    items = await apatiently(partial(self._read, feed.run_id, feed.seq))
+                    items = await self._reads.read(feed.run_id, feed.seq)
                 except Exception as error:  # noqa: BLE001  # it is reported to the readers
                     feed.fail(error)
                     return
                 if items:
                     feed.add(items)
-                    pause = self._store.poll
+                if len(items) == MAX_KEPT:
+                    continue
+                if await _is_heard(bell, pause):
+                    pause = MAX_POLL  # this process writes the log, and rings
                 else:
-                    await _wait(bell, pause)
-                    pause = min(pause * 2, MAX_POLL)
+                    pause = self._store.poll if items else min(pause * 2, MAX_POLL)
 
     def _read(self, run_id: str, after: int, most: int = MAX_KEPT) -> list[Item]:
         events = next_events(self._store, run_id, after, most)
         return [Item(seq, event, self._make_frame(seq, at, event)) for seq, at, event in events]
 
 
-async def _wait(bell: asyncio.Event, seconds: float) -> None:
+async def _is_heard(bell: asyncio.Event, seconds: float) -> bool:
+    """Wait for the bell so long; whether it has rung."""
     try:
         async with asyncio.timeout(seconds):
             await bell.wait()
     except TimeoutError:
-        pass
+        return False
+    return True
