@@ -147,18 +147,22 @@ def keep_google(example: Path, folder: Path) -> None:
 
 
 @shows
-def fastapi_events(example: Path, folder: Path) -> None:
-    question = {"question": "How is the weather in Rome and in Oslo?"}
-    with served(example) as (client, server):
-        page = client.get("/")
-        assert "EventSource" in page.text
-        with client.stream("GET", "/ask", params=question) as response:
-            assert response.headers["content-type"].startswith("text/event-stream")
-            events = list(events_of(response))
+def fastapi_app(example: Path, folder: Path) -> None:
+    with served(example, LOG=str(folder / "runs.db")) as (client, _):
+        assert "Penstock" in client.get("/agents/").text
+        events = answer(client, "How is the weather in Rome and in Oslo?")
         assert [event["arguments"]["city"] for event in events if event["type"] == "tool_start"] == ["Rome", "Oslo"]
-        assert events[-1]["type"] == "done"
-        assert events[-1]["output"] == LOOKED[-1]
-        assert server.wait_for(question["question"]).endswith(f"answered: {question['question']}")
+        assert (events[-1]["type"], events[-1]["output"]) == ("done", LOOKED[-1])
+        assert "4711" not in json.dumps(events), "the private data of a tool stays on the server"
+        assert client.get("/statistics").json() == {"runs": 1, "over": 1}
+
+
+def answer(client: httpx2.Client, prompt: str) -> list[dict]:
+    """The events of a run of the served agent."""
+    run = client.post("/agents/runs", json={"prompt": prompt}).json()
+    with client.stream("GET", f"/agents{run['events']}") as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        return list(events_of(response))
 
 
 # -- and with a real provider ------------------------------------------------------------------------------------------
@@ -183,9 +187,9 @@ def keys(server: Loopback) -> dict[str, str]:
 @each_example
 def test_a_real_provider_can_be_named(example: Path, provider: Loopback, tmp_path: Path) -> None:
     env = keys(provider)
-    if example.stem == "fastapi_events":
+    if example.stem == "fastapi_app":
         with served(example, **env) as (client, _):
-            assert "Here is what I found" in client.get("/ask", params={"question": "How is the weather in Rome?"}).text
+            assert answer(client, "How is the weather in Rome?")[-1]["output"].startswith("Here is what I found")
     else:
         run(example, NAMED, typed="yes\n", STORE=str(tmp_path / "store.json"), **env)
     wire = {"keep_openai": "openai-chat", "keep_google": "gemini"}.get(example.stem, "anthropic")
@@ -230,14 +234,14 @@ def test_a_growing_argument_is_shown_before_its_call_is_complete() -> None:
         assert "poem.txt" not in screen.wait_for("Roses are re")
 
 
-def test_a_browser_that_disconnects_cancels_the_run() -> None:
-    hanging = wait(PATIENCE)
-    script = [Reply("One moment.", hanging), Reply(call("weather", {"city": "Rome"})), Reply(hanging)]
-    with Loopback(script) as server, served(FOLDER / "fastapi_events.py", **keys(server)) as (client, output):
-        for seen in ("text", "tool_start"):
-            with client.stream("GET", "/ask", params={"question": seen}) as response:
-                assert any(event["type"] == seen for event in events_of(response))
-            output.wait_for(f"cancelled: {seen}")
+def test_a_client_that_disconnects_comes_back_to_the_same_run() -> None:
+    script = [Reply("One moment.", call("weather", {"city": "Rome"})), Reply("Sunny.")]
+    with Loopback(script) as server, served(FOLDER / "fastapi_app.py", **keys(server)) as (client, _):
+        run = client.post("/agents/runs", json={"prompt": "Rome?"}).json()
+        with client.stream("GET", f"/agents{run['events']}") as response:
+            assert any(event["type"] == "tool_start" for event in events_of(response))
+        with client.stream("GET", f"/agents{run['events']}") as response:
+            assert [*events_of(response)][-1]["output"] == "Sunny."
 
 
 # -- docstrings and the table ------------------------------------------------------------------------------------------
@@ -324,4 +328,4 @@ def served(example: Path, **env: str) -> Generator[tuple[httpx2.Client, Output]]
 
 
 def events_of(response: httpx2.Response) -> Iterator[dict]:
-    return (json.loads(line.removeprefix("data: ")) for line in response.iter_lines() if line)
+    return (json.loads(line.removeprefix("data: ")) for line in response.iter_lines() if line.startswith("data: "))
