@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import agent, concurrent, decode, early, gateway, imports, log, output, partial, peers, text
+from benchmarks import agent, concurrent, decode, early, gateway, imports, log, output, partial, peers, serve, text
 from benchmarks.report import Report
 
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
@@ -25,12 +25,13 @@ MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "concurrent": concurrent.measure,
     "log": log.measure,
     "gateway": gateway.measure,
+    "serve": serve.measure,
     "concurrent-peers": concurrent.measure_peers,
     "output-peers": output.measure_peers,
     "peers": peers.measure,
 }
-DEFAULT = ("decode", "partial", "text", "import", "agent", "concurrent", "log", "gateway")
-"""The benchmarks that take about a minute and install nothing."""
+DEFAULT = ("decode", "partial", "text", "import", "agent", "concurrent", "log", "gateway", "serve")
+"""The benchmarks that install nothing."""
 
 
 def main() -> int:
