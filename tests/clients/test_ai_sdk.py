@@ -40,7 +40,7 @@ def test_a_message_grows_and_is_the_one_that_is_stored(run: RunProgram, version:
     assert metadata["usage"]["totalTokens"] == metadata["usage"]["inputTokens"] + metadata["usage"]["outputTokens"] > 0
     grown = "\n".join(chat["seen"])
     assert '"text":"Let me"' in grown
-    assert '"input":{"city":"Osl"}' in grown
+    assert '"state":"input-streaming","input":{' in grown
     assert '"output":{"percent":50}' in grown
     assert "s3cret" not in str(chat)
     assert texts(chat["messages"][3]) == ["You said: and now?"]
