@@ -32,9 +32,10 @@ class Decoder:
     def __init__(self, wire: WireName, tools: Iterable[Any] | None = None, *, id_prefix: str = "call_") -> None:
         kind = find_wire(wire)
         self._wire = kind(tool_names(tools), id_prefix)
+        self._end_signs = self._wire.end_signs
         self._body = Body(kind.framing)
         self._is_closed = False
-        self._last: list[StreamChunk] = []  # the events of the last read
+        self._last: list[StreamChunk] = []  # the events of the last read, once something says that the response ends
 
     def feed(self, data: bytes) -> list[StreamChunk]:
         """Returns the events that these bytes complete."""
@@ -49,7 +50,8 @@ class Decoder:
             if isinstance(data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's may be anything
                 raise
             raise UsageError(f"feed takes bytes, not {type_name(data)}; feed_any also takes text and dicts") from None
-        self._last = chunks
+        if self._end_signs.has_any:
+            self._last = chunks
         return chunks
 
     def progress(self) -> Progress:
@@ -58,7 +60,7 @@ class Decoder:
         A response that is `finished` has no end mark yet; not every provider sends one. Token counts may follow, so
         wait for a moment before you stop.
         """
-        if not self._wire.end_signs.has_any:
+        if not self._end_signs.has_any:
             return "open"
         chunks, self._last = self._last, []
         return self._wire.progress(chunks)

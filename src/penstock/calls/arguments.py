@@ -32,13 +32,18 @@ def strict_object(raw: str) -> dict[str, Any] | None:
     """Parses a strict JSON object, None if it is not one; see also `WITHOUT_ARGUMENTS`."""
     if raw.strip(" \t\r\n") in WITHOUT_ARGUMENTS:
         return {}
-    if is_too_deep(raw):  # the depth at which a parser gives up differs between Python versions
-        return None
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) and not repeats_keys(raw, value) else None
+    return checked_object(raw, value)
+
+
+def checked_object(raw: str, value: Any) -> dict[str, Any] | None:
+    """The value of JSON text if it is an object that can be arguments, else None."""
+    # The depth at which a parser gives up differs between Python versions.
+    is_right = isinstance(value, dict) and not is_too_deep(raw) and not repeats_keys(raw, value)
+    return value if is_right else None
 
 
 def repeats_keys(raw: str, value: dict[str, Any]) -> bool:

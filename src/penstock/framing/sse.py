@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
+from itertools import accumulate
 
 import msgspec
 
@@ -28,7 +30,6 @@ _STRIPPED = re.compile(rb"(?:event: ?[\w.-]*?)?data:([^\r\n]*?[}\]]) *(?:event:|
 _decoder = json.JSONDecoder(strict=False)
 _FIELD = re.compile(rb'[\w-]+:[^{}\[\]"\\]*')  # a field whose value cannot be a piece of JSON
 _REPLACED = "\ufffd"  # stands for bytes that are not UTF-8
-_STRIDE = 16  # how many parts are checked at once
 _MAX_HEADINGS = 64
 _OVERLAP = 3  # the end of a block has at most four bytes, so up to three of them may be in the last read
 
@@ -158,33 +159,35 @@ class SSE:
         if _is_one_line(text):
             out.append(Frames(heading.event, payloads, is_ascii))
         else:
-            self._mixed_run(heading, payloads, is_ascii, out)
+            self._mixed_run(heading, payloads, text, out)
         return end + heading.stop
 
-    def _mixed_run(self, heading: Heading, parts: list[bytes], is_ascii: bool, out: list[Framed]) -> None:
-        """Handles a run in which some parts are more than a payload: other blocks, comments, further lines."""
-        pure: list[bytes] = []
-        for start in range(0, len(parts), _STRIDE):
-            stride = parts[start : start + _STRIDE]
-            if _is_one_line(b"".join(stride)):
-                pure += stride
-                continue
-            for part in stride:
-                if part.find(b"\n") < 0 and part.find(b"\r") < 0:
-                    pure.append(part)
-                    continue
-                first, *others = part.split(heading.gap)
-                if others and _is_one_line(first):
-                    pure.append(first)
-                else:
-                    others = [heading.head + part]
-                if pure:
-                    out.append(Frames(heading.event, pure, is_ascii))
-                    pure = []
-                for block in others:
-                    self._parse_known(block, heading.gap, is_ascii, out)
-        if pure:
-            out.append(Frames(heading.event, pure, is_ascii))
+    def _mixed_run(self, heading: Heading, parts: list[bytes], text: bytes, out: list[Framed]) -> None:
+        """Handles a run in which some parts are more than a payload: other blocks, comments, further lines.
+
+        `text` is all parts in a row: the line ends in it lead to these parts.
+        """
+        is_ascii = text.isascii()
+        ends = list(accumulate(map(len, parts)))
+        line_feed, carriage_return = _find(text, b"\n", 0), _find(text, b"\r", 0)
+        start = 0  # the first part that was not handled
+        while (line_end := min(line_feed, carriage_return)) < len(text):
+            number = bisect_right(ends, line_end)
+            first, *others = parts[number].split(heading.gap)
+            pure = parts[start:number]
+            if others and _is_one_line(first):
+                pure.append(first)
+            else:
+                others = [heading.head + parts[number]]
+            if pure:
+                out.append(Frames(heading.event, pure, is_ascii))
+            for block in others:
+                self._parse_known(block, heading.gap, is_ascii, out)
+            start, end = number + 1, ends[number]
+            line_feed = line_feed if line_feed >= end else _find(text, b"\n", end)
+            carriage_return = carriage_return if carriage_return >= end else _find(text, b"\r", end)
+        if start < len(parts):
+            out.append(Frames(heading.event, parts[start:], is_ascii))
 
     def _parse_known(self, block: bytes, gap: bytes, is_ascii: bool, out: list[Framed]) -> None:
         """Parses a block, which is mostly one with a heading that occurred before."""
@@ -340,6 +343,12 @@ def _value_end(data: bytes) -> int:
     except (ValueError, RecursionError):
         return len(data)
     return len(text[:end].encode("utf-8", "surrogateescape"))
+
+
+def _find(data: bytes, part: bytes, start: int) -> int:
+    """Where the part is from `start` on; the end of the data if it is not there."""
+    at = data.find(part, start)
+    return at if at >= 0 else len(data)
 
 
 def _is_one_line(data: bytes) -> bool:

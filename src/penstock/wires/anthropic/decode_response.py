@@ -1,7 +1,7 @@
 """Decodes Anthropic Messages: SSE events, whole messages, and events wrapped by AWS InvokeModelWithResponseStream.
 
-Nearly all frames add a piece to a text, reasoning or call: these are decoded into narrow structs. All others are read
-as plain JSON. A block of type `tool_use` is a call for the client; hosted tools, and other blocks that must be sent
+Nearly all frames add a piece to a text, reasoning or call: these, and the usual start and stop of a call, are decoded
+into narrow structs. All others are read as plain JSON. A block of type `tool_use` is a call for the client; hosted tools, and other blocks that must be sent
 back as they came, are vendor state.
 
 The loose path is the reference for `_read_deltas`, which remembers the block of the last piece. `read_typed` has a
@@ -21,11 +21,12 @@ from msgspec import Struct
 from penstock.events import FinishReason, Reasoning, Text
 from penstock.wires.anthropic.facts import STATE_BLOCKS, STATE_ENDINGS, USAGE
 from penstock.wires.anthropic.frames import (
-    BlockDelta,
+    BlockFrame,
+    BlockStart,
     InputDelta,
     TextDelta,
     ThinkingDelta,
-    decode_delta,
+    decode_block_frame,
     spelled_inputs,
 )
 from penstock.wires.shared.claude import PAUSES
@@ -61,9 +62,11 @@ class Anthropic(NumberedWire):
         "max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter",
     }  # fmt: skip
 
-    loose_events: ClassVar[frozenset[str]] = frozenset(_KINDS - {"content_block_delta"})
+    loose_events: ClassVar[frozenset[str]] = frozenset(
+        _KINDS - {"content_block_delta", "content_block_start", "content_block_stop"}
+    )
     has_short_path: ClassVar[bool] = True
-    decode = staticmethod(decode_delta)
+    decode = staticmethod(decode_block_frame)
 
     def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
@@ -77,26 +80,37 @@ class Anthropic(NumberedWire):
             self.answer.opaque("container", self._container)
         super().end(by_mark)
 
-    def read_typed(self, values: list[BlockDelta], payloads: list[bytes], event: str) -> None:
+    def read_typed(self, values: list[BlockFrame], payloads: list[bytes], event: str) -> None:
         if len(values) > 1:  # mostly pieces of one call, and maybe the first of it
             if values[0].index != self._target[0]:
                 self._read_deltas(values[:1])
                 values = values[1:]
             label, wanted, _, call = self._target
             if call is not None:
-                pieces = [value.delta.piece for value in values if value.index == label and type(value.delta) is wanted]
+                pieces = [
+                    delta.piece
+                    for value in values
+                    if (delta := value.delta) is not None and value.index == label and type(delta) is wanted
+                ]
                 if len(pieces) == len(values):
                     call.add_all(pieces)
                     return
         self._read_deltas(values)
 
-    def _read_deltas(self, values: list[BlockDelta]) -> None:
+    def _read_deltas(self, values: list[BlockFrame]) -> None:
         self.reports.has_known_frames = True
         append = self.out.append
         label, wanted, block, call = self._target
         pieces: list[str] = []  # of the arguments of one call
         for value in values:
             delta = value.delta
+            if delta is None:
+                if pieces and call:
+                    call.add_all(pieces)
+                    pieces = []
+                self._start_or_stop(value)
+                label, wanted, block, call = self._target
+                continue
             piece = delta.piece
             if not piece:
                 continue
@@ -113,13 +127,23 @@ class Anthropic(NumberedWire):
         if pieces and call:
             call.add_all(pieces)
 
-    def read_typed_one(self, value: BlockDelta, payload: bytes, event: str) -> None:
+    def read_typed_one(self, value: BlockFrame, payload: bytes, event: str) -> None:
         label, wanted, _, call = self._target
         delta = value.delta
-        if call and delta.piece and value.index == label and type(delta) is wanted:
+        if call and delta is not None and delta.piece and value.index == label and type(delta) is wanted:
             call.add(delta.piece)
+        elif delta is None:
+            self.reports.has_known_frames = True
+            self._start_or_stop(value)
         else:
             self._read_deltas([value])
+
+    def _start_or_stop(self, value: BlockFrame) -> None:
+        self._target = NO_TARGET
+        if isinstance(value, BlockStart):
+            self.begin_call(value.index, value.content_block.id, value.content_block.name)
+        else:
+            self.stop(value.index)
 
     def _target_of(self, label: Label) -> Target:
         """The target for more pieces of a block, if it is open and has begun."""
@@ -272,7 +296,7 @@ class Anthropic(NumberedWire):
 
     def _content(self, content: Any, payload: bytes) -> None:
         """Reads blocks that came whole."""
-        spelled = spelled_inputs(payload)
+        spelled = spelled_inputs(payload) if content else []
         for number, block in enumerate(content if isinstance(content, list) else [content]):
             if isinstance(block, dict):
                 self._begin(number, block, spelled[number] if number < len(spelled) else "")

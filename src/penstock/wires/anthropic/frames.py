@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 from msgspec import Struct, field
 
@@ -30,6 +32,38 @@ class BlockDelta(Struct, gc=False, forbid_unknown_fields=True, tag_field="type",
     delta: TextDelta | InputDelta | ThinkingDelta
 
 
+class Direct(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="direct"):
+    """The usual caller of a tool: the model itself."""
+
+
+class NoInput(Struct, gc=False, forbid_unknown_fields=True):
+    """The input of a call's start, which is mostly empty."""
+
+
+class ToolStart(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="tool_use"):
+    id: str
+    name: str
+    input: NoInput
+    caller: Direct | None = None
+
+
+class BlockStart(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="content_block_start"):
+    """The start of a call whose input follows in pieces."""
+
+    index: Index
+    content_block: ToolStart
+    delta: ClassVar[None] = None
+
+
+class BlockStop(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="content_block_stop"):
+    index: Index
+    delta: ClassVar[None] = None
+
+
+BlockFrame = BlockDelta | BlockStart | BlockStop
+"""The narrow shapes; only a `BlockDelta` has a delta."""
+
+
 class Spelled(Struct):
     """A block, of which only the spelling of its input is read."""
 
@@ -48,7 +82,7 @@ class SpelledFrame(Struct):
     content: list[Spelled] = []
 
 
-decode_delta = msgspec.json.Decoder(BlockDelta).decode
+decode_block_frame = msgspec.json.Decoder(BlockFrame).decode
 _decode_spelled = msgspec.json.Decoder(SpelledFrame).decode
 
 

@@ -18,12 +18,12 @@ from msgspec import Raw, Struct, structs
 from penstock.events import Error, FinishReason, Text
 from penstock.jsontext.portable import as_json_value
 from penstock.wires.gemini.calls import SIGNATURE, FunctionCall, GeminiCalls, camel_case, read_function_call
+from penstock.wires.gemini.counts import Counts, LastCounts
 from penstock.wires.gemini.facts import STATE_PARTS, USAGE
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.indexes import Index, take_index
 from penstock.wires.shared.loose import items, take, whole_number
-from penstock.wires.shared.loose_frames import UNREADABLE
 from penstock.wires.shared.progress import is_interruption
 from penstock.wires.shared.wire import Wire
 
@@ -59,7 +59,7 @@ class Candidate(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
 
 class Chunk(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
     candidates: list[Candidate] | None = None
-    usage_metadata: dict[str, int | str | list[Raw]] | None = None
+    usage_metadata: Counts | None = None
     model_version: str | None = None
     response_id: str | None = None
     create_time: str | None = None
@@ -102,22 +102,23 @@ class Gemini(Wire):
     def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
         self._calls: dict[int, GeminiCalls] = {}
-        self._counts: dict[str, Any] = {}
+        self._counts = LastCounts()
         self._is_blocked = False
 
     def read_loose(self, payload: bytes, event: str) -> None:
         self._loose_frames(self.loose.parse(payload), event)
 
     def end(self, by_mark: bool = False) -> None:
-        self.reports.has_known_frames |= bool(self.answers.writers or self._counts)
+        counts = self._counts.fields()
+        self.reports.has_known_frames |= bool(self.answers.writers or counts)
         self.answer_for()  # so that the first answer has an end even if only others came
         for choice, calls in self._calls.items():
             reason = self.FINISH.get(self.answer_for(choice).raw_reason or "")
             calls.end(is_stop=reason == "stop" and not self.reports.errors)
         for answer in self.answers.writers.values():
             answer.cut_unconfirmed()
-        if self._counts:
-            self.usage.add({key: _decoded_count(count) for key, count in self._counts.items()})
+        if counts:
+            self.usage.add(counts)
         super().end(by_mark)
 
     def _reason(self, answer: AnswerWriter, is_whole: bool, by_mark: bool) -> FinishReason:
@@ -125,10 +126,10 @@ class Gemini(Wire):
         return "content_filter" if self._is_blocked and reason != "error" else reason  # QUIRKS 99
 
     def read_typed(self, values: list[Chunk], payloads: list[bytes], event: str) -> None:
-        append, count, answers = self.out.append, self._counts.update, self.answers.writers
+        append, count, answers = self.out.append, self._counts.add, self.answers.writers
         for chunk in values:
             candidates, usage = chunk.candidates, chunk.usage_metadata
-            if usage is not None:  # each field replaces its earlier value (QUIRKS 88)
+            if usage is not None:
                 count(usage)
             if not candidates:
                 continue
@@ -146,6 +147,7 @@ class Gemini(Wire):
                             append(Text(answer.open_block, text, choice))
                             continue
             self._read_candidates(candidates)
+        self._counts.settle()
 
     def _read_candidates(self, candidates: list[Candidate]) -> None:
         for position, candidate in enumerate(candidates):
@@ -217,7 +219,7 @@ class Gemini(Wire):
         for position, candidate in enumerate(items(frame.pop("candidates", None))):
             self._loose_candidate(candidate, position)
         if (counts := take(frame, "usageMetadata", dict)) is not None:
-            self._counts.update((key, count) for key, count in camel_case(counts).items() if count is not None)
+            self._counts.add_fields(camel_case(counts))
         if (feedback := take(frame, "promptFeedback", dict)) is not None:
             self._feedback(camel_case(feedback))
         if error is None:
@@ -294,17 +296,3 @@ def _take_enum(fields: dict[str, Any], key: str) -> str | None:
     fields[key] = whole_number(fields.get(key))
     number = take(fields, key, int)
     return take(fields, key, str) if number is None else str(number)
-
-
-def _decoded_count(count: Any) -> Any:
-    """A count, with its details decoded."""
-    return [_value(item) for item in count] if isinstance(count, list) else count
-
-
-def _value(item: Any) -> Any:
-    if not isinstance(item, Raw):
-        return item
-    try:
-        return msgspec.json.decode(item)
-    except UNREADABLE:
-        return bytes(item).decode("utf-8", "replace")

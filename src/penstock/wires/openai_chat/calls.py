@@ -1,7 +1,8 @@
 """The calls of one Chat Completions answer, assembled from fragments.
 
 `ChatCalls.add_one` is the reference. `add` takes the fragments of one chunk and has a short path for the usual one,
-which only has more arguments for a known index; `add_piece` is this path alone. test_laws decodes every vector by all.
+which only has more arguments for a known index; `add_piece` is this path alone, and `add_run` is it for the chunks of
+one read. test_laws decodes every vector by all.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 from penstock.events import CallKind
 from penstock.wires.openai_chat.fragments import FIELDS, LEGACY, Fragment, SignedFragment
+from penstock.wires.openai_chat.frames import Chunk, argument_pieces
 from penstock.wires.openai_chat.routing import Label, Router, ToolNames
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.open_call import OpenCall
@@ -66,6 +68,19 @@ class ChatCalls:
         if function.arguments:
             call.add(function.arguments)
         return True
+
+    def add_run(self, chunks: list[Chunk], start: int, label: Label | None) -> int:
+        """Adds the chunks from `start` on that only have more arguments for the call with this label.
+
+        Returns how many they are.
+        """
+        call = None if label is None else self._by_label.get(label)
+        if call is None or call.is_ended or self._answer.raw_reason is not None:
+            return 0
+        pieces = argument_pieces(chunks, start, self._answer.choice, label)
+        if pieces:
+            call.add_all(pieces)
+        return len(pieces)
 
     def add_one(self, fragment: Fragment) -> Fragment | None:
         """Adds a fragment of any shape."""

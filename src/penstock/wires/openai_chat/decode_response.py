@@ -3,8 +3,8 @@
 A frame is decoded into a narrow struct, which nearly all frames fit. One that does not fit (an error, a whole message,
 a number where text should be, an unknown field) is parsed as plain JSON and read loosely.
 
-The loose path is the reference; `read_typed` handles the usual chunks inline, and `read_typed_one` one that comes
-alone. test_laws decodes every vector by all of them.
+The loose path is the reference; `read_typed` handles the usual chunks inline, `ChatCalls.add_run` many pieces of one
+call, and `read_typed_one` a chunk that comes alone. test_laws decodes every vector by all of them.
 """
 
 from __future__ import annotations
@@ -80,9 +80,12 @@ class OpenAIChat(Wire):
                 self._read_error_event(payload)
             return
         append, choices = self.out.append, self._choices
-        for position, chunk in enumerate(values):
+        position, end = 0, len(values)
+        while position < end:
+            chunk = values[position]
+            position += 1
             if len(chunk.choices) != 1:  # none: usage, or an error; several are rare
-                self._loose_chunk(payloads[position])
+                self._loose_chunk(payloads[position - 1])
                 continue
             entry = chunk.choices[0]
             index, delta = entry.index, entry.delta
@@ -103,6 +106,8 @@ class OpenAIChat(Wire):
                 answer.finish(entry.finish_reason)
             if chunk.usage is not None:
                 self.usage.add(chunk.usage)
+            if delta is not None and delta.tool_calls and position < end:
+                position += choice.calls.add_run(values, position, delta.tool_calls[-1].index)
 
     def read_typed_one(self, value: Chunk, payload: bytes, event: str) -> None:
         """Reads a chunk that is a piece of the open text or of one call; any other takes the path of several."""

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.wires.openai_chat.fragments import Fragment
+from penstock.wires.openai_chat.routing import Label
 from penstock.wires.shared.indexes import Index
 
 
@@ -50,3 +51,26 @@ class Chunk(Struct, gc=False):
     detail: None = None
     x_groq: None = None
     citations: None = None
+
+
+def argument_pieces(chunks: list[Chunk], start: int, choice: int, label: Label | None) -> list[str]:
+    """The pieces of the chunks from `start` on that only have more arguments for one call."""
+    pieces: list[str] = []
+    for position in range(start, len(chunks)):
+        chunk = chunks[position]
+        if len(chunk.choices) != 1 or chunk.usage is not None:
+            break
+        entry = chunk.choices[0]
+        delta = entry.delta
+        if delta is None or not delta.tool_calls or entry.index != choice or entry.finish_reason:
+            break
+        if delta.content or delta.reasoning_content or delta.reasoning or delta.reasoning_details or delta.refusal:
+            break
+        fragment = delta.tool_calls[0]
+        function = fragment.function
+        if function is None or function.name or fragment.id or fragment.index != label or len(delta.tool_calls) > 1:
+            break
+        if fragment.custom is not None or fragment.extra_content is not None:
+            break
+        pieces.append(function.arguments or "")
+    return pieces

@@ -25,7 +25,7 @@ from penstock.wires.openai_responses.text_part import TextPart, text_of
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.indexes import Index
-from penstock.wires.shared.loose import has_object_arguments, is_empty, items
+from penstock.wires.shared.loose import is_empty, items
 from penstock.wires.shared.loose_frames import UNREADABLE
 from penstock.wires.shared.open_call import OpenCall
 from penstock.wires.shared.wire import Wire
@@ -167,8 +167,10 @@ class OpenAIResponses(Wire):
     def read_loose(self, payload: bytes, event: str) -> None:
         self._target = NO_TARGET
         try:
-            frame = self.loose.parse(payload) if has_object_arguments(payload) else msgspec.json.decode(payload)
+            frame = msgspec.json.decode(payload)
         except UNREADABLE:
+            frame = self.loose.parse(payload)
+        if isinstance(frame, dict) and _has_object_arguments(frame):
             frame = self.loose.parse(payload)
         if isinstance(frame, dict):
             self._frame(frame, text_of(frame.get("type")) or event)
@@ -274,6 +276,19 @@ class OpenAIResponses(Wire):
             self.reports.error(error)
         elif not is_empty(frame):
             self.reports.unknown(frame, "a frame without any known content")
+
+
+def _has_object_arguments(frame: dict[str, Any]) -> bool:
+    """Whether the arguments of a call are an object where others send text: it may have a key twice."""
+    response = frame.get("response")
+    output = response.get("output") if isinstance(response, dict) else frame.get("output")
+    return _is_object_call(frame) or _is_object_call(frame.get("item")) or any(map(_is_object_call, items(output)))
+
+
+def _is_object_call(item: Any) -> bool:
+    return isinstance(item, dict) and (
+        isinstance(item.get("arguments"), dict) or isinstance(item.get("input"), dict)
+    )
 
 
 def _raw_reason(response: dict[str, Any], verb: str) -> str | None:

@@ -26,9 +26,10 @@ _EVENTS: dict[Channel, type[Text | Refusal | Reasoning]] = {
 class TextPart:
     """A text in progress. It remembers what was streamed, to compare it with the final version."""
 
-    __slots__ = ("_emit", "_event", "_streamed_text", "_write", "annotations", "block", "is_final", "size")
+    __slots__ = ("_emit", "_event", "_out", "_streamed_text", "_write", "annotations", "block", "is_final", "size")
 
     def __init__(self, answer: AnswerWriter, block: int, channel: Channel) -> None:
+        self._out = answer.out
         self._emit = answer.out.append
         self._event = _EVENTS[channel]
         self._streamed_text = StringIO()
@@ -45,8 +46,16 @@ class TextPart:
         self._emit(self._event(self.block, piece))
 
     def add_all(self, pieces: list[str]) -> None:
-        for piece in pieces:
-            self.add(piece)
+        """Adds the pieces of one read, none of which is empty."""
+        text = "".join(pieces)
+        if self.size + len(text) > MAX_TEXT:
+            for piece in pieces:
+                self.add(piece)
+            return
+        self.size += len(text)
+        self._write(text)
+        event, block = self._event, self.block
+        self._out += [event(block, piece) for piece in pieces]
 
     def set_final(self, text: str) -> bool:
         """Emits what the final text adds to the streamed one; returns False if the two differ."""

@@ -187,7 +187,7 @@ class AnswerWriter:
         alone does not show that, unless the call had an end of its own.
         """
         for call in self.calls:
-            if self._copies.is_waiting(call):
+            if call.is_ended or self._copies.is_waiting(call):
                 continue
             if sealed_by is None:
                 call.fail("cut", "the stream ended before the call was confirmed")

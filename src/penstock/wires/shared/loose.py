@@ -14,7 +14,7 @@ from penstock.jsontext.portable import as_json_value
 T = TypeVar("T")
 
 _ARGUMENTS = (b'"arguments"', b'"input"', b'"partial_json"')
-_OBJECT_ARGUMENTS = re.compile(rb'"(?:arguments|input|partial_json)"\s*:\s*\{')
+_OBJECT = re.compile(rb"\s*:\s*\{")
 
 
 def is_empty(value: Any) -> bool:
@@ -78,7 +78,14 @@ def raw_of(value: Any) -> Raw:
 
 def has_object_arguments(payload: bytes) -> bool:
     """Whether a frame seems to have arguments that are an object where others send text (QUIRKS 35)."""
-    return any(name in payload for name in _ARGUMENTS) and _OBJECT_ARGUMENTS.search(payload) is not None
+    for name in _ARGUMENTS:
+        at = payload.find(name)
+        while at >= 0:
+            at += len(name)
+            if _OBJECT.match(payload, at):
+                return True
+            at = payload.find(name, at)
+    return False
 
 
 class RepeatedKeys(dict[str, Any]):

@@ -46,7 +46,9 @@ class NumberedWire(Wire):
     def begin(self, number: Any, part: OpenBlock) -> None:
         """Starts a block; an earlier block with this number can get no more."""
         self._before_next_block()
-        label = as_label(number)
+        self._place(as_label(number), part)
+
+    def _place(self, label: Label, part: OpenBlock) -> None:
         if label in self.parts:
             self._displace(self.parts[label], label)
         self.parts[label] = part
@@ -64,7 +66,7 @@ class NumberedWire(Wire):
         if isinstance(known, OpenTool) and known.is_repeated_start(provider_id, name, input):
             return None
         part = OpenTool(self.answer.call(provider_id, name), provider_id, input)
-        self.begin(number, part)
+        self._place(label, part)
         self._calls.add(part)
         if self.answer.raw_reason is not None:
             part.use_start_input()
@@ -154,7 +156,7 @@ class NumberedWire(Wire):
         )
         if self._calls.have_good_end:
             self._calls.decide(is_end=True)
-        for label, part in list(self.parts.items()) if is_first else ():
+        for label, part in self._open_parts() if is_first else ():
             if isinstance(part, OpenTool):
                 part.use_start_input()
                 if part.has_whole_arguments():
@@ -173,7 +175,7 @@ class NumberedWire(Wire):
             self._cut_calls()
         has_end = self._calls.have_good_end or (by_mark and not is_whole and not self.reports.errors)
         self._calls.decide(is_end=has_end)  # not those that are stopped below: a mark does not confirm these
-        for label, part in list(self.parts.items()):
+        for label, part in self._open_parts():
             if is_whole or (by_mark and not self.reports.errors):
                 self.stop(label, "finish" if is_whole else "done")
             else:
@@ -193,6 +195,10 @@ class NumberedWire(Wire):
         self.reports.fields(value, known, "an unknown field of the event")
 
     # The end of a block.
+
+    def _open_parts(self) -> list[tuple[Label, OpenBlock]]:
+        """The blocks that may still have something to emit: all but the calls that are over."""
+        return [item for item in self.parts.items() if not isinstance(item[1], OpenTool) or not item[1].is_over]
 
     def _before_next_block(self) -> None:
         """Emits what was held back of earlier blocks."""

@@ -53,15 +53,15 @@ class NumberedCalls:
         """Stops a call: it is sealed if its arguments are whole, else it is doubtful."""
         part.use_start_input()
         self._writer.state(part)
-        if part.call.is_closed or (
-            not part.is_stopped and part.has_whole_arguments()
-        ):  # so that it is parsed once and not at each stop
+        is_first, part.is_stopped = not part.is_stopped, True
+        if part.call.is_ended:
+            return
+        if part.call.is_closed or (is_first and part.has_whole_arguments()):  # it is parsed once, not at each stop
             self._answer.seal(part.call, sealed_by)
-        elif not part.is_stopped:
+        elif is_first:
             self._doubtful.append((part, sealed_by))
             if sealed_by == "call_end" and self.have_good_end:
                 self.decide(is_end=True)
-        part.is_stopped = True
 
     def seal_late(self, part: OpenTool) -> None:
         """Seals a call when its arguments close after its own end, or after the reason for the end."""

@@ -81,6 +81,11 @@ class OpenTool(OpenBlock):
         self.input = input
         self.is_stopped = False
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the call has ended and its state was emitted."""
+        return self.call.is_ended and not self.state and not self.start
+
     def is_repeated_start(self, provider_id: str, name: str, input: str) -> bool:
         """Whether this start repeats the call's own; after arguments have come, it is another call."""
         if self.call.size or self.call.is_ended or (provider_id, name) != (self.provider_id, self.call.name):

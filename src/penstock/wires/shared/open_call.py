@@ -100,16 +100,23 @@ class OpenCall(GrowingCall):
                 self.add(piece)
             return
         start = 0
-        if "}" in text and not self.has_closed:
-            for number in [number for number, piece in enumerate(pieces, 1) if "}" in piece]:
-                if pieces[number - 1].rstrip().endswith("}"):
-                    part = pieces[start:number]
-                    self._add_joined(part, text if len(part) == len(pieces) else "".join(part))
-                    self._look()
-                    start = number
+        for number in self._closing_pieces(pieces) if "}" in text and not self.has_closed else ():
+            part = pieces[start:number]
+            self._add_joined(part, text if len(part) == len(pieces) else "".join(part))
+            self._look()
+            start = number
         if start < len(pieces):
             rest = pieces[start:] if start else pieces
             self._add_joined(rest, "".join(rest) if start else text)
+
+    def _closing_pieces(self, pieces: list[str]) -> list[int]:
+        """The numbers of the pieces with which the JSON may close, counted from 1."""
+        numbers = [number for number, piece in enumerate(pieces, 1) if "}" in piece and piece.rstrip().endswith("}")]
+        if len(numbers) > 1:
+            text = self._rope.text() + "".join(pieces[: numbers[-1]])
+            if self._json.is_open_before(text, len(text)):
+                return numbers[-1:]
+        return numbers
 
     def _add_joined(self, pieces: list[str], text: str) -> None:
         """Adds pieces of which only the last may close the JSON; `text` is what they say."""

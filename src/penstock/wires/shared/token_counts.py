@@ -59,7 +59,7 @@ class UsageWriter:
         self._usage = Usage()
 
 
-def count_tokens(table: UsageTable, raw: Mapping[str, Any]) -> dict[str, int]:
+def count_tokens(table: UsageTable, raw: dict[str, Any]) -> dict[str, int]:
     """The counts of a provider's usage as fields of `Usage`."""
     cached, written, reasoning = (_count(raw, paths) for paths in (table.cached, table.cache_write, table.reasoning))
     input, output, total = (_count(raw, paths) for paths in (table.input, table.output, table.total))
@@ -81,15 +81,18 @@ def count_tokens(table: UsageTable, raw: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def _count(raw: Mapping[str, Any], paths: tuple[str, ...]) -> int:
+def _count(raw: dict[str, Any], paths: tuple[str, ...]) -> int:
     """The first count at these paths that is not 0; some servers send 0 in one place and the count in another."""
-    return next((count for count in (_at(raw, path) for path in paths) if count), 0)
+    for path in paths:
+        if count := _at(raw, path):
+            return count
+    return 0
 
 
-def _at(raw: Mapping[str, Any], path: str) -> int:
+def _at(raw: dict[str, Any], path: str) -> int:
     value: Any = raw
     for key in path.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
+        value = value.get(key) if isinstance(value, dict) else None
     if isinstance(value, float) and value.is_integer():  # some SDKs return counts as floats
         value = int(value)
     return value if type(value) is int and value > 0 else 0
