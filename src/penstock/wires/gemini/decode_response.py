@@ -24,7 +24,6 @@ from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.indexes import Index, take_index
 from penstock.wires.shared.loose import items, take, whole_number
-from penstock.wires.shared.progress import is_interruption
 from penstock.wires.shared.wire import Wire
 
 
@@ -194,8 +193,7 @@ class Gemini(Wire):
         if self.FINISH.get(answer.raw_reason or "") == "stop":
             answer.raw_reason = None
         answer.finish(reason, message)
-        if not self.reports.errors and not is_interruption(self.FINISH, reason):  # this may be the last that is read
-            answer.confirm()
+        self.confirm_calls(answer)
 
     # Frames of any shape.
 

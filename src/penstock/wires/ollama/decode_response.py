@@ -123,7 +123,14 @@ class Ollama(Wire):
 
     def _finish(self, answer: AnswerWriter) -> None:
         answer.finish("done")  # does nothing if there was a reason
+        self.confirm_calls(answer)
         self.end()
+
+    def end(self, by_mark: bool = False) -> None:
+        answer = self.answer_for()
+        if self.is_finished(answer):
+            answer.cut_unconfirmed()
+        super().end(by_mark)
 
     # Lines of any shape: the last one, errors, and lines with unknown fields.
 
@@ -159,6 +166,7 @@ class Ollama(Wire):
             self._report_rest(line)
         if reason:
             answer.finish(reason)
+            self.confirm_calls(answer)
         if is_done:
             self._finish(answer)
 

@@ -198,6 +198,15 @@ class Wire:
         self._model = ModelName(model if isinstance(model, str) else "")
         self.out.append(Retry(why))
 
+    def confirm_calls(self, answer: AnswerWriter) -> None:
+        """Confirms the calls without arguments that had an end of their own, if the reason is one of a normal end.
+
+        This may be the last frame that is read, so what follows it does not change these calls. Calls that come later
+        wait for the next such reason.
+        """
+        if not self.reports.errors and not is_interruption(self.FINISH, answer.raw_reason):
+            answer.confirm()
+
     def end(self, by_mark: bool = False) -> None:
         """Ends every answer, once. `by_mark` if the stream's end mark came, which confirms the open calls."""
         self.is_ended = self.end_signs.has_any = True
