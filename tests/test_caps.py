@@ -63,6 +63,7 @@ from penstock.testing.wires.judge import find_rejection
 from penstock.tools.schema_arguments import SchemaArguments
 from penstock.tools.tool import Tool
 from penstock.wires import find_encoder, find_response_encoder, wire_name
+from penstock.wires.gemini.counts import Counts, LastCounts
 from penstock.wires.gemini.partial_args import keys_of
 from penstock.wires.shared.fields import clean_value
 from penstock.wires.shared.request import Request
@@ -207,6 +208,15 @@ def reads_of_open_arguments() -> int:
 def decoded(wire: str, *frames: Any, tools: Any = None) -> list[Any]:
     body = b"".join(b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in frames)
     return list(penstock.decode(body, wire_name(wire), tools))
+
+
+def kept_counts() -> int:
+    """How many token counts wait to be merged after ten reads of one chunk each."""
+    counts = LastCounts()
+    for number in range(10):
+        counts.add(Counts(number))
+        counts.settle(1)
+    return len(counts.waiting)
 
 
 def invalid_arguments() -> list[str]:
@@ -607,6 +617,7 @@ CAPS = [
     Cap("wires.MAX_FIELDS", 4, repeated_fields, 12, 6),
     Cap("wires.MAX_DOCUMENT_NAME", 50, document_name, 50, 300),
     Cap("wires.MAX_PLAN", 100, plan_pieces, 2, 1),
+    Cap("wires.MAX_COUNTS", 4, kept_counts, 2, 10),
     # dialects
     Cap("dialects.MAX_WATCHED", 10, reports_of_another_dialect, 0, 1),
     Cap("dialects.MAX_HELD", 100, pieces_of_held_text, 14, 0),

@@ -123,7 +123,8 @@ def test_the_loose_path_gives_the_same_events(vector: Vector) -> None:
 
     narrow = joined(decode_pieces(vector.wire, [vector.body()], vector.tools))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(find_wire(vector.wire), "decode", staticmethod(refuse))
+        for name in ("decode", "decode_wide"):  # the second one only on a wire that has two typed shapes
+            patch.setattr(find_wire(vector.wire), name, staticmethod(refuse), raising=False)
         loose = joined(decode_pieces(vector.wire, [vector.body()], vector.tools))
     assert (loose == narrow) == (name_of(vector) not in NARROW_ONLY)
 

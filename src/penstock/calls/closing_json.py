@@ -39,7 +39,7 @@ class ClosingJSON:
             return False
         known_size, has_ended = self._ended_at
         if known_size != size:
-            has_ended = self._has_ended(join_surrogates(self._rope.text()), size)
+            has_ended = self._has_ended(self._rope.text(), size) if self._may_read(size) else None
         if has_ended is None:
             has_ended = scanner.feed(self._rope.read_new()) >= 0
         if has_ended:
@@ -47,22 +47,25 @@ class ClosingJSON:
             self.parse(size)
         return has_ended
 
-    def is_open_before(self, text: str, size: int) -> bool:
-        """Whether the value has not closed before the end of this text, which has the next arguments too.
+    def closes_at_most_after(self, more: str, size: int) -> bool:
+        """Whether the value does not close before the end of these further arguments; False if that is not known.
 
-        False if that is not known.
+        `size` is the length with them.
         """
-        self._ended_at = size, self._has_ended(join_surrogates(text), size)
-        return self._ended_at[1] is not None
+        has_ended = self._has_ended(self._rope.text() + more, size) if self._may_read(size) else None
+        self._ended_at = size, has_ended
+        return has_ended is not None
+
+    def _may_read(self, size: int) -> bool:
+        """Whether the parser may read this many characters from the start."""
+        self._tried += size
+        return self._tried <= _MAX_TRIES * size
 
     def _has_ended(self, text: str, size: int) -> bool | None:
-        """Whether the text is a whole value or the beginning of one; None if it is neither, or is not to be read."""
-        is_first = not self._tried
-        self._tried += size
-        if self._tried > _MAX_TRIES * size:
-            return None
+        """Whether the text is a whole value or the beginning of one; None if it is neither."""
+        text = join_surrogates(text)
         try:
-            if is_first:  # mostly the arguments have no objects in them, so that this is their end
+            if self._tried == size:  # the first time; mostly there are no objects in the arguments, and they end here
                 value = msgspec.json.decode(text)
                 self._parsed_size, self.arguments = size, checked_object(text, value)
             else:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
+from functools import lru_cache
 from itertools import accumulate
 
 import msgspec
@@ -31,6 +32,7 @@ _decoder = json.JSONDecoder(strict=False)
 _FIELD = re.compile(rb'[\w-]+:[^{}\[\]"\\]*')  # a field whose value cannot be a piece of JSON
 _REPLACED = "\ufffd"  # stands for bytes that are not UTF-8
 _MAX_HEADINGS = 64
+_LONG_HEAD = 128  # a longer heading is not kept for other streams
 _OVERLAP = 3  # the end of a block has at most four bytes, so up to three of them may be in the last read
 
 
@@ -44,7 +46,7 @@ class SSE:
         self._is_between = False  # a block begins with the next byte
         self._after_cr = False  # the last byte was a CR: a following LF belongs to the same line end
         self.event = ""  # the name of the event of the last heading
-        self._use(Heading(b"data: ", b"", b"\n"))
+        self._use(_heading(b"data: ", b"", b"\n"))
         self._headings: dict[tuple[bytes, bytes], Heading] = {}  # all that occurred: event names alternate
 
     def single_frame(self, data: bytes) -> bytes | None:
@@ -121,18 +123,35 @@ class SSE:
 
     def _end_open_block(self, data: bytes, out: list[Framed]) -> int:
         """Returns where the open block ends in the data; if it does not, all of the data is added to it."""
-        last = bytes(self._open[-_OVERLAP:])
-        end = _BLOCK_END.search(last + data)
-        if end is None:
+        stop = self._open_block_end(data)
+        if not stop:
             if data:
                 self._hold(data, out)
             return len(data)
-        stop = end.end() - len(last)
         if not self._skipped:
-            self._dispatch(bytes(self._open) + data[:stop], out)
+            self._dispatch_open(bytes(self._open) + data[:stop], out)
         self._open.clear()
         self._skipped = 0
         return stop
+
+    def _open_block_end(self, data: bytes) -> int:
+        """Returns where the open block ends in the data, after its blank line; 0 if that has not arrived."""
+        last = bytes(self._open[-_OVERLAP:])
+        end = _BLOCK_END.search(last + data[: _OVERLAP + 1])
+        if end is not None and end.start() < len(last):
+            return max(end.end() - len(last), 0)
+        end = _BLOCK_END.search(data)
+        return end.end() if end else 0
+
+    def _dispatch_open(self, block: bytes, out: list[Framed]) -> None:
+        """Parses a block that was split between reads, which mostly has the heading of the last one."""
+        head, payload_slice, line_end, other_end, gap = self._shape
+        if block.startswith(head) and block.endswith(gap):
+            payload = block[payload_slice]
+            if line_end not in payload and other_end not in payload and len(block) < MAX_FRAME_BYTES:
+                out.append(Frames(self.event, [payload], payload.isascii()))
+                return
+        self._dispatch(block, out)
 
     def _hold(self, data: bytes, out: list[Framed]) -> None:
         self._open += data
@@ -156,10 +175,13 @@ class SSE:
         payloads = data[start + heading.start : end].split(heading.separator)
         text = b"".join(payloads)  # to search it is faster than to count the line ends
         is_ascii = text.isascii()
-        if _is_one_line(text):
-            out.append(Frames(heading.event, payloads, is_ascii))
-        else:
+        if not _is_one_line(text):
             self._mixed_run(heading, payloads, text, out)
+        elif out and isinstance(last := out[-1], Frames) and last.event == heading.event:
+            last.data += payloads  # the last one is the block that was split between this read and the one before
+            last.is_ascii = last.is_ascii and is_ascii
+        else:
+            out.append(Frames(heading.event, payloads, is_ascii))
         return end + heading.stop
 
     def _mixed_run(self, heading: Heading, parts: list[bytes], text: bytes, out: list[Framed]) -> None:
@@ -282,7 +304,7 @@ class SSE:
             key = plain[1], line_end
             heading = self._headings.get(key)
             if heading is None:
-                heading = Heading(plain[1], plain[2] or b"", line_end)
+                heading = _heading(plain[1], plain[2] or b"", line_end)
                 if len(self._headings) < _MAX_HEADINGS:
                     self._headings[key] = heading
             self._use(heading)
@@ -303,6 +325,14 @@ class Heading:
         other_end = b"\r" if line_end == b"\n" else b"\n"
         # The line ends are numbers, because bytes are searched for these without a detour.
         self.shape = head, slice(self.start, -self.stop), line_end[0], other_end[0], self.gap
+
+
+_usual_heading = lru_cache(maxsize=256)(Heading)
+
+
+def _heading(head: bytes, name: bytes, line_end: bytes) -> Heading:
+    """A heading, which does not change: those of the usual event names are made once."""
+    return (_usual_heading if len(head) <= _LONG_HEAD else Heading)(head, name, line_end)
 
 
 def _block_end(data: bytes, start: int) -> int:

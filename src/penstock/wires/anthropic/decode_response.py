@@ -1,8 +1,8 @@
 """Decodes Anthropic Messages: SSE events, whole messages, and events wrapped by AWS InvokeModelWithResponseStream.
 
 Nearly all frames add a piece to a text, reasoning or call: these, and the usual start and stop of a call, are decoded
-into narrow structs. All others are read as plain JSON. A block of type `tool_use` is a call for the client; hosted tools, and other blocks that must be sent
-back as they came, are vendor state.
+into narrow structs. All others are read as plain JSON. A block of type `tool_use` is a call for the client; hosted
+tools, and other blocks that must be sent back as they came, are vendor state.
 
 The loose path is the reference for `_read_deltas`, which remembers the block of the last piece. `read_typed` has a
 short path for many pieces of one call, `read_typed_one` for a single one. test_laws decodes every vector loosely, whole
@@ -132,9 +132,6 @@ class Anthropic(NumberedWire):
         delta = value.delta
         if call and delta is not None and delta.piece and value.index == label and type(delta) is wanted:
             call.add(delta.piece)
-        elif delta is None:
-            self.reports.has_known_frames = True
-            self._start_or_stop(value)
         else:
             self._read_deltas([value])
 

@@ -4,7 +4,8 @@ The stream has no end mark: answers end with the bytes, and the token counts are
 back as they came and are neither text nor calls (images, executed code, hosted tools) are `Opaque`. Fields about the
 answer (sources, ratings) are not part of it and are `Unknown`.
 
-The loose path is the reference for `read_typed`; test_laws decodes every vector by both.
+The loose path is the reference for `read_typed` and for chunks of the wide shape; test_laws decodes every vector by
+both.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.indexes import Index, take_index
 from penstock.wires.shared.loose import items, take, whole_number
+from penstock.wires.shared.loose_frames import UNREADABLE
 from penstock.wires.shared.wire import Wire
 
 
@@ -65,6 +67,17 @@ class Chunk(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
     sdk_http_response: Raw = Raw()
 
 
+class WideChunk(Struct, forbid_unknown_fields=True, rename="camel"):
+    """A chunk with unusual counts. It has the spelling of arguments, which the loose path does not keep."""
+
+    usage_metadata: dict[str, int | str | list[Any]]
+    candidates: list[Candidate] | None = None
+    model_version: str | None = None
+    response_id: str | None = None
+    create_time: str | None = None
+    sdk_http_response: Raw = Raw()
+
+
 def _any_case(reasons: dict[str, FinishReason]) -> dict[str, FinishReason]:
     """The reasons in upper and lower case: imitations of this API use both."""
     lower: dict[str, FinishReason] = {reason.lower(): finish for reason, finish in reasons.items()}
@@ -86,6 +99,7 @@ class Gemini(Wire):
     USAGE = USAGE
     has_object_arguments: ClassVar[bool] = True
     decode = staticmethod(msgspec.json.Decoder(Chunk).decode)
+    decode_wide = staticmethod(msgspec.json.Decoder(WideChunk).decode)
     FINISH: ClassVar[Mapping[str, FinishReason]] = _any_case({
         "STOP": "stop", "MAX_TOKENS": "length", "CONTINUATION": "length",
         "SAFETY": "content_filter", "RECITATION": "content_filter", "BLOCKLIST": "content_filter",
@@ -105,7 +119,13 @@ class Gemini(Wire):
         self._is_blocked = False
 
     def read_loose(self, payload: bytes, event: str) -> None:
-        self._loose_frames(self.loose.parse(payload), event)
+        try:
+            chunk = self.decode_wide(payload)
+        except UNREADABLE:
+            self._loose_frames(self.loose.parse(payload), event)
+        else:
+            self._counts.add_fields(chunk.usage_metadata)
+            self._read_candidates(chunk.candidates or [])
 
     def end(self, by_mark: bool = False) -> None:
         counts = self._counts.fields()
@@ -146,7 +166,7 @@ class Gemini(Wire):
                             append(Text(answer.open_block, text, choice))
                             continue
             self._read_candidates(candidates)
-        self._counts.settle()
+        self._counts.settle(len(values))
 
     def _read_candidates(self, candidates: list[Candidate]) -> None:
         for position, candidate in enumerate(candidates):

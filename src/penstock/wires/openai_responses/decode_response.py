@@ -282,13 +282,10 @@ def _has_object_arguments(frame: dict[str, Any]) -> bool:
     """Whether the arguments of a call are an object where others send text: it may have a key twice."""
     response = frame.get("response")
     output = response.get("output") if isinstance(response, dict) else frame.get("output")
-    return _is_object_call(frame) or _is_object_call(frame.get("item")) or any(map(_is_object_call, items(output)))
-
-
-def _is_object_call(item: Any) -> bool:
-    return isinstance(item, dict) and (
-        isinstance(item.get("arguments"), dict) or isinstance(item.get("input"), dict)
-    )
+    for call in (frame, frame.get("item"), *items(output)):
+        if isinstance(call, dict) and (isinstance(call.get("arguments"), dict) or isinstance(call.get("input"), dict)):
+            return True
+    return False
 
 
 def _raw_reason(response: dict[str, Any], verb: str) -> str | None:

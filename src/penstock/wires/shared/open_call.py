@@ -113,8 +113,8 @@ class OpenCall(GrowingCall):
         """The numbers of the pieces with which the JSON may close, counted from 1."""
         numbers = [number for number, piece in enumerate(pieces, 1) if "}" in piece and piece.rstrip().endswith("}")]
         if len(numbers) > 1:
-            text = self._rope.text() + "".join(pieces[: numbers[-1]])
-            if self._json.is_open_before(text, len(text)):
+            more = "".join(pieces[: numbers[-1]])
+            if self._json.closes_at_most_after(more, self.size + len(more)):
                 return numbers[-1:]
         return numbers
 

@@ -23,6 +23,7 @@ from penstock.wires.shared.token_counts import UsageTable, UsageWriter
 T = TypeVar("T")
 
 DONE = b"[DONE]"
+_BATCH = 512  # how many frames are decoded at once, so that they are still in the cache when they are read
 
 
 class Wire:
@@ -129,13 +130,20 @@ class Wire:
         last = payloads[-1:] if payloads[-1] == DONE else []
         if last:
             payloads = payloads[:-1]
-        is_batch = len(payloads) > 1 and not self.is_ended and (frames.is_ascii or is_utf8(b"\n".join(payloads)))
+        if len(payloads) <= _BATCH:
+            self._read_batch(payloads, event, frames.is_ascii)
+        else:
+            for start in range(0, len(payloads), _BATCH):
+                self._read_batch(payloads[start : start + _BATCH], event, frames.is_ascii)
+        self._one_by_one(last, event)
+
+    def _read_batch(self, payloads: list[bytes], event: str, is_ascii: bool) -> None:
+        is_batch = len(payloads) > 1 and not self.is_ended and (is_ascii or is_utf8(b"\n".join(payloads)))
         values = decode_batch(self.decode, payloads) if is_batch else None
         if values:
             self.read_typed(values, payloads, event)
         else:
             self._one_by_one(payloads, event)
-        self._one_by_one(last, event)
 
     def _one_by_one(self, payloads: list[bytes], event: str) -> None:
         for payload in payloads:
