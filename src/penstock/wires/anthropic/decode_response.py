@@ -21,12 +21,14 @@ from msgspec import Struct
 from penstock.events import FinishReason, Reasoning, Text
 from penstock.wires.anthropic.facts import STATE_BLOCKS, STATE_ENDINGS, USAGE
 from penstock.wires.anthropic.frames import (
+    DELTAS,
     BlockFrame,
     BlockStart,
     InputDelta,
     TextDelta,
     ThinkingDelta,
     decode_block_frame,
+    kind_of_untyped,
     spelled_inputs,
 )
 from penstock.wires.shared.claude import PAUSES
@@ -42,8 +44,6 @@ NO_TARGET: Target = (None, None, -1, None)
 
 _KINDS = {"content_block_delta", "content_block_start", "content_block_stop", "message_start", "message_delta",
           "message_stop", "message"}  # fmt: skip
-_DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json",
-           "signature_delta": "signature", "citations_delta": "citation"}  # fmt: skip
 _DERIVED = {"text", "input_json", "thinking", "citation", "signature"}  # events that the SDK's helper stream adds
 _MESSAGE_FIELDS = {"id", "type", "role", "model", "content", "usage", "stop_reason", "stop_sequence", "stop_details",
                    "container"}  # fmt: skip
@@ -62,9 +62,7 @@ class Anthropic(NumberedWire):
         "max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter",
     }  # fmt: skip
 
-    loose_events: ClassVar[frozenset[str]] = frozenset(
-        _KINDS - {"content_block_delta", "content_block_start", "content_block_stop"}
-    )
+    loose_events: ClassVar[frozenset[str]] = frozenset({"message_start", "message_delta", "message_stop", "message"})
     has_short_path: ClassVar[bool] = True
     decode = staticmethod(decode_block_frame)
 
@@ -177,7 +175,7 @@ class Anthropic(NumberedWire):
             return
         value = self.loose.parse(payload)
         if isinstance(value, dict):
-            self._event(value.get("type") or event or _kind_of_untyped(value), value, payload, event)
+            self._event(value.get("type") or event or kind_of_untyped(value), value, payload, event)
         else:
             self.reports.no_object(value)
 
@@ -217,8 +215,8 @@ class Anthropic(NumberedWire):
         self.report_once(value, ("type", "index", "delta"))
 
     def _delta(self, label: Label, delta: dict[str, Any]) -> None:
-        kind = delta.get("type") or next((kind for kind, field in _DELTAS.items() if field in delta), "")
-        field = _DELTAS.get(kind, "") if isinstance(kind, str) else ""
+        kind = delta.get("type") or next((kind for kind, field in DELTAS.items() if field in delta), "")
+        field = DELTAS.get(kind, "") if isinstance(kind, str) else ""
         match field, delta.get(field):
             case _, None if field:
                 self.add_unknown(label)
@@ -400,12 +398,3 @@ class Anthropic(NumberedWire):
             error = error_in(value) or bare_message(value)
         self.add_unknown(value.get("index"))
         self.reports.error_or_unknown(error, value, "an unknown event")
-
-
-def _kind_of_untyped(value: dict[str, Any]) -> str:
-    """The type of a frame without one, if its delta shows it; the narrow structs read such a frame too."""
-    match value.get("delta"):
-        case {"type": str(kind)} if kind in _DELTAS:
-            return "content_block_delta"
-        case _:
-            return ""

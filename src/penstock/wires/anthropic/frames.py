@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import Struct, field
@@ -10,6 +10,10 @@ from msgspec import Struct, field
 from penstock.wires.shared.indexes import Index
 from penstock.wires.shared.loose import text_of
 from penstock.wires.shared.loose_frames import UNREADABLE
+
+DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json",
+           "signature_delta": "signature", "citations_delta": "citation"}  # fmt: skip
+"""The types of deltas, with the field that holds the piece."""
 
 
 class TextDelta(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="text_delta"):
@@ -94,3 +98,12 @@ def spelled_inputs(payload: bytes) -> list[str]:
         return []
     blocks = frame.content or (frame.message.content if frame.message else []) or [frame.content_block or Spelled()]
     return [text_of(block.input) for block in blocks]
+
+
+def kind_of_untyped(value: dict[str, Any]) -> str:
+    """The type of a frame without one, if its delta shows it; the narrow structs read such a frame too."""
+    match value.get("delta"):
+        case {"type": str(kind)} if kind in DELTAS:
+            return "content_block_delta"
+        case _:
+            return ""
