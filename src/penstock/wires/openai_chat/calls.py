@@ -69,19 +69,6 @@ class ChatCalls:
             call.add(function.arguments)
         return True
 
-    def add_run(self, chunks: list[Chunk], start: int, label: Label | None) -> int:
-        """Adds the chunks from `start` on that only have more arguments for the call with this label.
-
-        Returns how many they are.
-        """
-        call = None if label is None else self._by_label.get(label)
-        if call is None or call.is_ended or self._answer.raw_reason is not None:
-            return 0
-        pieces = argument_pieces(chunks, start, self._answer.choice, label)
-        if pieces:
-            call.add_all(pieces)
-        return len(pieces)
-
     def add_one(self, fragment: Fragment) -> Fragment | None:
         """Adds a fragment of any shape."""
         if fragment.is_empty():
@@ -192,6 +179,20 @@ class ChatCalls:
         custom = fragment.custom
         is_unused = custom is not None and call.kind == "function" and (custom.name or custom.input)
         return Fragment(fragment.index, custom=custom) if is_unused else None
+
+
+def add_run(calls: ChatCalls, chunks: list[Chunk], start: int, label: Label | None) -> int:
+    """Adds the chunks from `start` on that only have more arguments for the call with this label.
+
+    Returns how many they are.
+    """
+    call = None if label is None else calls._by_label.get(label)
+    if call is None or call.is_ended or calls._answer.raw_reason is not None:
+        return 0
+    pieces = argument_pieces(chunks, start, calls._answer.choice, label)
+    if pieces:
+        call.add_all(pieces)
+    return len(pieces)
 
 
 class Doubts:

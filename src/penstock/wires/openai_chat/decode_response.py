@@ -3,7 +3,7 @@
 A frame is decoded into a narrow struct, which nearly all frames fit. One that does not fit (an error, a whole message,
 a number where text should be, an unknown field) is parsed as plain JSON and read loosely.
 
-The loose path is the reference; `read_typed` handles the usual chunks inline, `ChatCalls.add_run` many pieces of one
+The loose path is the reference; `read_typed` handles the usual chunks inline, `add_run` many pieces of one
 call, and `read_typed_one` a chunk that comes alone. test_laws decodes every vector by all of them.
 """
 
@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.events import Error, FinishReason, Text
 from penstock.jsontext.portable import as_json_value
+from penstock.wires.openai_chat.calls import add_run
 from penstock.wires.openai_chat.choice import ChatChoice
 from penstock.wires.openai_chat.facts import USAGE
 from penstock.wires.openai_chat.frames import Chunk
@@ -107,7 +108,7 @@ class OpenAIChat(Wire):
             if chunk.usage is not None:
                 self.usage.add(chunk.usage)
             if delta is not None and delta.tool_calls and position < end:
-                position += choice.calls.add_run(values, position, delta.tool_calls[-1].index)
+                position += add_run(choice.calls, values, position, delta.tool_calls[-1].index)
 
     def read_typed_one(self, value: Chunk, payload: bytes, event: str) -> None:
         """Reads a chunk that is a piece of the open text or of one call; any other takes the path of several."""
