@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
+from itertools import islice
 
 from msgspec import Struct
 
@@ -31,8 +32,8 @@ MAX_KEPT = 1_000
 MAX_POLL = 0.5
 """How many seconds pass between two looks at a log that was silent for a while, if nothing rings."""
 
-PAGE = 500
-"""How many events a reader who is behind gets at a time."""
+PAGE = 200
+"""How many events a reader gets at a time: one that does not read holds so many in memory."""
 
 
 class Item(Struct, frozen=True):
@@ -76,11 +77,12 @@ class Feed:
         news.set()
 
     def after(self, seq: int) -> list[Item] | None:
-        """The events after a number; None if some of them are no longer here."""
+        """The next events after a number; None if some of them are no longer here."""
         missing = self.seq - seq
         if missing > len(self.items):
             return None
-        return [self.items[index] for index in range(len(self.items) - missing, len(self.items))]
+        first = len(self.items) - missing
+        return [*islice(self.items, first, first + PAGE)]
 
 
 class Feeds:
