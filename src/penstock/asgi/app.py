@@ -1,17 +1,25 @@
-"""An ASGI app: its lifespan, the ids of its requests, and errors as responses."""
+"""An ASGI app: its lifespan, who may use it from where, the ids of its requests, and errors as responses."""
 
 from __future__ import annotations
 
 import logging
 import secrets
 
+from penstock.asgi.access import Access
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.metrics import Metrics
 from penstock.asgi.request import ClientGone, HTTPRequest, Message, Receive, RejectedRequest, Scope, Send
-from penstock.asgi.response import respond_error
+from penstock.asgi.response import respond, respond_error
 from penstock.errors import UsageError
 
 logger = logging.getLogger("penstock.asgi")
+
+PREFLIGHT = {
+    "access-control-allow-methods": "GET, POST",
+    "access-control-allow-headers": "authorization, content-type, last-event-id, x-ai-sdk-version, x-api-key",
+    "access-control-max-age": "600",
+}
+"""What a browser is told that asks whether a page of another host may send a request."""
 
 
 class Sender:
@@ -35,7 +43,8 @@ class Sender:
 class ASGIApp:
     """An app that answers HTTP requests. Its metrics have a counter `requests`."""
 
-    def __init__(self, limits: ServerLimits, metrics: Metrics) -> None:
+    def __init__(self, access: Access, limits: ServerLimits, metrics: Metrics) -> None:
+        self.access = access
         self.limits = limits
         self.metrics = metrics
         metrics.counter("requests", "Requests by method and status")
@@ -69,6 +78,10 @@ class ASGIApp:
         logger.exception("request %s failed", request.id, exc_info=error)
         return RejectedRequest(500, "internal_error", "the server failed; its log has the reason")
 
+    async def reject(self, request: HTTPRequest, send: Sender, error: RejectedRequest) -> None:
+        """Answer a request with an error."""
+        await respond_error(request, send, error)
+
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
@@ -81,13 +94,17 @@ class ASGIApp:
                 return
 
     async def _answer(self, request: HTTPRequest, send: Sender) -> None:
+        request.scope["penstock.headers"] = self.access.cors_headers(request)
         try:
-            await self.route(request, send)
+            if request.method == "OPTIONS" and request.headers.get("origin") in self.access.origins:
+                await respond(request, send, 204, b"", headers=PREFLIGHT)
+            else:
+                await self.route(request, send)
         except ClientGone:
             pass
         except Exception as error:  # noqa: BLE001  # of an endpoint: the client gets a code, the log the rest
             rejection = self.rejection(request, error)
             if not send.has_begun:
-                await respond_error(request, send, rejection)
+                await self.reject(request, send, rejection)
         finally:
             self.metrics.add("requests", status=str(send.status or 499), method=request.method)

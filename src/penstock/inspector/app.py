@@ -29,10 +29,9 @@ class InspectorApp(ASGIApp):
     """The inspector as an ASGI app: see `app`."""
 
     def __init__(self, inspections: Inspections, access: Access) -> None:
-        super().__init__(LIMITS, Metrics("penstock_inspector"))
+        super().__init__(access, LIMITS, Metrics("penstock_inspector"))
         endpoints = InspectorEndpoints(inspections, LIMITS)
         self._inspections = inspections
-        self._access = access
         self._page = endpoints.page
         self._routes: Routes[InspectorEndpoint] = Routes(
             *(Route("GET", path, endpoint) for path, endpoint in endpoints.routes())
@@ -49,7 +48,7 @@ class InspectorApp(ASGIApp):
             return
         route, parts = self._routes.find(request)
         if route.endpoint == self._page:
-            self._access.check_place(request)
+            self.access.check_place(request)
         else:
-            await self._access.tenant_of(request)
+            await self.access.tenant_of(request)
         await route.endpoint(request, send, parts)

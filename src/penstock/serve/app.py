@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -11,14 +10,15 @@ from typing import Any, cast, get_args
 
 from penstock.agent.agent import Agent
 from penstock.asgi.access import Access, Authenticate
+from penstock.asgi.app import ASGIApp, Sender
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.metrics import Metrics
 from penstock.asgi.page import Page
-from penstock.asgi.request import ClientGone, HTTPRequest, Message, Receive, RejectedRequest, Scope, Send
-from penstock.asgi.response import respond, respond_error, respond_json
+from penstock.asgi.request import HTTPRequest, RejectedRequest
+from penstock.asgi.response import respond, respond_json
 from penstock.asgi.routes import Route, Routes
 from penstock.errors import UsageError
-from penstock.inspector.endpoints import InspectorEndpoint, InspectorEndpoints
+from penstock.inspector.endpoints import InspectorEndpoints
 from penstock.inspector.inspections import Inspections
 from penstock.log.in_memory import MemoryStore
 from penstock.log.store import Store, StoreError, UnknownRunError
@@ -88,11 +88,11 @@ def app(
     )  # fmt: skip
     if abandon_after is not None:
         host.abandonment = Abandonment(host.runs, abandon_after, lambda: host.driven.ids, feeds.readers_of)
-    inspected = [] if inspections is None else _inspector_routes(inspections, limits)
+    inspected = [] if inspections is None else InspectorEndpoints(inspections, limits).mounted()
     return ServeApp(context, Routes(*ROUTES.routes, *inspected), shutdown_seconds, inspections)
 
 
-class ServeApp:
+class ServeApp(ASGIApp):
     """Agents as an ASGI app: see `app`."""
 
     def __init__(
@@ -102,26 +102,15 @@ class ServeApp:
         shutdown_seconds: float,
         inspections: Inspections | None = None,
     ) -> None:
+        super().__init__(context.access, context.limits, context.metrics)
         self.context = context
         self.routes = routes
         self._inspections = inspections
         self._shutdown_seconds = shutdown_seconds
         self._is_open = False
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        match scope["type"]:
-            case "http":
-                self.open()
-                await self._answer(HTTPRequest(scope, receive, self.context.limits, _request_id(scope)), send)
-            case "lifespan":
-                await self._live(receive, send)
-            case "websocket":
-                await send({"type": "websocket.close", "code": 1003})
-            case other:
-                raise UsageError(f"this app answers HTTP requests, not {other!r}")
-
     def open(self) -> None:
-        """Begin to take over runs; the first request does it where the server has no lifespan (a mounted app)."""
+        """Begin to take over runs."""
         if not self._is_open:
             self._is_open = True
             self.context.host.open()
@@ -133,67 +122,32 @@ class ServeApp:
             self._inspections.close()
         await self.context.host.close(self._shutdown_seconds)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                self.open()
-                await send({"type": "lifespan.startup.complete"})
-            elif message["type"] == "lifespan.shutdown":
-                await self.close()
-                await send({"type": "lifespan.shutdown.complete"})
-                return
-
-    async def _answer(self, request: HTTPRequest, send: Send) -> None:
-        sender = _Sender(send)
-        try:
-            await self._route(request, sender)
-        except ClientGone:
-            pass
-        except Exception as error:  # noqa: BLE001  # of an endpoint: the client gets a code, the log the rest
-            rejection = _rejection(request, error)
-            if not sender.has_begun:
-                await _reject(request, sender, rejection)
-        finally:
-            self.context.metrics.add("requests", status=str(sender.status or 499), method=request.method)
-
-    async def _route(self, request: HTTPRequest, send: Send) -> None:
-        access = self.context.access
-        request.scope["penstock.headers"] = access.cors_headers(request)
-        if request.method == "OPTIONS" and request.headers.get("origin") in access.origins:
-            await respond(request, send, 204, b"", headers=_PREFLIGHT)
-            return
+    async def route(self, request: HTTPRequest, send: Sender) -> None:
         route, parts = self.routes.find(request)
         if route.path in PUBLIC_PATHS:
-            access.check_place(request)
+            self.access.check_place(request)
             tenant = ""
         else:
-            tenant = await access.tenant_of(request)
+            tenant = await self.access.tenant_of(request)
         await route.endpoint(self.context, Call(request, send, tenant, parts))
 
+    def rejection(self, request: HTTPRequest, error: Exception) -> RejectedRequest:
+        match error:
+            case UnknownRunError():
+                return RejectedRequest(404, "unknown_run", "there is no such run")
+            case StoreError():
+                logger.error("request %s: the log of runs failed: %s", request.id, error)
+                return RejectedRequest(503, "store_failed", "the log of runs cannot be reached", {"retry-after": "5"})
+            case _:
+                return super().rejection(request, error)
 
-class _Sender:
-    """Sends the messages of a response, and remembers its status."""
-
-    def __init__(self, send: Send) -> None:
-        self.status = 0
-        self._send = send
-
-    @property
-    def has_begun(self) -> bool:
-        return bool(self.status)
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-        await self._send(message)
-
-
-_PREFLIGHT = {
-    "access-control-allow-methods": "GET, POST",
-    "access-control-allow-headers": "authorization, content-type, last-event-id, x-ai-sdk-version, x-api-key",
-    "access-control-max-age": "600",
-}
+    async def reject(self, request: HTTPRequest, send: Sender, error: RejectedRequest) -> None:
+        """Answer with an error, in the shape of the protocol whose path was asked for."""
+        encoded = models_api.encode_rejection(request.path, error, request.id)
+        if encoded is None:
+            await super().reject(request, send, error)
+        else:
+            await respond(request, send, encoded.status, encoded.body, headers={**error.headers, **encoded.headers})
 
 
 @cache
@@ -253,38 +207,6 @@ ROUTES: Routes[Endpoint] = Routes(
 """The paths of the app."""
 
 
-async def _reject(request: HTTPRequest, send: Send, error: RejectedRequest) -> None:
-    """Send an error, in the shape of the protocol whose path was asked for."""
-    encoded = models_api.encode_rejection(request.path, error, request.id)
-    if encoded is None:
-        await respond_error(request, send, error)
-    else:
-        await respond(request, send, encoded.status, encoded.body, headers={**error.headers, **encoded.headers})
-
-
-def _inspector_routes(inspections: Inspections, limits: ServerLimits) -> list[Route[Endpoint]]:
-    def mounted(endpoint: InspectorEndpoint) -> Endpoint:
-        return lambda context, call: endpoint(call.request, call.send, call.parts)
-
-    routes = InspectorEndpoints(inspections, limits).routes()
-    return [Route("GET", path, mounted(endpoint)) for path, endpoint in routes]
-
-
-def _rejection(request: HTTPRequest, error: Exception) -> RejectedRequest:
-    """The answer to a request that failed. Only what the client did wrong is explained to it."""
-    match error:
-        case RejectedRequest():
-            return error
-        case UnknownRunError():
-            return RejectedRequest(404, "unknown_run", "there is no such run")
-        case StoreError():
-            logger.error("request %s: the log of runs failed: %s", request.id, error)
-            return RejectedRequest(503, "store_failed", "the log of runs cannot be reached", {"retry-after": "5"})
-        case _:
-            logger.exception("request %s failed", request.id, exc_info=error)
-            return RejectedRequest(500, "internal_error", "the server failed; its log has the reason")
-
-
 def _by_name(agents: Agent[Any] | Iterable[Agent[Any]] | Mapping[str, Agent[Any]]) -> dict[str, Agent[Any]]:
     """The agents by their names."""
     named: dict[str, Agent[Any]]
@@ -305,11 +227,6 @@ def _by_name(agents: Agent[Any] | Iterable[Agent[Any]] | Mapping[str, Agent[Any]
 
 def _metrics(host: Host, feeds: Feeds) -> Metrics:
     metrics = Metrics("penstock_serve")
-    metrics.counter("requests", "Requests by method and status")
     metrics.gauge("runs", "Runs that this process drives", lambda: len(host.driven))
     metrics.gauge("readers", "Open streams of events", lambda: feeds.readers)
     return metrics
-
-
-def _request_id(scope: Scope) -> str:
-    return secrets.token_hex(8)
