@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.gateway import Healing
 from penstock.gateway.app import GatewayApp
+from penstock.inspector.inspections import Inspections
+from penstock.model.recording import read_recordings
 from penstock.testing import Raw, Reply, Scripted, call, think
 from tests.asgi import Browser, serving
 from tests.gateways import (
@@ -394,3 +397,41 @@ def test_the_same_history_gives_the_same_bytes_upstream() -> None:
         assert third["messages"][: len(first["messages"])] == first["messages"]
 
     run(gateway(upstream([], via=script)), test)
+
+
+def test_the_inspector_shows_what_came_and_what_was_sent_on(tmp_path: Path) -> None:
+    inspections, file = Inspections(), tmp_path / "recording.jsonl"
+
+    async def test(browser: Browser) -> None:
+        await browser.post("/v1/messages", {
+            "model": "m", "max_tokens": 9, "stream": True, "messages": ASK,
+            "tools": [{"name": "shell", "input_schema": SHELL["parameters"]}],
+        })  # fmt: skip
+        assert b"Penstock inspector" in (await browser.get("/inspect")).body
+
+    run(gateway(upstream([Raw(HABITS["no id"])]), inspections=inspections, record=file), test)
+    [summary] = inspections.summaries()[1]
+    assert (summary.client_wire, summary.wire, summary.outcome, summary.healed) == (
+        "anthropic", "openai-chat", "complete", 1,
+    )  # fmt: skip
+    exchange = inspections.find(summary.id)
+    assert exchange is not None
+    types = [type(entry).__name__ for entry in exchange.entries()]
+    assert {"Asked", "Requested", "Responded", "FrameEntry", "SentEntry", "HealedEntry", "Ended"} <= {*types}
+    assert len(read_recordings(file)) == 1
+
+
+def test_a_page_of_another_host_may_send_requests_if_the_gateway_says_so() -> None:
+    async def ask(browser: Browser) -> list[tuple[int, str]]:
+        asked = [
+            await browser.request("OPTIONS", "/v1/chat/completions", headers={"origin": origin})
+            for origin in ("https://chat.example", "https://evil.example")
+        ]
+        return [(reply.status, reply.headers.get("access-control-allow-origin", "")) for reply in asked]
+
+    async def test(browser: Browser) -> None:
+        allowed, refused = await ask(browser)
+        assert allowed == (204, "https://chat.example")
+        assert refused[0] == 403 or refused == (405, "")
+
+    run(gateway(upstream([]), origins=["https://chat.example"]), test)

@@ -229,7 +229,9 @@ def text_calls(tree: ast.Module) -> list[ast.Call]:
             is_file = function == "open" or function.endswith((".read_text", ".write_text"))
             is_file = is_file or (
                 function.endswith(".open")
-                and not function.startswith(("os.", "self.", "penstock.log.", "state.connection.", "encoder."))
+                and not function.startswith(
+                    ("os.", "self.", "penstock.log.", "state.connection.", "encoder.", "inspections.")
+                )
             )
             if is_file and not is_binary:
                 found.append(node)

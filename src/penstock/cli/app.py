@@ -23,7 +23,7 @@ COMMANDS = {
     "runs": ("runs", "List, show, follow and steer the runs of a log."),
     "worker": ("worker", "Continue runs of a log: those that were started elsewhere, or whose process died."),
     "serve": ("serve", "Serve agents over HTTP, with runs that outlast their connection."),
-    "gateway": ("gateway", "Put a right stream in front of any server: heal its tool calls, for any client."),
+    "gateway": ("gateway", "Repair the tool calls of any model server, for clients of any protocol."),
     "decode": ("decode", "Decode a provider's response and show its events."),
     "inspect": ("inspect", "Show a recording, or the exchanges of a gateway, on a web page."),
     "check": ("check", "Find what a provider would refuse in a history."),

@@ -1,4 +1,4 @@
-"""A gateway as an ASGI app: any provider or local server behind, a right stream in front, in five protocols."""
+"""A gateway as an ASGI app: clients of five protocols in front, any provider or local server behind."""
 
 from penstock.gateway.app import GatewayApp, app
 from penstock.gateway.settings import GatewaySettings, Healing, ModelRoute, Target, Upstream

@@ -16,6 +16,7 @@ from penstock.gateway.answer import Answer, open_answer, whole_answer
 from penstock.gateway.asking import Caller, takes_custom_tools, uses_client_key
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.failures import in_band, rejection
+from penstock.gateway.inspecting import InspectedCall
 from penstock.gateway.journal import Journal
 from penstock.gateway.routing import Candidate, find_candidates
 from penstock.history.client_request import ClientRequest, decode_request
@@ -34,10 +35,11 @@ class Answering:
         self._context = context
         self._call = call
         self._encoder = find_response_encoder(wire)
-        self._journal = Journal(context, call)
+        self._inspected = InspectedCall(context.inspections, call.request.id, context.record)
+        self._journal = Journal(context, call, self._inspected)
         self._headers: dict[str, str] = {}
         key = "" if context.access.token else shown_key(call.request)
-        self._caller = Caller(id=call.request.id, key=key, record=context.record)
+        self._caller = Caller(id=call.request.id, key=key, record=self._inspected.record)
 
     async def answer(self, model: str = "", is_streaming: bool | None = None) -> None:
         """Answer the request. Protocols with the model and the kind of response in the path pass these two."""
@@ -51,7 +53,9 @@ class Answering:
             self._journal.write()
 
     async def _answer(self, model: str, is_streaming: bool | None) -> None:
-        request = _read(self._wire, await self._call.request.json(), model, is_streaming, self._context)
+        body = await self._call.request.json()
+        request = _read(self._wire, body, model, is_streaming, self._context)
+        self._inspected.ask(self._wire, request.settings.model, body, self._call.request.headers)
         request = self._context.memory.complete(request, self._caller.key)
         candidates = find_candidates(self._context.source.current, request.settings.model)
         self._journal.begin(request, candidates)
@@ -77,7 +81,9 @@ class Answering:
         except RejectedRequest as error:
             if not stream.is_open:
                 raise
-            await stream.write(self._failed(request, error))  # a keep-alive was sent, and with it the status 200
+            failure = self._failed(request, error)
+            self._inspected.send(failure)
+            await stream.write(failure)  # a keep-alive was sent, and with it the status 200
             return
         encoder = self._encoder(self._head(request, answer))
         record = self._context.memory.record(request, self._caller.key, self._caller.id)
@@ -87,13 +93,16 @@ class Answering:
                 if record is not None:
                     record.add(chunks)
                 if data := encoder.feed(chunks):
+                    self._inspected.send(data)
                     await stream.write(data)
                 if encoder.is_over or (following := await anext(answer.rest, None)) is None:
                     break
                 chunks = following
             if record is not None:
                 record.end()
-            await stream.write(encoder.close())
+            last = encoder.close()
+            self._inspected.send(last)
+            await stream.write(last)
         finally:
             await answer.close()
             self._journal.end(encoder)
@@ -125,6 +134,7 @@ class Answering:
             record.end()
         encoded = self._encoder.encode_body(chunks, self._head(request, answer))
         headers = {**self._headers, **encoded.headers}
+        self._inspected.send(encoded.body)
         await respond(self._call.request, self._call.send, encoded.status, encoded.body, headers=headers)
 
     # Both.
@@ -150,6 +160,7 @@ class Answering:
         code = error.code if error.code == UNKNOWN_RESPONSE else ""  # others are codes of ours
         encoded = self._encoder.encode_error(error.status, error.message, code, head)
         headers = {**error.headers, **encoded.headers}
+        self._inspected.send(encoded.body)
         await respond(self._call.request, self._call.send, encoded.status, encoded.body, headers=headers)
 
 

@@ -22,11 +22,13 @@ from penstock.gateway.memory import ResponseMemory
 from penstock.gateway.settings import GatewaySettings, Healing, Upstream, upstreams_by_name
 from penstock.gateway.upstream_models import UpstreamModels
 from penstock.gateway.upstream_names import read_upstream
+from penstock.inspector.endpoints import InspectorEndpoints
+from penstock.inspector.inspections import Inspections
 
 logger = logging.getLogger("penstock.gateway")
 
-PUBLIC_PATHS = ("/healthz",)
-"""What anybody may ask who reaches the gateway."""
+PUBLIC_PATHS = ("/healthz", "/inspect")
+"""What anybody may ask who reaches the gateway: its health, and a page without data."""
 
 
 def app(
@@ -39,15 +41,17 @@ def app(
     origins: Collection[str] = (),
     limits: ServerLimits | None = None,
     record: Any = None,
+    inspections: Inspections | None = None,
 ) -> GatewayApp:
-    """An ASGI app that puts a right stream in front of any server. It can be mounted into other apps.
+    """An ASGI app that stands between clients and model servers, and repairs what these send. It can be mounted.
 
         app = penstock.gateway.app("http://127.0.0.1:11434/v1")
 
     An upstream is a URL, `NAME=URL`, the name of a provider, or an `Upstream`; `settings` has several, with routes by
     model. `model` replaces the name of every model. Clients must send the `key`; without one, only clients on this
     machine are answered. `hosts` are the names of the gateway, `origins` the pages of other hosts that may use it.
-    `record` is a file to which every exchange with an upstream is appended.
+    `record` is a file to which every exchange with an upstream is appended; `inspections` keep the last requests in
+    memory, and show them at `/inspect`.
     """
     if settings is None:
         settings = GatewaySettings(
@@ -58,7 +62,7 @@ def app(
         source=FixedSettings(settings) if isinstance(settings, GatewaySettings) else settings,
         access=Access(token=key, hosts=tuple(hosts), origins=tuple(origins)), limits=limits or LIMITS,
         metrics=metrics, circuits=Circuits(), healed=HealedResponses(), memory=ResponseMemory(),
-        models=UpstreamModels(), record=record,
+        models=UpstreamModels(), record=record, inspections=inspections,
     )  # fmt: skip
     return GatewayApp(context)
 
@@ -67,24 +71,31 @@ class GatewayApp(ASGIApp):
     """A gateway as an ASGI app: see `app`."""
 
     def __init__(self, context: GatewayContext) -> None:
-        super().__init__(context.limits, context.metrics)
+        super().__init__(context.access, context.limits, context.metrics)
         self.context = context
+        kept = context.inspections
+        inspector = [] if kept is None else InspectorEndpoints(kept, context.limits).mounted()
+        self._routes: Routes[Endpoint] = Routes(*ROUTES.routes, *inspector)
 
     async def route(self, request: HTTPRequest, send: Sender) -> None:
-        access = self.context.access
-        request.scope["penstock.headers"] = access.cors_headers(request)
-        route, parts = ROUTES.find(request)
+        route, parts = self._routes.find(request)
         if route.path in PUBLIC_PATHS:
-            access.check_place(request)
+            self.access.check_place(request)
         else:
-            await access.tenant_of(request)
+            await self.access.tenant_of(request)
         await route.endpoint(self.context, Call(request, send, parts))
 
     async def close(self) -> None:
         """Close the connections to upstreams."""
         from penstock.transport.async_pool import aclose_pools
 
+        self.stop_feeds()
         await aclose_pools()
+
+    def stop_feeds(self) -> None:
+        """End what is sent to readers of the inspector: it has no end of its own."""
+        if self.context.inspections is not None:
+            self.context.inspections.close()
 
 
 async def _answer(wire: str, context: GatewayContext, call: Call) -> None:

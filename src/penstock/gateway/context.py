@@ -17,6 +17,7 @@ from penstock.gateway.healed import HealedResponses
 from penstock.gateway.memory import ResponseMemory
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.upstream_models import UpstreamModels
+from penstock.inspector.inspections import Inspections
 
 LIMITS = ServerLimits(
     body=32 * MEGABYTE, depth=256, messages=20_000, tools=4_096, answer=1024 * MEGABYTE, body_seconds=60.0,
@@ -50,6 +51,7 @@ class GatewayContext(Struct, frozen=True, kw_only=True):
     memory: ResponseMemory
     models: UpstreamModels
     record: Any = None
+    inspections: Inspections | None = None
 
 
 class Call(Struct, frozen=True):

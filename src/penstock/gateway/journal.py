@@ -11,6 +11,7 @@ from penstock.events import Usage
 from penstock.gateway.answer import Answer
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.healed import HealedResponse
+from penstock.gateway.inspecting import InspectedCall
 from penstock.gateway.routing import Candidate
 from penstock.history.client_request import ClientRequest
 from penstock.wires.shared.response_encoder import ResponseEncoder
@@ -26,9 +27,10 @@ MAX_LOGGED = 300
 class Journal:
     """What happens to one request; `write` reports it once, at its end."""
 
-    def __init__(self, context: GatewayContext, call: Call) -> None:
+    def __init__(self, context: GatewayContext, call: Call, inspected: InspectedCall) -> None:
         self._context = context
         self._call = call
+        self._inspected = inspected
         self._started = time.monotonic()
         self._first = 0.0  # seconds until the response began
         self._model = ""
@@ -60,6 +62,7 @@ class Journal:
     def leave(self) -> None:
         """The client has left."""
         self._problem = "the client has left"
+        self._inspected.leave()
 
     def write(self) -> None:
         """Report the request."""
@@ -73,6 +76,7 @@ class Journal:
             dropped=[f"{one.place}: {one.why}" for one in answer.asked.dropped] if answer else (),
         )  # fmt: skip
         self._context.healed.add(response)
+        self._inspected.end(response, self._problem)
         for healed in response.healed:
             metrics.add("healed", healed.count, quirk=str(healed.quirk), upstream=upstream)
         metrics.add("answers", upstream=upstream or self._first_choice, problem="yes" if self._problem else "no")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import msgspec
 
@@ -13,6 +14,7 @@ from penstock.asgi.limits import ServerLimits
 from penstock.asgi.page import Page
 from penstock.asgi.request import HTTPRequest, RejectedRequest, Send
 from penstock.asgi.response import respond, respond_json
+from penstock.asgi.routes import Route
 from penstock.asgi.stream import ResponseStream
 from penstock.inspector.exchange import InspectedExchange
 from penstock.inspector.inspections import Inspections
@@ -21,6 +23,7 @@ from penstock.inspector.vectors import vector
 
 Parts = Mapping[str, str]
 InspectorEndpoint = Callable[[HTTPRequest, Send, Parts], Awaitable[None]]
+CallEndpoint = Callable[[Any, Any], Awaitable[None]]
 
 BATCH = 250
 """How many entries are sent in one piece of a feed."""
@@ -47,6 +50,14 @@ class InspectorEndpoints:
             (f"{prefix}/exchanges/{{id}}/recording", self.recording),
             (f"{prefix}/exchanges/{{id}}/vector", self.vector),
         ]
+
+    def mounted(self) -> list[Route[CallEndpoint]]:
+        """The routes for an app whose endpoints take a context and a call."""
+
+        def adapted(endpoint: InspectorEndpoint) -> CallEndpoint:
+            return lambda _context, call: endpoint(call.request, call.send, call.parts)
+
+        return [Route("GET", path, adapted(endpoint)) for path, endpoint in self.routes()]
 
     async def page(self, request: HTTPRequest, send: Send, parts: Parts) -> None:
         """The page."""

@@ -1,4 +1,4 @@
-"""`penstock gateway`: puts a right stream in front of any server."""
+"""`penstock gateway`: stands between clients and model servers, and repairs their tool calls."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class Options(Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...]
     origins: tuple[str, ...]
     record: str | None
+    inspect: bool
     client: str | None
     write: bool
 
@@ -67,11 +68,13 @@ def complete_client(_context: click.Context, _option: click.Parameter, start: st
               help="A web page of another host that may use the gateway.")  # fmt: skip
 @click.option("--record", metavar="FILE", shell_complete=complete_file,
               help="Append every exchange with an upstream to this file.")  # fmt: skip
+@click.option("--inspect/--no-inspect", default=True, show_default=True,
+              help="Keep the last requests in memory, and show them at /inspect.")  # fmt: skip
 @click.option("--for", "client", metavar="CLIENT", shell_complete=complete_client,
               help="Print the settings that point a client here, and exit: codex, opencode, openai …")  # fmt: skip
 @click.option("--write", is_flag=True, help="With --for: merge the settings into the client's own file.")
 def gateway(**options: object) -> None:
-    """Put a right stream in front of any server: heal its tool calls, and speak the protocol of any client.
+    """Repair the tool calls of any model server, for clients of any protocol.
 
     \b
       penstock gateway --upstream http://127.0.0.1:11434/v1
@@ -80,7 +83,7 @@ def gateway(**options: object) -> None:
       penstock gateway --for codex --model qwen3 --write
 
     Clients use http://127.0.0.1:4000/v1 for Chat Completions, Responses and Messages, /v1beta for Gemini, and
-    /api/chat for Ollama. GET /healed shows what was healed.
+    /api/chat for Ollama. GET /healed shows what was healed, and /inspect is a page that shows every frame.
     """
     try:
         chosen = Options(**options)  # type: ignore[arg-type]
@@ -112,15 +115,19 @@ def _run(options: Options) -> None:
     from penstock.asgi.access import is_loopback
     from penstock.asgi.server import address_of, listen, run_server
     from penstock.gateway.app import app
+    from penstock.inspector.inspections import Inspections
 
     if not options.key and not is_loopback(options.host):
         raise UsageError(f"to serve other machines on {options.host}, set a key: --key …")
     _show_log()
     source = _settings(options)
-    served = app(settings=source, key=options.key, hosts=options.hosts, origins=options.origins, record=options.record)
+    served = app(
+        settings=source, key=options.key, hosts=options.hosts, origins=options.origins, record=options.record,
+        inspections=Inspections() if options.inspect else None,
+    )  # fmt: skip
     with listen(options.host, options.port) as listener:
         click.echo(_welcome(served, address_of(listener)), err=True)
-        run_server(served, listener, served.context.limits)
+        run_server(served, listener, served.context.limits, on_stop=served.stop_feeds)
 
 
 def _settings(options: Options) -> SettingsSource:
@@ -147,7 +154,8 @@ def _settings(options: Options) -> SettingsSource:
 
 def _welcome(served: GatewayApp, address: str) -> str:
     names = ", ".join(served.context.source.current.upstreams)
-    return f"gateway to {names} on {address}/v1 (what was healed: {address}/healed); Ctrl-C stops"
+    page = f"{address}/inspect" if served.context.inspections is not None else f"{address}/healed"
+    return f"gateway to {names} on {address}/v1 (what it does: {page}); Ctrl-C stops"
 
 
 def _show_log() -> None:

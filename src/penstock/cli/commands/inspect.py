@@ -106,4 +106,4 @@ def _show(address: str, opens: bool) -> None:
     if opens:
         import webbrowser
 
-        webbrowser.open(address)
+        webbrowser.open_new_tab(address)

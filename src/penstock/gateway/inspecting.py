@@ -1,0 +1,98 @@
+"""Shows the requests of a gateway in the inspector: what came from upstreams, what was sent on, what was healed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from msgspec import Struct
+
+from penstock.gateway.healed import HealedResponse
+from penstock.inspector.entries import Outcome
+from penstock.inspector.exchange import InspectedExchange
+from penstock.inspector.inspections import Inspections
+from penstock.model.recording import FileRecorder
+from penstock.transport.commands import HTTPRequest, ResponseHead
+from penstock.transport.exchange import Recorder
+
+Target = str | Path | IO[bytes]
+"""What a recording is written to."""
+
+
+class InspectedCall:
+    """One request as the inspector shows it; without an inspector, nothing is kept."""
+
+    def __init__(self, inspections: Inspections | None, id: str, file: Target | None) -> None:
+        self._exchange = None if inspections is None else inspections.open(id)
+        self._file = file
+        self._end: Outcome | None = None
+
+    @property
+    def record(self) -> Any:
+        """What records the exchanges with upstreams."""
+        if self._exchange is None:
+            return self._file
+        return self._exchange if self._file is None else TwoRecords(self._exchange, self._file)
+
+    def ask(self, wire: str, model: str, body: Any, headers: Mapping[str, str]) -> None:
+        """The client asks."""
+        if self._exchange is not None:
+            self._exchange.asked(wire, model, body, headers)
+
+    def send(self, data: bytes) -> None:
+        """The client is sent bytes."""
+        if self._exchange is not None:
+            self._exchange.sent(data)
+
+    def leave(self) -> None:
+        """The client has left."""
+        self._end = "left"
+
+    def end(self, response: HealedResponse, problem: str) -> None:
+        """The request is over."""
+        if self._exchange is not None:
+            for healed in response.healed:
+                self._exchange.healed(healed.quirk, healed.what, healed.count)
+            self._exchange.end(self._end or ("failed" if problem else "complete"), problem)
+
+
+class TwoRecords(Struct, frozen=True):
+    """The inspector and a file: both record the exchanges with an upstream."""
+
+    exchange: InspectedExchange
+    file: Target
+
+    def recorder(self, wire: str, model: str, request: HTTPRequest) -> Recorder:
+        file = FileRecorder(self.file, wire, model, request)
+        return TwoRecorders((self.exchange.recorder(wire, model, request), file))
+
+
+class TwoRecorders(Struct, frozen=True):
+    """Recorders of one exchange."""
+
+    recorders: tuple[Recorder, ...]
+
+    def hide(self, headers: Mapping[str, str]) -> None:
+        for recorder in self.recorders:
+            recorder.hide(headers)
+
+    def refuse(self, head: ResponseHead, body: bytes) -> None:
+        for recorder in self.recorders:
+            recorder.refuse(head, body)
+
+    def begin(self, head: ResponseHead, start: float, now: float) -> None:
+        for recorder in self.recorders:
+            recorder.begin(head, start, now)
+
+    def add(self, data: bytes, now: float) -> None:
+        for recorder in self.recorders:
+            recorder.add(data, now)
+
+    def end(self, now: float) -> None:
+        for recorder in self.recorders:
+            recorder.end(now)
+
+    def close(self) -> None:
+        for recorder in self.recorders:
+            recorder.close()
