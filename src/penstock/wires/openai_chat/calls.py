@@ -20,13 +20,13 @@ from penstock.wires.shared.open_call import OpenCall
 class ChatCalls:
     """The calls of one answer. Methods that take a fragment return what of it belongs to no known call."""
 
-    __slots__ = ("_answer", "_by_label", "_checked", "_doubts", "_names", "_router", "has_modern_calls")
+    __slots__ = ("_checked", "_doubts", "_names", "_router", "answer", "by_label", "has_modern_calls")
 
     def __init__(self, answer: AnswerWriter, tools: Sequence[str]) -> None:
-        self._answer = answer
+        self.answer = answer
         self._names = ToolNames(tools)
         self._router = Router(self._names)
-        self._by_label = self._router.by_label
+        self.by_label = self._router.by_label
         self._doubts = Doubts()
         self._checked = 0  # how many calls an earlier loss has damaged or found closed
         self.has_modern_calls = False  # something came that is not the legacy `function_call`
@@ -34,11 +34,11 @@ class ChatCalls:
     def add(self, fragments: list[Fragment]) -> list[Fragment]:
         """Adds fragments of the narrow shape; returns the orphans."""
         orphans: list[Fragment] = []
-        has_reason = self._answer.raw_reason is not None
+        has_reason = self.answer.raw_reason is not None
         for fragment in fragments:
             function = fragment.function
             if function is not None and not fragment.id and not function.name:
-                call = self._by_label.get(fragment.index)  # type: ignore[arg-type]  # None is not a label
+                call = self.by_label.get(fragment.index)  # type: ignore[arg-type]  # None is not a label
                 if call is not None and fragment.extra_content is None and fragment.custom is None:
                     if has_reason and function.arguments and call.is_closed:  # see `_deliver`
                         orphans.append(fragment)
@@ -54,15 +54,9 @@ class ChatCalls:
         """Adds a fragment that is alone and only has more arguments; returns False for any other, which is not read."""
         fragment = fragments[0]
         function = fragment.function
-        if (
-            function is None
-            or fragment.id
-            or function.name
-            or len(fragments) > 1
-            or self._answer.raw_reason is not None
-        ):
+        if function is None or fragment.id or function.name or len(fragments) > 1 or self.answer.raw_reason is not None:
             return False
-        call = self._by_label.get(fragment.index)  # type: ignore[arg-type]  # None is not a label
+        call = self.by_label.get(fragment.index)  # type: ignore[arg-type]  # None is not a label
         if call is None or fragment.extra_content is not None or fragment.custom is not None:
             return False
         if function.arguments:
@@ -92,7 +86,7 @@ class ChatCalls:
     def add_legacy(self, fragment: Fragment) -> Fragment | None:
         """Adds a piece of the legacy `function_call`, whose name may come after its arguments (QUIRKS 16, 52)."""
         kind, name, piece = fragment.content()
-        if self._by_label.get(LEGACY) is not None:
+        if self.by_label.get(LEGACY) is not None:
             call = self._route(LEGACY, "", name, piece, kind)
         else:
             call = self._open(LEGACY, "", name, kind)
@@ -104,9 +98,9 @@ class ChatCalls:
         if owner is not None:
             owner.damage()
         elif not id and label != LEGACY:
-            for call in self._answer.calls[self._checked :]:
+            for call in self.answer.calls[self._checked :]:
                 call.damage()
-            self._checked = len(self._answer.calls)
+            self._checked = len(self.answer.calls)
 
     def add_unknown(self, label: Label | None, id: str) -> None:
         """Records that something of an unknown kind came for a call."""
@@ -115,13 +109,13 @@ class ChatCalls:
             owner.has_unknown_pieces = True
 
     def _owner(self, label: Label | None, id: str) -> OpenCall | None:
-        owner = self._by_label.get(label) if label is not None else None
+        owner = self.by_label.get(label) if label is not None else None
         return self._router.with_id(id) if owner is None and id else owner
 
     def close(self) -> None:
         """Marks the calls as damaged that may lack something."""
         self._doubts.close()
-        self._answer.is_short |= any(not call.name and call.has_arguments for call in self._answer.calls)
+        self.answer.is_short |= any(not call.name and call.has_arguments for call in self.answer.calls)
 
     def has_provider_id(self, call: OpenCall) -> bool:
         """Whether the call's id is the provider's, and not generated."""
@@ -132,22 +126,22 @@ class ChatCalls:
         return self._router.first_label(call)
 
     def _route(self, label: Label | None, id: str, name: str, piece: str, kind: CallKind) -> OpenCall | None:
-        is_early = piece and not id and not name and label is not None and self._by_label.get(label) is None
+        is_early = piece and not id and not name and label is not None and self.by_label.get(label) is None
         call = self._router.find(label, id, name, piece)
-        if is_early and self._answer.has_loss:  # the start of its call may be what was lost
+        if is_early and self.answer.has_loss:  # the start of its call may be what was lost
             call = None
         if is_early and label is not None:
             self._doubts.early_piece(label, is_lost=call is None)
         if call is None:
             return self._open(label, id, name, kind) if id or name else None
         if id and not self._router.has_provider_id(call):  # the id came late
-            self._answer.identify(call, id)
+            self.answer.identify(call, id)
         self._assign(call, label, id, name)
         return call
 
     def _open(self, label: Label | None, id: str, name: str, kind: CallKind) -> OpenCall:
-        call = self._answer.call(id, kind=kind)
-        call.is_damaged = self._answer.has_loss and not id  # it may have begun earlier, in what was lost
+        call = self.answer.call(id, kind=kind)
+        call.is_damaged = self.answer.has_loss and not id  # it may have begun earlier, in what was lost
         self._router.opened(call, label)
         self._doubts.opened(call, label, name, self._router.current(label))
         self._assign(call, label, id, name)
@@ -166,13 +160,13 @@ class ChatCalls:
             if not piece:
                 return None
             self.lose_piece()
-            self._answer.is_short = True
+            self.answer.is_short = True
             return fragment
         if fragment.extra_content is not None:  # QUIRKS 149
-            self._answer.opaque("extra_content", fragment.extra_content, call.block)
+            self.answer.opaque("extra_content", fragment.extra_content, call.block)
         if isinstance(fragment, SignedFragment):
-            self._answer.opaque(FIELDS, fragment.fields, call.block)
-        if piece and self._answer.raw_reason is not None and call.is_closed:
+            self.answer.opaque(FIELDS, fragment.fields, call.block)
+        if piece and self.answer.raw_reason is not None and call.is_closed:
             return fragment  # late: a stream that was cut at the reason for the end has the call already
         if piece:
             call.add(piece)
@@ -186,10 +180,10 @@ def add_run(calls: ChatCalls, chunks: list[Chunk], start: int, label: Label | No
 
     Returns how many they are.
     """
-    call = None if label is None else calls._by_label.get(label)
-    if call is None or call.is_ended or calls._answer.raw_reason is not None:
+    call = None if label is None else calls.by_label.get(label)
+    if call is None or call.is_ended or calls.answer.raw_reason is not None:
         return 0
-    pieces = argument_pieces(chunks, start, calls._answer.choice, label)
+    pieces = argument_pieces(chunks, start, calls.answer.choice, label)
     if pieces:
         call.add_all(pieces)
     return len(pieces)
