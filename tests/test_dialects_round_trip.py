@@ -16,11 +16,12 @@ from penstock.dialects.prompt import NO_PROMPT, find_prompt, prompts
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.registry import dialects, find_dialect
 from penstock.events import StreamChunk, Text, ToolCall, ToolCallInvalid
+from tests.budget import share
 from tests.cases import each
 from tests.texts import calls_of, parse
 
 DIALECTS = sorted(prompts())
-a_few = settings(max_examples=settings().max_examples // 2)  # for each dialect
+a_few = settings(max_examples=share(50, 12))  # for each dialect
 
 # -- limits of the dialects ----------------------------------------------------------------------------------------
 

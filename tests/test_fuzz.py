@@ -16,7 +16,7 @@ from tests.fuzz.shrink import shrink
 
 STREAMS = sample(range(400), few=250)
 """The seeds of the streams that are tried on each wire."""
-RUNS = share(5_000, 2_000)
+RUNS = share(5_000, 1_000)
 STATES = share(3_000, 1_500)
 
 
