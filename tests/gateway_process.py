@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parent.parent
+START_SECONDS = 60.0
 
 
 @contextmanager
@@ -17,19 +20,23 @@ def gateway_process(upstreams: Mapping[str, str], *options: str) -> Iterator[str
     """The address of a gateway on any free port; `upstreams` are URLs by their names."""
     words = [word for name, url in upstreams.items() for word in ("--upstream", f"{name}={url}")]
     command = [sys.executable, "-m", "penstock.cli", "gateway", "--port", "0", *words, *options]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
-    ) as process:
-        try:
-            assert process.stdout is not None
-            lines: list[str] = []
-            for line in process.stdout:
-                lines.append(line)
-                if found := re.search(r"http://127\.0\.0\.1:\d+", line):
-                    yield found[0]
-                    break
-            else:
-                raise AssertionError("the gateway did not start:\n" + "".join(lines))
-        finally:
-            process.terminate()
-            process.communicate(timeout=30)
+    with TemporaryDirectory() as folder:
+        log = Path(folder) / "log.txt"  # and not a pipe: it would be full one day
+        with (
+            log.open("wb") as output,
+            subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT) as process,
+        ):
+            try:
+                yield _address(process, log)
+            finally:
+                process.terminate()
+                process.wait(30)
+
+
+def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        if found := re.search(r"http://127\.0\.0\.1:\d+(?=/v1)", log.read_text(encoding="utf-8")):
+            return found[0]
+        time.sleep(0.05)
+    raise AssertionError(f"the gateway did not start: {log.read_text(encoding='utf-8')}")
