@@ -11,15 +11,18 @@ import anthropic
 import httpx2
 import openai
 import pytest
+from msgspec import Struct
 
 import penstock.serve
+from penstock.agent.agent import Agent
 from penstock.asgi.limits import ServerLimits
 from penstock.log.sqlite import SQLiteStore
+from penstock.model.model import Model
 from penstock.serve import models_api
-from penstock.testing import Reply, call, fail, wait
+from penstock.testing import Reply, Scripted, call, fail, wait
 from penstock.transport.policy import Retries
 from tests.asgi import Browser, serving
-from tests.test_serve import agent_of
+from tests.test_serve import agent_of, look
 
 ASK: Any = [{"role": "user", "content": "Weather in Rome?"}]
 TWO_STEPS = (Reply("Let me look. ", call("look", {"city": "Rome"})), "Sunny.")
@@ -55,17 +58,17 @@ def test_the_client_of_openai_reads_an_agent_in_both_protocols(tmp_path: Path) -
         client = openai_client(browser)
         assert [model.id async for model in client.models.list()] == ["support"]
         whole = await client.chat.completions.create(model="support", messages=ASK)
-        assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("Let me look. Sunny.", "stop")
+        assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("Let me look. \nSunny.", "stop")
         assert whole.usage is not None
         chunks = [
             chunk async for chunk in await client.chat.completions.create(model="support", messages=ASK, stream=True)
         ]
         text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-        assert text == "Let me look. Sunny."
+        assert text == "Let me look. \nSunny."
         response = await client.responses.create(model="support", input="Weather in Rome?")
-        assert (response.output_text, response.status) == ("Let me look. Sunny.", "completed")
+        assert (response.output_text, response.status) == ("Let me look. \nSunny.", "completed")
         async with client.responses.stream(model="support", input="Weather in Rome?") as stream:
-            assert (await stream.get_final_response()).output_text == "Let me look. Sunny."
+            assert (await stream.get_final_response()).output_text == "Let me look. \nSunny."
 
     run(tmp_path, TWO_STEPS * 4, test)
 
@@ -75,11 +78,11 @@ def test_the_client_of_anthropic_reads_an_agent(tmp_path: Path) -> None:
         client = anthropic_client(browser)
         whole = await client.messages.create(model="support", max_tokens=100, messages=ASK)
         assert ["".join(part.text for part in whole.content if part.type == "text"), whole.stop_reason] == [
-            "Let me look. Sunny.",
+            "Let me look. \nSunny.",
             "end_turn",
         ]
         async with client.messages.stream(model="support", max_tokens=100, messages=ASK) as stream:
-            assert await stream.get_final_text() == "Let me look. Sunny."
+            assert await stream.get_final_text() == "Let me look. \nSunny."
 
     run(tmp_path, TWO_STEPS * 2, test)
 
@@ -185,3 +188,25 @@ def test_an_answer_that_is_too_large_is_an_error_and_cancels_its_run(tmp_path: P
         assert done["reason"] == "cancelled"
 
     run(tmp_path, (Reply("x" * 5000, wait(60)),), test, limits=ServerLimits(answer=4000))
+
+
+class Trip(Struct):
+    """A trip."""
+
+    city: str
+    nights: int
+
+
+def test_an_agent_with_structured_output_sends_that_alone(tmp_path: Path) -> None:
+    script = [Reply("Let me look. ", call("look", {"city": "Rome"})), '{"city": "Rome", "nights": 2}']
+    model = Model("openai-compatible:m", via=Scripted([*script, *script]))
+    agent: Any = Agent(model, [look], name="trips", output=Trip)
+
+    async def test(browser: Browser) -> None:
+        client = openai_client(browser)
+        whole = await client.chat.completions.create(model="trips", messages=ASK)
+        assert whole.choices[0].message.content == '{"city": "Rome", "nights": 2}'
+        async with client.responses.stream(model="trips", input="Where?") as stream:
+            assert (await stream.get_final_response()).output_text == '{"city": "Rome", "nights": 2}'
+
+    run(tmp_path, agent, test)

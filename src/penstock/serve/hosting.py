@@ -149,6 +149,10 @@ class Host:
         """The agent with this name; the only one if the name is empty."""
         return self.agents[self.agent_name(name)]
 
+    def has_output(self, name: str) -> bool:
+        """Whether an agent has structured output."""
+        return self.agent(name).config.output is not None
+
     def agent_name(self, name: str) -> str:
         """The name of an agent that is served; that of the only one if the name is empty."""
         if not name and len(self.agents) == 1:

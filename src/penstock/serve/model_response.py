@@ -1,5 +1,7 @@
 """The response of a model that a run makes: the text of its steps, and then one end, or calls for the client.
 
+The text of each step begins on a line of its own. An agent with structured output sends that alone.
+
 Calls of the client's tools are written when the run waits for them, not while they grow: what the model withdraws or
 gets wrong until then is repeated to the model, and no client has seen it.
 """
@@ -11,9 +13,19 @@ from functools import partial
 
 import msgspec
 
+from penstock.agent.reader_view import LineBreaks
 from penstock.events import Error, Finish, FinishReason, Reasoning, Refusal, Retry, StreamChunk, Text, ToolCall, Usage
 from penstock.log.patience import apatiently
-from penstock.run.events import ApprovalRequest, Done, EndReason, LogEvent, Waiting, innermost
+from penstock.run.events import (
+    ApprovalRequest,
+    Done,
+    EndReason,
+    LogEvent,
+    StepStart,
+    StreamEvent,
+    Waiting,
+    innermost,
+)
 from penstock.serve.client_calls import CallRef
 from penstock.serve.context import ModelApprovals
 from penstock.serve.feeds import Item
@@ -44,6 +56,11 @@ class ModelResponse:
         self._usage = answering.usage  # of earlier responses
         self._asked = dict(answering.asked)
         self._last_block = 0
+        self._line_breaks = LineBreaks()
+        self._has_text = False
+        self._draft: list[StreamChunk] | None = None  # the text of a step that may not be the output
+        if host.has_output(answering.agent):
+            self._draft = []
 
     async def feed(self, items: Sequence[Item]) -> list[StreamChunk]:
         """The chunks for these events. Calls that need a person are answered, as the server is set."""
@@ -60,10 +77,17 @@ class ModelResponse:
         return chunks
 
     def _chunks(self, event: LogEvent) -> Sequence[StreamChunk]:
+        separated = self._line_breaks.feed(event) if isinstance(event, StepStart | Text) else event
         match event:
-            case Text() | Reasoning() | Refusal():
+            case Text():
+                return self._text(event, separated)
+            case Reasoning() | Refusal():
                 self._last_block = max(self._last_block, event.block)
                 return (event,)
+            case StepStart():
+                if self._draft is not None:
+                    self._draft = []  # what came before was not the output
+                return ()
             case Retry():
                 return (Retry(WITHDRAWN),)  # its reason may be the words of a provider
             case Done():
@@ -72,10 +96,20 @@ class ModelResponse:
             case _:
                 return ()
 
+    def _text(self, event: Text, separated: StreamEvent) -> Sequence[StreamChunk]:
+        """A piece of text. That of a later step begins on a line of its own; structured output waits for its end."""
+        self._last_block = max(self._last_block, event.block)
+        if self._draft is not None:
+            self._draft.append(event)
+            return ()
+        chunk = separated if self._has_text and isinstance(separated, Text) else event
+        self._has_text = self._has_text or bool(event.text)
+        return (chunk,)
+
     def _end(self, done: Done) -> Sequence[StreamChunk]:
-        usage = _difference(done.usage, self._usage)
+        usage, draft = _difference(done.usage, self._usage), self._draft or ()
         if done.reason in _FINISH:
-            return usage, Finish(_FINISH[done.reason])
+            return *draft, usage, Finish(_FINISH[done.reason])
         code = "agent_failed" if done.reason == "error" else f"agent_{done.reason}"
         return usage, Error(public_end(done) or f"the run ended: {done.reason}", code), Finish("error")
 

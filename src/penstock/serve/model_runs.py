@@ -40,6 +40,7 @@ class Answering(Struct, frozen=True):
     """
 
     run_id: str
+    agent: str
     tools: frozenset[str]
     after: int = 0
     asked: Mapping[str, int] = {}
@@ -53,7 +54,8 @@ async def find_run(host: Host, tenant: str, read: ModelRequest) -> Answering:
     tools = await client_tools(request, host.agent(agent))
     names = frozenset(tool["name"] for tool in tools)
     if results is None:
-        return Answering(await host.start(agent, read.messages, tenant=tenant, origin=Origin(tools=tools)), names)
+        id = await host.start(agent, read.messages, tenant=tenant, origin=Origin(tools=tools))
+        return Answering(id, agent, names)
     row = await _find(host, tenant, results.run_id)
     if row.agent != agent:
         raise RejectedRequest(400, "other_agent", f"these calls are of the agent {row.agent!r}: send it as the model")
@@ -64,7 +66,7 @@ async def find_run(host: Host, tenant: str, read: ModelRequest) -> Answering:
         raise under_way()
     messages = await apatiently(waiting.history)
     origin = Origin(after=row.id, tools=tools)
-    return Answering(await host.start(agent, messages, tenant=tenant, origin=origin), names)
+    return Answering(await host.start(agent, messages, tenant=tenant, origin=origin), agent, names)
 
 
 class WaitingRun:
@@ -106,7 +108,7 @@ class WaitingRun:
         finally:
             self._host.driven.drive(id, self._row.tenant)  # also if the other request was not able to
         asked = {event.call_id: seq for seq, event in enumerate(self._events, 1) if isinstance(event, ApprovalRequest)}
-        return Answering(id, self._tools, len(self._events), asked, self._run.usage)
+        return Answering(id, self._row.agent, self._tools, len(self._events), asked, self._run.usage)
 
     def history(self) -> list[Message]:
         """The history of the run at the moment in which it asked, with these results instead of what came since."""
