@@ -331,6 +331,28 @@ def test_the_next_step_sees_the_new_name_of_a_tool_by_a_subscription() -> None:
         check_renamed(source, "sync", "I am new")
 
 
+def test_a_list_that_could_not_be_read_again_is_read_in_the_next_step() -> None:
+    from tests.mcp_server import changing_server
+
+    with tools(changing_server()) as source:
+        connection: Any = source._state.connection
+        listing, failures = connection._client.list_tools, [ServerError("busy"), asyncio.CancelledError()]
+
+        async def list_tools(**options: Any) -> Any:
+            if failures:
+                raise failures.pop(0)
+            return await listing(**options)
+
+        connection._client.list_tools = list_tools
+        for error in (ServerError, asyncio.CancelledError):
+            connection.is_stale = True
+            with pytest.raises(error):
+                asyncio.run(elsewhere(connection.list_tools()))
+            assert connection.is_stale
+        asyncio.run(elsewhere(connection.list_tools()))
+        assert not connection.is_stale
+
+
 def check_renamed(source: MCPTools, mode: str, text: str) -> None:
     _, running = run_calls(source, mode, [call("old", {}), call("rename", {})], [call("old", {}), call("new", {})])
     _, renamed, unknown, new = texts_of(running.messages)

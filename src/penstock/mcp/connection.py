@@ -82,12 +82,18 @@ class Connection:
         self.skipped.clear()
         tools: list[mcp_types.Tool] = []
         cursor: str | None = None
-        async with self._errors("while it listed its tools"):
-            for _ in range(MAX_PAGES):
-                page = await self._client.list_tools(cursor=cursor, cache_mode="refresh" if cursor is None else "use")
-                tools += page.tools
-                if (cursor := page.next_cursor) is None:
-                    break
+        try:
+            async with self._errors("while it listed its tools"):
+                for _ in range(MAX_PAGES):
+                    page = await self._client.list_tools(
+                        cursor=cursor, cache_mode="refresh" if cursor is None else "use"
+                    )
+                    tools += page.tools
+                    if (cursor := page.next_cursor) is None:
+                        break
+        except BaseException:  # also a timeout, which cancels this
+            self.is_stale = True
+            raise
         return tools
 
     async def call(
@@ -172,7 +178,7 @@ class Connection:
             raise ServerError(error.message) from None
         except ValidationError as error:
             problem = error.errors()[0]
-            raise ServerError(f"The MCP server {self._name} sent what is not valid: {problem['msg']}.") from None
+            raise ServerError(f"The MCP server {self._name} sent an invalid message: {problem['msg']}.") from None
 
 
 async def _accept(name: str, result: mcp_types.CallToolResult) -> None:
