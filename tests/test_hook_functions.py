@@ -17,7 +17,7 @@ from penstock.hooks.transcript import MAX_TRANSCRIPT, transcript
 from penstock.messages import Message, assistant, image, result, tool_results, user
 from penstock.testing import ReceivedRequest, Reply, Scripted, Status, call
 from penstock.tools.tool import Tool
-from tests.runs import check_history, sync_and_async
+from tests.runs import check_history, drive, streaming, sync_and_async
 
 
 def step_of(history: list[Message], number: int = 2) -> Step:
@@ -276,6 +276,30 @@ def test_a_tool_that_failed_does_not_stop() -> None:
     for is_error in (False, True):
         step = step_of([user("Go."), assistant(one), tool_results(result(one, "hm", is_error=is_error))])
         assert (stop_after(tool="look")(step).stopped is None) is is_error
+
+
+def test_a_message_after_the_results_does_not_hide_that_a_tool_has_returned() -> None:
+    one = penstock.ToolCall("c", "look", {})
+    called = [user("Go."), assistant(one), tool_results(result(one, "sunny"))]
+    assert stop_after(tool="look")(step_of([*called, user("And hurry.")])).stopped == "the tool look has returned"
+    assert stop_after(tool="look")(step_of([*called, assistant("Sunny."), user("Thanks.")])).stopped is None
+
+
+@sync_and_async
+def test_a_run_that_got_a_message_while_its_last_tool_ran_ends_and_says_why(mode: str) -> None:
+    def look() -> str:
+        return "sunny"
+
+    def hurry(running: Any, event: Any) -> None:
+        if isinstance(event, penstock.ToolEnd):
+            assert running.why == ""
+            running.say("And hurry.")
+
+    script = Scripted([Reply(call("look", {})), "Too late."])
+    agent = Agent(Model("openai-compatible:m", via=script), [look], before_step=stop_after(tool="look"))
+    _, running = drive(streaming(agent), mode, hurry)
+    assert (running.finish_reason, running.why) == ("stopped", "the tool look has returned")
+    assert running.messages[-1].text == "And hurry."
 
 
 @pytest.mark.parametrize(

@@ -253,11 +253,13 @@ def test_a_run_is_cancelled_and_gets_messages(client: Client) -> None:
     run = client.start("locate me", thread="t")
     run.result()
     assert run.say("hurry")
+    assert run.why == ""
     assert run.cancel("enough")
     assert not run.cancel("again")
     events = [*run]
     assert isinstance(events[-1], Done)
     assert run.finish_reason == "cancelled"
+    assert run.why == events[-1].why == "enough"
 
 
 def test_runs_threads_and_agents_are_listed(client: Client) -> None:

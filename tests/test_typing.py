@@ -180,6 +180,7 @@ def test_an_agent() -> None:
                 assert_type(event.name, str)
     assert_type(run.output, str)
     assert_type(run.finish_reason, EndReason | None)
+    assert_type(run.why, str)
     result = agent.run("Hello.")
     assert_type(result, RunResult)
     assert_type(result.usage, Usage)

@@ -101,6 +101,11 @@ class RunReader(Generic[D, Output]):
         return self.done.reason if self.done else None
 
     @property
+    def why(self) -> str:
+        """Why the run ended, in a sentence; empty until then, and if there is nothing to say."""
+        return self.done.why if self.done else ""
+
+    @property
     def waiting(self) -> list[ApprovalRequest]:
         """The calls that wait for a decision or for their result from elsewhere, also before a stored run is read."""
         return self._driver.run.waiting

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any
 
 from penstock.agent.step import Step
@@ -27,8 +28,9 @@ def stop_after(*, steps: int | None = None, tool: str | None = None) -> Callable
     def met(step: Step) -> str:
         if steps is not None and step.number > steps:
             return f"the run took {steps} steps"
-        last = step.history[-1].results if tool is not None else []
-        has_run = any(result.name == tool and not result.is_error for result in last)
+        # Messages of the user may follow the results of the last response.
+        recent = takewhile(lambda message: message.role != "assistant", reversed(step.history))
+        has_run = any(result.name == tool and not result.is_error for message in recent for result in message.results)
         return f"the tool {tool} has returned" if has_run else ""
 
     return stop_when(met)

@@ -52,6 +52,11 @@ class RemoteRunState:
         return self.done.reason if self.done is not None else None
 
     @property
+    def why(self) -> str:
+        """Why the run ended, in a sentence; empty until then, and if there is nothing to say."""
+        return self.done.why if self.done is not None else ""
+
+    @property
     def waiting(self) -> list[ApprovalRequest]:
         """The calls that wait for a decision, for their result, or for the answer to a question."""
         return [*self._requests.values()]
