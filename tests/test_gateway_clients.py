@@ -51,8 +51,51 @@ def test_settings_are_written_into_a_new_file(client: str, home: Path) -> None:
     read: Any = {".json": json.loads, ".toml": tomllib.loads}.get(path.suffix)
     assert read is None or read(text) == settings.content
     assert home in path.parents
-    again = gateway("--for", client, "--model", "qwen3", "--write", is_error=path.suffix != ".json")
-    assert "already" in again or "exists" in again
+    assert "already" in gateway("--for", client, "--model", "qwen3", "--write")
+
+
+@pytest.mark.parametrize("client", ["codex", "opencode", "pi", "continue"])
+def test_settings_that_were_written_earlier_are_replaced(client: str, home: Path) -> None:
+    gateway("--for", client, "--model", "qwen3", "--write")
+    gateway("--for", client, "--model", "glm-5", "--port", "4321", "--write")
+    text = Path(settings_for(client, GATEWAY).file).expanduser().read_text()
+    assert "glm-5" in text
+    assert "http://127.0.0.1:4321/v1" in text
+    assert "4000" not in text
+    assert "qwen3" not in text or client == "opencode"  # which has a list of models
+
+
+@pytest.mark.parametrize(
+    ("client", "file", "text"),
+    [
+        ("codex", ".codex/config.toml", '[model_providers]\npenstock = { name = "Mine" }\n'),
+        ("codex", ".codex/config.toml", '[model_providers.penstock]\nname = "Mine"\n'),
+        ("continue", ".continue/config.yaml", "name: Mine\n"),
+        ("continue", ".continue/config.yaml", 'name: "Penstock"\nversion: "0.0.1"\nschema: "v1"\nmodels: []\n'),
+    ],
+)
+def test_settings_of_somebody_else_are_left_alone(client: str, file: str, text: str, home: Path) -> None:
+    path = home / file
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    gateway("--for", client, "--model", "qwen3", "--write", is_error=True)
+    assert path.read_text() == text
+
+
+def test_a_rewritten_toml_file_keeps_what_was_added_since(home: Path) -> None:
+    path = home / ".codex/config.toml"
+    gateway("--for", "codex", "--model", "qwen3", "--write")
+    path.write_text(path.read_text() + 'retries = 3  # mine\n\n[mcp_servers.x]\nname = "y"\n')
+    gateway("--for", "codex", "--model", "glm-5", "--write")
+    new = tomllib.loads(path.read_text())
+    assert (new["model"], new["mcp_servers"]) == ("glm-5", {"x": {"name": "y"}})
+    assert new["model_providers"]["penstock"]["retries"] == 3
+    assert "  # mine\n" in path.read_text()
+
+
+def test_writing_needs_the_name_of_a_model(home: Path) -> None:
+    assert "--write needs --model" in gateway("--for", "codex", "--write", is_error=True)
+    assert not [*home.iterdir()]
 
 
 def test_a_json_file_keeps_what_it_has_and_a_copy_of_it(home: Path) -> None:
@@ -91,7 +134,7 @@ def test_a_file_that_cannot_be_read_is_left_alone(client: str, file: str, home: 
     path = home / file
     path.parent.mkdir(parents=True)
     path.write_text("{ not [ valid")
-    assert "yourself" in gateway("--for", client, "--write", is_error=True)
+    assert "yourself" in gateway("--for", client, "--model", "qwen3", "--write", is_error=True)
     assert path.read_text() == "{ not [ valid"
     assert [*path.parent.iterdir()] == [path]
 

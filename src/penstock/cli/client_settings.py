@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,7 @@ def merged_text(path: Path, content: Mapping[str, Any]) -> str:
         case ".toml":
             return _merged_toml(path, text, content)
         case _:
-            if text.strip():
+            if text.strip() and not _is_own_yaml(text, content):
                 raise UsageError(f"{path} exists: add the settings above to it yourself")
             return as_yaml(content)
 
@@ -199,14 +200,42 @@ def _merged_toml(path: Path, text: str, content: Mapping[str, Any]) -> str:
         raise UsageError(f"{path} is not TOML ({error}): add the settings yourself") from None
     plain = {key: value for key, value in content.items() if not isinstance(value, Mapping)}
     tables = {key: value for key, value in content.items() if isinstance(value, Mapping)}
-    if any(isinstance(old.get(name), dict) and set(table) & set(old[name]) for name, table in tables.items()):
-        raise UsageError(f"{path} has settings of a gateway already: change them there")
+    if not any(isinstance(old.get(name), dict) and set(table) & set(old[name]) for name, table in tables.items()):
+        return _extended_toml(text, plain, tables)
+    new = _rewritten_toml(text, content)
+    with suppress(tomllib.TOMLDecodeError):
+        if tomllib.loads(new) == _merged(old, content):
+            return new
+    raise UsageError(f"{path} has settings of a gateway already: change them there")
+
+
+def _extended_toml(text: str, plain: Json, tables: Json) -> str:
     lines, is_top = [], True
     for line in text.splitlines():
         is_top = is_top and not line.lstrip().startswith("[")
         replaced = is_top and line.partition("=")[0].strip() in plain
         lines.append(f"# {line}" if replaced else line)
     return "\n".join([as_toml(plain).rstrip("\n"), *lines, "", as_toml(tables)]).rstrip("\n") + "\n"
+
+
+def _rewritten_toml(text: str, content: Mapping[str, Any]) -> str:
+    """The text with new values at the places of those that were written earlier."""
+    values = {name: table for name, table in _tables(content) if table}
+    lines, place = [], ""
+    for line in text.splitlines():
+        key = line.partition("=")[0].strip()
+        if key.startswith("["):
+            place = key.strip("[]")
+        is_own = key in values.get(place, {})
+        lines.append(f"{key} = {json.dumps(values[place][key])}" if is_own else line)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _tables(content: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Json]]:
+    yield place, {key: value for key, value in content.items() if not isinstance(value, Mapping)}
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _tables(value, f"{place}.{key}" if place else key)
 
 
 def as_toml(content: Mapping[str, Any], place: str = "") -> str:
@@ -219,6 +248,25 @@ def as_toml(content: Mapping[str, Any], place: str = "") -> str:
             has_values = any(not isinstance(one, Mapping) for one in value.values())
             parts.append(f"[{inner}]\n{as_toml(value, inner)}" if has_values else as_toml(value, inner))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _is_own_yaml(text: str, content: Mapping[str, Any]) -> bool:
+    """Whether a file is as it was written earlier, with other values."""
+    try:
+        old = {key: json.loads(value) for key, _, value in (line.partition(": ") for line in text.splitlines())}
+    except ValueError:
+        return False
+    return as_yaml(old) == text and _has_shape(old, content)
+
+
+def _has_shape(old: Any, new: Any) -> bool:
+    match old, new:
+        case dict(), Mapping():
+            return old.keys() == new.keys() and all(_has_shape(old[key], new[key]) for key in old)
+        case list(), list():
+            return len(old) == len(new) and all(map(_has_shape, old, new))
+        case _:
+            return type(old) is type(new)
 
 
 def as_yaml(content: Mapping[str, Any]) -> str:

@@ -72,7 +72,7 @@ def complete_client(_context: click.Context, _option: click.Parameter, start: st
               help="Keep the last requests in memory, and show them at /inspect.")  # fmt: skip
 @click.option("--for", "client", metavar="CLIENT", shell_complete=complete_client,
               help="Print the settings that point a client here, and exit: codex, opencode, openai …")  # fmt: skip
-@click.option("--write", is_flag=True, help="With --for: merge the settings into the client's own file.")
+@click.option("--write", is_flag=True, help="With --for and --model: merge the settings into the client's own file.")
 def gateway(**options: object) -> None:
     """Repair the tool calls of any model server, for clients of any protocol.
 
@@ -102,6 +102,8 @@ def _show_client(options: Options) -> None:
     from penstock.cli.client_files import shown, write
     from penstock.cli.client_settings import KEY, Gateway, settings_for
 
+    if options.write and not options.model:
+        raise UsageError("--write needs --model NAME: the model that the client asks for")
     host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host  # it is only shown
     name = f"[{host}]" if ":" in host else host
     gateway = Gateway(f"http://{name}:{options.port}", options.model or "local-model", options.key or KEY)
