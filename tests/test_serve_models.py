@@ -198,7 +198,7 @@ class Trip(Struct):
 
 
 def test_an_agent_with_structured_output_sends_that_alone(tmp_path: Path) -> None:
-    script = [Reply("Let me look. ", call("look", {"city": "Rome"})), '{"city": "Rome", "nights": 2}']
+    script: list[Any] = [Reply("Let me look. ", call("look", {"city": "Rome"})), '{"city": "Rome", "nights": 2}']
     model = Model("openai-compatible:m", via=Scripted([*script, *script]))
     agent: Any = Agent(model, [look], name="trips", output=Trip)
 

@@ -22,7 +22,6 @@ from penstock.run.events import (
     EndReason,
     LogEvent,
     StepStart,
-    StreamEvent,
     Waiting,
     innermost,
 )
@@ -77,14 +76,14 @@ class ModelResponse:
         return chunks
 
     def _chunks(self, event: LogEvent) -> Sequence[StreamChunk]:
-        separated = self._line_breaks.feed(event) if isinstance(event, StepStart | Text) else event
         match event:
             case Text():
-                return self._text(event, separated)
+                return self._text(event)
             case Reasoning() | Refusal():
                 self._last_block = max(self._last_block, event.block)
                 return (event,)
             case StepStart():
+                self._line_breaks.feed(event)
                 if self._draft is not None:
                     self._draft = []  # what came before was not the output
                 return ()
@@ -96,12 +95,13 @@ class ModelResponse:
             case _:
                 return ()
 
-    def _text(self, event: Text, separated: StreamEvent) -> Sequence[StreamChunk]:
+    def _text(self, event: Text) -> Sequence[StreamChunk]:
         """A piece of text. That of a later step begins on a line of its own; structured output waits for its end."""
         self._last_block = max(self._last_block, event.block)
         if self._draft is not None:
             self._draft.append(event)
             return ()
+        separated = self._line_breaks.feed(event)
         chunk = separated if self._has_text and isinstance(separated, Text) else event
         self._has_text = self._has_text or bool(event.text)
         return (chunk,)
