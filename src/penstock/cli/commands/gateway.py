@@ -82,8 +82,8 @@ def gateway(**options: object) -> None:
       penstock gateway --config gateway.toml --host 0.0.0.0 --key …
       penstock gateway --for codex --model qwen3 --write
 
-    Clients use http://127.0.0.1:4000/v1 for Chat Completions, Responses and Messages, /v1beta for Gemini, and
-    /api/chat for Ollama. GET /healed shows what was healed, and /inspect is a page that shows every frame.
+    Clients use http://127.0.0.1:4000/v1 for Chat Completions and Responses, and http://127.0.0.1:4000 for Messages,
+    Gemini and Ollama. GET /healed shows what was healed, and /inspect is a page that shows every frame.
     """
     try:
         chosen = Options(**options)  # type: ignore[arg-type]
