@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -23,8 +24,11 @@ from penstock.log.store import Store
 from penstock.log.take_up import read_log
 from penstock.run.events import StreamEvent, ToolEnd, ToolStart, encode
 from penstock.run.rebuild import rebuild
-from penstock.testing import Reply, Scripted, call, say, think, wait
+from penstock.testing import Hang, Reply, Scripted, call, say, think, wait
+from penstock.testing.faults import Reset
+from penstock.testing.response import Response
 from penstock.tools.tool import tool
+from penstock.transport.commands import OpenRequest
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.log_stores import Clock
 from tests.runs import (
@@ -278,6 +282,31 @@ def test_a_stop_ends_the_stream_at_once(mode: str) -> None:
     agent = Agent(Model("openai-compatible:m", via=script), guard=lambda text: StopRun())
     done = end_of(events_of(agent, mode))
     assert (done.reason, done.why) == ("refused", "the guard stopped the run")
+
+
+class Deltas(Scripted):
+    """Sends these deltas of Chat Completions, and then nothing more for an hour."""
+
+    def __init__(self, *deltas: dict[str, Any]) -> None:
+        super().__init__([Reply("Never.")])
+        self._deltas = deltas
+
+    def _respond(self, command: OpenRequest) -> Response | Hang | Reset:
+        choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in self._deltas]
+        chunks = [json.dumps({"id": "c", "model": "m", "choices": [choice]}) for choice in choices]
+        frames = [f"data: {chunk}\n\n".encode() for chunk in chunks]
+        return Response(200, {"content-type": "text/event-stream"}, (*frames, wait(3600)))
+
+
+@sync_and_async
+def test_a_stop_ends_the_run_while_a_call_is_open(mode: str) -> None:
+    function = {"name": "look", "arguments": '{"city": '}
+    opened = {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": function}]}
+    guard = Guard(lambda text: StopRun("no animals"), call=lambda name, arguments: None)
+    model = Model("openai-compatible:m", via=Deltas(opened, {"content": f"A {SECRET}. "}))
+    agent = Agent(model, [look], guard=guard)
+    done = end_of(events_of(agent, mode))
+    assert (done.reason, done.why) == ("refused", "no animals")
 
 
 @sync_and_async

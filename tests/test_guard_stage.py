@@ -326,6 +326,50 @@ def test_a_stop_waits_for_what_came_before_it() -> None:
     assert stage.close() == []
 
 
+def test_a_stop_does_not_wait_for_what_is_open() -> None:
+    stage = GuardStage(Guard(same, call=allow))
+    assert stage.feed([*call(0)[:2], Text(1, f"{SECRET}. ")]) == []
+    (check,) = stage.take_due()
+    assert stage.settle(check, StopRun("no")) == [Finish("content_filter", STOPPED_BY, "no")]
+    assert stage.is_idle
+
+
+def test_a_stop_at_one_of_two_open_calls_leaves_both_out() -> None:
+    stage = GuardStage(Guard(same, call=allow))
+    first, second = call(0), call(1)
+    assert stage.feed([Text(2, "Open"), first[0], second[0], first[1], second[1], second[2]]) == []
+    text, check = stage.take_due()
+    assert stage.settle(check, StopRun("no")) == []
+    assert stage.settle(text, "Open") == [Text(2, "Open"), Finish("content_filter", STOPPED_BY, "no")]
+    assert stage.is_idle
+
+
+def interleaved_response(rng: random.Random) -> list[StreamChunk]:
+    """Text of two choices, and calls, whose chunks are mixed; often cut."""
+    parts = [call(block) for block in range(rng.randrange(1, 4))]
+    parts += [[Text(9, f"{choice}w{at}" + rng.choice([" ", ". "]), choice) for at in range(5)] for choice in (0, 1)]
+    chunks: list[StreamChunk] = []
+    while parts := [part for part in parts if part]:
+        chunks.append(rng.choice(parts).pop(0))
+    return chunks[: rng.randrange(1, len(chunks) + 1)]
+
+
+@each("seed", range(100))
+@each("by", ["sentence", "window"])
+def test_after_a_stop_the_stage_is_idle_when_no_check_runs(seed: int, by: Any) -> None:
+    rng = random.Random(seed)
+    stage = GuardStage(Guard(same, call=allow, by=by, size=4, parallel=rng.randrange(1, 4)))
+    running: list[Check] = []
+    for chunk in interleaved_response(rng):
+        stage.feed([chunk])
+        running += stage.take_due()
+        while running and (stage.is_stopped or rng.random() < 0.4):
+            check = running.pop(rng.randrange(len(running)))
+            stage.settle(check, StopRun("no") if rng.random() < 0.3 else masked(check))
+            running += stage.take_due()
+        assert stage.is_idle or not stage.is_stopped
+
+
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 

@@ -61,11 +61,15 @@ class HeldQueue:
     def cut(self, check: Check | None) -> Usage | None:
         """Drop everything from the first chunk on that waits for this check; without one, all. Checks become void.
 
-        Returns the last token counts that were dropped.
+        So do open checks of what is left: nothing comes any more that could complete them. Returns the last token
+        counts that were dropped.
         """
         items = [*self._items]
         start = next((place for place, held in enumerate(items) if check is None or held.check is check), 0)
         self._items = deque(items[:start])
+        for held in self._items:
+            if held.check is not None and held.check.state == "open":
+                held.check.state = "void"
         usage: Usage | None = None
         for held in items[start:]:
             self.size -= held.size
