@@ -406,6 +406,45 @@ def test_a_call_that_never_ends_is_not_passed_on() -> None:
     assert through(Guard(same, call=allow), [ToolCallStart(0, "c0", "look"), ToolCallDelta(0, "{")]) == []
 
 
+SHELL = {"type": "shell_call", "id": "sh_1", "call_id": "c0", "action": {"commands": [SECRET]}}
+STATE = Opaque(0, "openai-responses", "shell_call", SHELL)
+VENDOR_CALL = ToolCall("c0", "shell", {"action": SHELL["action"]}, kind="vendor")
+PRINTED = Opaque(1, "openai-responses", "shell_call_output", {"type": "shell_call_output", "call_id": "c0"})
+
+
+def test_vendor_state_that_is_a_call_waits_for_the_check_of_the_call() -> None:
+    stage = GuardStage(Guard(same, call=allow))
+    assert stage.feed([STATE, Text(1, "Wait. ")]) == []
+    (text,) = stage.take_due()
+    assert stage.settle(text, "Wait. ") == []
+    assert stage.feed([VENDOR_CALL]) == []
+    (check,) = stage.take_due()
+    assert (check.text, check.arguments) == ("shell", VENDOR_CALL.arguments)
+    assert stage.settle(check, None) == [STATE, Text(1, "Wait. "), VENDOR_CALL]
+
+
+def test_vendor_state_that_is_a_call_is_not_passed_on_if_the_call_is_stopped() -> None:
+    chunks: list[StreamChunk] = [Text(1, "Wait. "), STATE, VENDOR_CALL, Finish("tool_calls")]
+    passed = through(
+        Guard(same, call=allow), chunks, verdict=lambda check: StopRun("no") if check.arguments else check.text
+    )
+    assert passed == [Text(1, "Wait. "), Finish("content_filter", STOPPED_BY, "no")]
+
+
+def test_vendor_state_of_a_call_that_the_provider_ran_passes_with_its_result() -> None:
+    stage = GuardStage(Guard(same, call=allow))
+    assert stage.feed([STATE]) == []
+    assert stage.feed([PRINTED]) == [STATE, PRINTED]
+    hosted = Opaque(2, "openai-responses", "shell_call", {**SHELL, "environment": {"type": "container_reference"}})
+    assert stage.feed([hosted]) == [hosted]
+
+
+def test_vendor_state_of_a_call_that_was_cut_is_left_out() -> None:
+    assert through(Guard(same, call=allow), [STATE, Finish("cut")]) == [Finish("cut")]
+    assert through(Guard(same, call=allow), [STATE], [Retry("again"), PRINTED]) == [Retry("again"), PRINTED]
+    assert through(Guard(same), [STATE, Finish("cut")]) == [STATE, Finish("cut")]
+
+
 # -- vendor state and raw data -----------------------------------------------------------------------------------------
 
 

@@ -353,6 +353,31 @@ def test_a_shell_call_that_the_provider_ran_is_left_alone() -> None:
     assert agent_on(script, {"type": "shell"}).run("Go.").reason == "answered"
 
 
+@every_tool
+@sync_and_async
+def test_a_guard_of_calls_stops_a_call_before_anything_of_it_is_seen(name: str, mode: str) -> None:
+    checked: list[Any] = []
+
+    def refuse(tool: str, arguments: dict[str, Any]) -> penstock.StopRun:
+        checked.append(tool)
+        return penstock.StopRun("no")
+
+    guard = penstock.Guard(lambda text: text, call=refuse)
+    script = Scripted([Reply("Hi.", item(ITEMS[name]))], strict=True)
+    events, run = drive(streaming(agent_on(script, DECLARED[name], guard=guard)), mode)
+    assert (run.finish_reason, checked) == ("refused", [name])
+    assert not [event for event in events if isinstance(event, Opaque | ToolCall)]
+    assert [type(part) for part in run.messages[-1].parts] == [Text]
+    assert check(run.messages) == []
+
+
+def test_a_call_that_the_guard_has_cleared_goes_back_in_the_vendors_item() -> None:
+    script = played({key: value for key, value in ITEMS["shell"].items() if key != "environment"})
+    guard = penstock.Guard(lambda text: text, call=lambda name, arguments: None)
+    assert agent_on(script, running("shell", []), guard=guard).run("Go.").reason == "answered"
+    assert [one["type"] for one in sent_back(script)] == ["shell_call", "shell_call_output"]
+
+
 # -- logs and histories ------------------------------------------------------------------------------------------------
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.events import ToolCall, ToolCallClosed, ToolCallDelta, ToolCallInvalid, ToolCallStart
+from penstock.events import Opaque, ToolCall, ToolCallClosed, ToolCallDelta, ToolCallInvalid, ToolCallStart
 from penstock.guard.checks import Check, CheckQueue
+from penstock.wires import find_client_calls, find_facts
+from penstock.wires.shared.hosted_calls import HostedKey, call_key, result_key
 
 CallChunk = ToolCallStart | ToolCallDelta | ToolCallClosed | ToolCall | ToolCallInvalid
 _Place = tuple[int, int]
@@ -17,6 +19,7 @@ class CallChecks:
     def __init__(self, checks: CheckQueue) -> None:
         self._checks = checks
         self._calls: dict[_Place, Check] = {}
+        self._items: dict[HostedKey, Check] = {}  # of calls that are vendor state
 
     def find(self, chunk: CallChunk) -> Check:
         """The check that a chunk of a call waits for. Arguments that close, or change after that, are due."""
@@ -34,6 +37,21 @@ class CallChecks:
                 self._checks.add_text(check, chunk.arguments_raw)
                 return check
 
+    def find_item(self, state: Opaque) -> Check | None:
+        """The check that vendor state waits for: that of its call, if it is one that the client runs or may have to.
+
+        The `ToolCall` of the same block makes it due; a result from the provider, which ran the call itself, clears it.
+        """
+        facts, runs_here = find_facts(state.wire), find_client_calls(state.wire)
+        if key := result_key(state, facts):
+            self._clear(key)
+        if runs_here is None or not isinstance(state.data, dict) or runs_here(state.data) is False:
+            return None
+        check = self._calls.setdefault((state.choice, state.block), Check("call"))
+        if key := call_key(state, facts):
+            self._items[key] = check
+        return check
+
     def close(self) -> None:
         """The response has ended: a call that is open has neither ended nor been reported as cut."""
         for check in self._calls.values():
@@ -43,6 +61,12 @@ class CallChecks:
     def restart(self) -> None:
         """Forget the calls."""
         self._calls.clear()
+        self._items.clear()
+
+    def _clear(self, key: HostedKey) -> None:
+        check = self._items.pop(key, None)
+        if check is not None and check.state == "open":
+            check.state = "cleared"
 
     def _complete(self, place: _Place, name: str, arguments: dict[str, Any]) -> Check:
         known = self._calls[place]

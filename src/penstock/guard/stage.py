@@ -8,10 +8,11 @@ that came before its call is cleared.
 |---|---|
 | text of a kind that is checked | it grows the open piece; a sentence or window that is complete is due |
 | a call, vendor state, the end, another block | the open piece of the choice is complete, and due |
+| vendor state that is a call which the client runs | it waits for the check of the call, if calls are checked |
 | token counts, unknown frames | they wait in the queue; the open piece stays open |
 | a withdrawn attempt | everything in the queue is void |
 | a verdict: text | the check is cleared, and the queue moves |
-| a verdict: `StopRun` | the queue ends before the piece, with `Finish("content_filter")` |
+| a verdict: `StopRun` | the queue ends before the piece, with `Finish("content_filter")`; what is open is void |
 """
 
 from __future__ import annotations
@@ -153,9 +154,9 @@ class GuardStage:
 
     def _add_state(self, state: Opaque) -> None:
         self._texts.close(state.choice)
-        check: Check | None = None
+        check = None if self._guard.call is None else self._calls.find_item(state)
         text = own_text(state)
-        if text and "reasoning" in self._guard.kinds:
+        if check is None and text and "reasoning" in self._guard.kinds:
             check = Check("reasoning")
             self._checks.add_text(check, text)
         self._queue.add(state, check, max(1, len(text)))

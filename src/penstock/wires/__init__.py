@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from penstock.errors import UnknownWireError
 
 if TYPE_CHECKING:
-    from penstock.wires.shared.facts import WireFacts
+    from penstock.wires.shared.facts import RunsHere, WireFacts
     from penstock.wires.shared.habits import FindHabits
     from penstock.wires.shared.message_reader import RequestReader
     from penstock.wires.shared.request import ChooseForm, Encode, OutputFields
@@ -51,6 +51,9 @@ READING_ORDER = ("gemini", "bedrock", "openai-responses", "cohere", "anthropic",
 
 WITH_HABITS = ("openai-chat",)
 """The wires that many servers speak, each with habits of its own."""
+
+WITH_CLIENT_CALLS = ("openai-responses",)
+"""The wires on which a call that the client runs may be vendor state, followed by its `ToolCall`."""
 
 ALIASES = {"mistral": "openai-chat"}
 """Other names of wires."""
@@ -105,6 +108,14 @@ def find_habits(wire: str) -> FindHabits | None:
     return find
 
 
+def find_client_calls(wire: str) -> RunsHere | None:
+    """The function that finds calls in vendor state that the client runs; None if the wire has no such calls."""
+    if wire not in WITH_CLIENT_CALLS:
+        return None
+    runs_here: RunsHere = _module(wire, "client_calls").runs_here
+    return runs_here
+
+
 def find_response_encoder(protocol: str) -> type[ResponseEncoder]:
     """The class that encodes responses of a protocol."""
     if protocol not in RESPONSE_ENCODERS:
@@ -139,6 +150,6 @@ def _module(wire: str, name: str) -> Any:
 
 __all__ = [
     "ALIASES", "READING_ORDER", "RESPONSE_ENCODERS", "SERVED_WIRES", "WIRES", "WireName", "all_facts", "all_readers",
-    "find_encoder", "find_facts", "find_output_fields", "find_output_form", "find_response_encoder",
-    "find_settings_reader", "find_wire", "wire_name",
+    "find_client_calls", "find_encoder", "find_facts", "find_output_fields", "find_output_form",
+    "find_response_encoder", "find_settings_reader", "find_wire", "wire_name",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from string import ascii_letters, digits
 from typing import Any, Literal
 
@@ -22,6 +22,10 @@ class IdRules(Struct, frozen=True, kw_only=True):
     alphabet: str = ""
     length: int = 0
     max_length: int = 0
+
+
+RunsHere = Callable[[Mapping[str, Any]], bool | None]
+"""Whether the client must act on an item of vendor state; None if only the rest of the response shows it."""
 
 
 class StateFacts(Struct, frozen=True):

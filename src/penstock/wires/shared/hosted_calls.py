@@ -10,7 +10,7 @@ from penstock.messages import Message, ToolResult
 from penstock.wires.shared.facts import HostedTool, WireFacts
 from penstock.wires.shared.pairing import Place
 
-_Key = tuple[str, HostedTool, str]
+HostedKey = tuple[str, HostedTool, str]
 
 
 class HostedCalls:
@@ -23,15 +23,15 @@ class HostedCalls:
 
     def __init__(self, messages: Sequence[Message], facts: Mapping[str, WireFacts]) -> None:
         self.orphans: dict[Place, Opaque] = {}
-        open_calls: dict[_Key, list[tuple[Place, Opaque]]] = {}
+        open_calls: dict[HostedKey, list[tuple[Place, Opaque]]] = {}
         states = [(place, state, facts[state.wire]) for place, state in _states(messages) if state.wire in facts]
         called = {(at, call.block) for at, message in enumerate(messages) for call in message.tool_calls}
         for place, state, known in states:
             if (place[0], state.block) in called:
                 continue  # the item of a call that the client runs
-            if key := _call_key(state, known):
+            if key := call_key(state, known):
                 open_calls.setdefault(key, []).append((place, state))
-            elif (key := _result_key(state, known)) and open_calls.get(key):
+            elif (key := result_key(state, known)) and open_calls.get(key):
                 open_calls[key].pop()
             elif key:
                 self.orphans[place] = state
@@ -52,7 +52,7 @@ def _states(messages: Sequence[Message]) -> Iterator[tuple[Place, Opaque]]:
                 yield (at, number), part
 
 
-def _call_key(state: Opaque, facts: WireFacts) -> _Key | None:
+def call_key(state: Opaque, facts: WireFacts) -> HostedKey | None:
     """The key that a hosted call shares with its result; None if the state is not a hosted call."""
     for tool in facts.hosted_tools:
         for kind in tool.calls:
@@ -61,7 +61,7 @@ def _call_key(state: Opaque, facts: WireFacts) -> _Key | None:
     return None
 
 
-def _result_key(state: Opaque, facts: WireFacts) -> _Key | None:
+def result_key(state: Opaque, facts: WireFacts) -> HostedKey | None:
     """The key that a hosted result shares with its call; None if the state is not a hosted result."""
     for tool in facts.hosted_tools:
         if (id := _id(state.data, tool.results, tool.result_id)) is not None:
