@@ -337,7 +337,7 @@ def test_a_stop_does_not_wait_for_what_is_open() -> None:
 def test_a_stop_at_one_of_two_open_calls_leaves_both_out() -> None:
     stage = GuardStage(Guard(same, call=allow))
     first, second = call(0), call(1)
-    assert stage.feed([Text(2, "Open"), first[0], second[0], first[1], second[1], second[2]]) == []
+    assert stage.feed([Text(2, "Open"), first[0], first[1], *second[:3]]) == []
     text, check = stage.take_due()
     assert stage.settle(check, StopRun("no")) == []
     assert stage.settle(text, "Open") == [Text(2, "Open"), Finish("content_filter", STOPPED_BY, "no")]
