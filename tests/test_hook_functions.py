@@ -286,12 +286,12 @@ def test_a_message_after_the_results_does_not_hide_that_a_tool_has_returned() ->
 
 
 @sync_and_async
-def test_a_run_that_got_a_message_while_its_last_tool_ran_ends_and_says_why(mode: str) -> None:
+def test_a_run_that_got_a_message_before_its_last_tool_returned_ends_and_says_why(mode: str) -> None:
     def look() -> str:
         return "sunny"
 
     def hurry(running: Any, event: Any) -> None:
-        if isinstance(event, penstock.ToolEnd):
+        if isinstance(event, penstock.ToolCallStart):
             assert running.why == ""
             running.say("And hurry.")
 
