@@ -112,3 +112,17 @@ def test_other_numbers_still_tell_calls_apart(wire: str, indexes: tuple[int, int
         ("c0", {"city": "Rome"}),
         ("c1", {"city": "Rome"}),
     ]
+
+
+def test_a_block_that_takes_the_number_of_a_confirmed_call_does_not_change_it() -> None:
+    """The call waits, because another call has its id, but the reason for the end has confirmed it."""
+    frames: list[Any] = [
+        {"contentBlockStart": {"start": {"toolUse": {"toolUseId": "a"}}}},
+        {"contentBlockStart": {"contentBlockIndex": 1, "start": {"toolUse": {"toolUseId": "a", "name": "get"}}}},
+        {"contentBlockDelta": {"delta": {"toolUse": {"input": '{"city":"Rome"}'}}}},
+        {"messageStop": {"stopReason": "tool_use"}},
+        {"contentBlockStart": {"contentBlockIndex": 1, "start": {"toolUse": {}}}},
+    ]
+    before, after = (penstock.extract(penstock.decode(frames[:count], wire="bedrock")) for count in (4, 5))
+    assert [(call.id, call.arguments) for call in before] == [("a_2", {"city": "Rome"})]
+    assert [(call.id, call.arguments) for call in after] == [("a_2", {"city": "Rome"})]
