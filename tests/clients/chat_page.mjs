@@ -37,6 +37,7 @@ const scenarios = {
     await over(page);
     const tools = await page.$$eval(".call", calls => calls.map(({ dataset, innerText }) => [dataset.state, /\bearly\b/.test(innerText)]));
     await page.click(".timeline summary");
+    await page.waitForSelector(".timeline th[scope=row]"); // it is drawn after the click
     const rows = await page.$$eval(".timeline th[scope=row]", headers => headers.map(header => header.innerText));
     return { shown: await shown(page), tools, rows, saved: await page.textContent(".saved"), announced: await announced(page), hash: new URL(page.url()).hash.length };
   },

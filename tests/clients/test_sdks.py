@@ -13,7 +13,7 @@ import pytest
 
 from tests.clients.conftest import run_node
 
-TEXT = "Let me look.And the other one.Rome and Oslo are clear."
+TEXT = "Let me look.\nAnd the other one.\nRome and Oslo are clear."
 FAILED = "the run failed; the reason is in its log"
 BROKEN = "cannot be continued: the model began its answer again"
 ASK: Any = [{"role": "user", "content": "three steps"}]
