@@ -35,7 +35,7 @@ agents = penstock.serve.app(agent, log=store)
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    agents.open()  # an app that is mounted is not told when the server starts and stops
+    agents.open()  # a mounted app gets no lifespan events
     yield
     await agents.close()
 

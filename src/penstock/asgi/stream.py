@@ -10,10 +10,10 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any
 
 from penstock.asgi.limits import ServerLimits
-from penstock.asgi.request import ClientGone, HTTPRequest, Send
+from penstock.asgi.request import HTTPRequest, Send
 from penstock.asgi.response import Headers, raw_headers
 
 SSE_HEADERS = {
@@ -22,21 +22,6 @@ SSE_HEADERS = {
     "x-accel-buffering": "no",
 }
 COMMENT = b": keep-alive\n\n"
-T = TypeVar("T")
-
-
-async def while_connected(request: HTTPRequest, work: Coroutine[Any, Any, T]) -> T:
-    """Do some work for a response; if the client leaves, it is cancelled and `ClientGone` is raised."""
-    task, watcher = asyncio.create_task(work), asyncio.create_task(request.gone())
-    try:
-        await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientGone
-        return task.result()
-    finally:
-        task.cancel()
-        watcher.cancel()
-        await asyncio.gather(task, watcher, return_exceptions=True)
 
 
 class ResponseStream:

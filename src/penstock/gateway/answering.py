@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from penstock.asgi.access import shown_key
 from penstock.asgi.request import ClientGone, RejectedRequest
 from penstock.asgi.response import respond
-from penstock.asgi.stream import ResponseStream, while_connected
+from penstock.asgi.stream import ResponseStream
 from penstock.errors import ProviderError, UsageError
 from penstock.gateway.answer import Answer, open_answer, whole_answer
 from penstock.gateway.asking import Caller, takes_custom_tools, uses_client_key
@@ -125,7 +125,7 @@ class Answering:
     async def _respond(self, request: ClientRequest, candidates: list[Candidate]) -> None:
         work = whole_answer(candidates, request, self._caller, self._context.circuits)
         try:
-            answer, chunks = await while_connected(self._call.request, work)
+            answer, chunks = await self._call.request.unless_gone(work)
         except (UsageError, ProviderError) as error:
             raise self._rejection(error, candidates) from None
         self._begin(answer)
