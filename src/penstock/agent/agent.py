@@ -42,7 +42,7 @@ from penstock.output.output_type import OutputKind, output_type
 from penstock.run.envelope import Key
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
-from penstock.tools.options import RunOptions as ToolRunOptions
+from penstock.tools.options import ExecutionOptions
 from penstock.tools.policy import StartPolicy
 from penstock.tools.source import split_sources
 from penstock.tools.tool import Tool, tool_table
@@ -297,7 +297,7 @@ class Agent(Generic[Deps, Output]):
         name: str = "",
         description: str = "",
         prompt: Callable[..., Any] = task,
-        **options: Unpack[ToolRunOptions],
+        **options: Unpack[ExecutionOptions],
     ) -> Tool[..., Any]:
         """A tool for another agent: each call is a run of this one, inside the run that calls it.
 

@@ -13,7 +13,7 @@ from penstock.errors import ToolError, UsageError
 from penstock.messages import Message
 from penstock.results import ToolOutput
 from penstock.run.machine import Run
-from penstock.tools.options import RunOptions, check_options
+from penstock.tools.options import ExecutionOptions, check_options
 from penstock.tools.signature import read_signature
 from penstock.tools.tool import Tool, tool
 from penstock.tools.typed_arguments import TypedArguments
@@ -39,7 +39,7 @@ class AgentTool(Tool[..., Any]):
     """
 
     def __init__(
-        self, agent: Agent[Any, Any], name: str, description: str, prompt: Callable[..., Any], options: RunOptions
+        self, agent: Agent[Any, Any], name: str, description: str, prompt: Callable[..., Any], options: ExecutionOptions
     ) -> None:
         _check(name, options)
         signature = read_signature(prompt)
@@ -75,7 +75,7 @@ class AgentTool(Tool[..., Any]):
         return result.output
 
 
-def _check(name: str, options: RunOptions) -> None:
+def _check(name: str, options: ExecutionOptions) -> None:
     if not name:
         raise UsageError("an agent that is a tool needs a name: as_tool('research', …), or Agent(..., name='research')")
     check_options(options, name)

@@ -17,7 +17,7 @@ from penstock.mcp.errors import ServerError, expect_sdk
 from penstock.mcp.loop import blocking, elsewhere, mcp_loop
 from penstock.mcp.progress import ProgressRelay
 from penstock.results import ToolOutput
-from penstock.tools.options import RunOptions, ToolOptions, check_options
+from penstock.tools.options import ExecutionOptions, ToolOptions, check_options
 from penstock.tools.source import Listing, ToolSource
 from penstock.tools.tool import Context
 
@@ -268,7 +268,7 @@ def tools(
     connect_timeout: float = 30.0,
     input_timeout: float = 300.0,
     max_message: int = MAX_MESSAGE,
-    **options: Unpack[RunOptions],
+    **options: Unpack[ExecutionOptions],
 ) -> MCPTools:
     """The tools of an MCP server, for `Agent(tools=[…])`.
 

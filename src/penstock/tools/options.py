@@ -12,7 +12,7 @@ from penstock.tools.policy import StartPolicy
 Approval = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]] | None
 
 
-class RunOptions(TypedDict, total=False):
+class ExecutionOptions(TypedDict, total=False):
     """The options that control how a tool runs; they are not sent to the model."""
 
     read_only: bool
@@ -26,7 +26,7 @@ class RunOptions(TypedDict, total=False):
     deferred: bool
 
 
-class ToolOptions(RunOptions, total=False):
+class ToolOptions(ExecutionOptions, total=False):
     """The options of a tool.
 
     A `read_only` tool has no side effects, so it may start before its call is confirmed. An `idempotent` tool may run

@@ -30,7 +30,7 @@ import msgspec
 from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.errors import UsageError, type_name
 from penstock.results import ToolOutput
-from penstock.tools.options import Approval, RunOptions, ToolOptions, check_names, check_options
+from penstock.tools.options import Approval, ExecutionOptions, ToolOptions, check_names, check_options
 from penstock.tools.policy import DEFAULT_RETRIES, StartPolicy
 from penstock.tools.schema_arguments import SchemaArguments
 from penstock.tools.signature import (
@@ -155,7 +155,7 @@ class Tool(Generic[P, R]):
         function: Callable[..., Any] | None = None,
         *,
         strict: bool | None = None,
-        **options: Unpack[RunOptions],
+        **options: Unpack[ExecutionOptions],
     ) -> Tool[..., Any]:
         """A tool with a given JSON Schema; its arguments are validated by it and passed unchanged."""
         all_options: Any = {**options, "strict": strict}
@@ -245,7 +245,7 @@ def _from_function(function: Callable[P, R], options: ToolOptions) -> Tool[P, R]
         declaration = ToolDeclaration(name_of(function), signature.description, arguments.parameters)
     # The namespace is dropped: everything in the enclosing scopes would live as long as the tool.
     kept = msgspec.structs.replace(signature, namespace={})
-    return Tool(_with_options(declaration, options), arguments, function, kept, **_run_options(options))
+    return Tool(_with_options(declaration, options), arguments, function, kept, **_execution_options(options))
 
 
 def _vendor_declaration(vendor: Mapping[str, Any], options: ToolOptions) -> ToolDeclaration:
@@ -273,7 +273,7 @@ def _from_declaration(
         arguments = SchemaArguments(schema)
     except UsageError as error:
         raise UsageError(f"tool {declaration.name!r}: {error}") from None
-    return Tool(complete, arguments, function, signature, **_run_options(options))
+    return Tool(complete, arguments, function, signature, **_execution_options(options))
 
 
 def _declared_signature(declaration: ToolDeclaration) -> Signature:
@@ -303,10 +303,10 @@ def _with_options(declaration: ToolDeclaration, options: ToolOptions) -> ToolDec
     )
 
 
-def _run_options(options: ToolOptions) -> RunOptions:
+def _execution_options(options: ToolOptions) -> ExecutionOptions:
     declared = ("name", "description", "strict", "vendor")
     rest: Any = {key: value for key, value in options.items() if key not in declared}
-    return cast("RunOptions", rest)
+    return cast("ExecutionOptions", rest)
 
 
 def as_tool(
