@@ -25,7 +25,7 @@ from penstock.run.limits import Limits
 from penstock.run.rebuild import rebuild
 from penstock.testing import Crashed, FakeClock, Reply, Scripted, Status, always, call, crash_at, say
 from penstock.testing.reply import Drop
-from tests.runs import MODES, Bench, drive, end_of, every_wire, made, on, run_of, streaming, sync_and_async
+from tests.runs import MODES, Bench, answer_with, drive, end_of, every_wire, made, on, run_of, streaming, sync_and_async
 
 Hook = Callable[[Any], Any]
 
@@ -384,6 +384,43 @@ def test_settings_of_a_run_replace_those_of_the_agent(mode: str) -> None:
     assert (request.body["temperature"], request.body["seed"]) == (0.9, 5)
     assert agent.run("Go.").output == "Own."
     assert own.requests[0].body["temperature"] == 0.1
+
+
+@sync_and_async
+def test_a_stored_run_takes_the_settings_that_it_was_started_with(mode: str) -> None:
+    paid = list[int]()
+
+    @penstock.tool(approval=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    other = Scripted([Reply(call("pay", {"amount": 5}, id="c")), '{"paid": 5}'])
+    settings: dict[str, Any] = {
+        "model": Model("openai-compatible:other", via=other), "tools": [pay], "instructions": "Other.", "seed": 5,
+        "output": dict[str, int], "before_step": lambda step: step.replace(temperature=0.5),
+    }  # fmt: skip
+    agent = agent_on(Scripted([]), instructions="Own.")
+    _, paused = drive(lambda prefix: getattr(agent, f"{prefix}stream")("Go.", **settings), mode)
+    stored = paused.dump(b"secret")
+
+    def again(prefix: str) -> Any:
+        return getattr(agent, f"{prefix}resume")(stored, key=b"secret", **settings)
+
+    _, run = drive(again, mode, answer_with(True))
+    assert (paid, run.output) == ([5], {"paid": 5})
+    request = other.requests[1]
+    assert "pay" in [tool.name for tool in request.tools]
+    assert request.body["messages"][0]["content"].startswith("Other.")
+    assert (request.body["temperature"], request.body["seed"]) == (0.5, 5)
+
+
+def test_a_stored_run_refuses_what_is_not_a_setting() -> None:
+    with pytest.raises(UnknownOptionError, match="did you mean 'instructions'"):
+        agent_on(line()).resume(b"", instruction="x")  # type: ignore[call-overload]
+    with pytest.raises(UnknownOptionError, match="log"):
+        agent_on(line()).resume(b"", log=MemoryStore())  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("option", ["model", "tools", "instructions", "output", "temperature", "before_step"])

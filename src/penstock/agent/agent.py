@@ -27,7 +27,16 @@ from penstock.agent.config import (
     unread,
 )
 from penstock.agent.observer import Observer
-from penstock.agent.run_options import Deps, RunOptions, logged_start, refuse_settings, split_options, with_settings
+from penstock.agent.run_options import (
+    Deps,
+    RunOptions,
+    RunSettings,
+    logged_start,
+    refuse_settings,
+    split_options,
+    split_settings,
+    with_settings,
+)
 from penstock.agent.step import REQUEST_OPTIONS, BeforeStep, Instructions
 from penstock.errors import UsageError
 from penstock.events import Fault
@@ -278,19 +287,50 @@ class Agent(Generic[Deps, Output]):
                 pass
         return result_of(run)
 
-    def resume(self, stored: bytes | str, *, key: Key | None = None, deps: Deps | None = None) -> AgentRun[Output]:
-        """Continue a stored run in plain code; `key` is the one that it was signed with, if it was (`dump(key=…)`)."""
+    @overload
+    def resume(
+        self, stored: bytes | str, *, key: Key | None = None, **settings: Unpack[RunSettings[Deps]]
+    ) -> AgentRun[Output]: ...
+    @overload
+    def resume(
+        self,
+        stored: bytes | str,
+        *,
+        key: Key | None = None,
+        output: type[Other] | OutputKind,
+        **settings: Unpack[RunSettings[Deps]],
+    ) -> AgentRun[Other]: ...
+    def resume(
+        self, stored: bytes | str, *, key: Key | None = None, output: Any = None, **settings: Unpack[RunSettings[Deps]]
+    ) -> Any:
+        """Continue a stored run in plain code; `key` is the one that it was signed with, if it was (`dump(key=…)`).
+
+        Settings that the run was started with are not stored: pass the same again.
+        """
         from penstock.agent.agent_run import AgentRun
 
-        return AgentRun(self.config, self._stored_run(stored, key), deps)
+        return AgentRun(*self._stored(stored, key, output, settings))
 
+    @overload
     def aresume(
-        self, stored: bytes | str, *, key: Key | None = None, deps: Deps | None = None
-    ) -> AsyncAgentRun[Output]:
+        self, stored: bytes | str, *, key: Key | None = None, **settings: Unpack[RunSettings[Deps]]
+    ) -> AsyncAgentRun[Output]: ...
+    @overload
+    def aresume(
+        self,
+        stored: bytes | str,
+        *,
+        key: Key | None = None,
+        output: type[Other] | OutputKind,
+        **settings: Unpack[RunSettings[Deps]],
+    ) -> AsyncAgentRun[Other]: ...
+    def aresume(
+        self, stored: bytes | str, *, key: Key | None = None, output: Any = None, **settings: Unpack[RunSettings[Deps]]
+    ) -> Any:
         """Continue a stored run in async code; see `resume`."""
         from penstock.agent.agent_run import AsyncAgentRun
 
-        return AsyncAgentRun(self.config, self._stored_run(stored, key), deps)
+        return AsyncAgentRun(*self._stored(stored, key, output, settings))
 
     def as_tool(
         self,
@@ -308,11 +348,16 @@ class Agent(Generic[Deps, Output]):
         """
         return AgentTool(self, name or self.name, description, prompt, options)
 
-    def _stored_run(self, stored: bytes | str, key: Key | None) -> Run:
+    def _stored(
+        self, stored: bytes | str, key: Key | None, output: Any, options: RunSettings[Deps]
+    ) -> tuple[AgentConfig, Run, Any]:
+        """The configuration, the machine and the `deps` of a stored run."""
         from penstock.agent.stored_run import load_run
 
-        expect_model(self.config.model)
-        return load_run(stored, key, self.config)
+        deps, settings = split_settings(options, Agent, ("stored", "key"))
+        config = with_settings(self.config, settings, output)
+        expect_model(config.model)
+        return config, load_run(stored, key, config), deps
 
     def _start(
         self, prompt: Any, messages: Any, output: Any, options: RunOptions[Deps]

@@ -50,12 +50,11 @@ class LogOptions(TypedDict, total=False):
 LOG_OPTIONS = ("log", "run_id", "thread", "tenant", "meta")
 
 
-class RunOptions(LogOptions, StepOptions, Generic[Deps], total=False):
-    """The keywords of `stream`, `run` and their async twins.
+class RunSettings(StepOptions, Generic[Deps], total=False):
+    """Settings that replace those of the agent for one run: in `stream`, `run` and `resume`, and their async twins.
 
-    `deps` is what tools get as `Context.deps`. `LogOptions` say where the run is kept. The others are settings that
-    replace those of the agent for this run: `model`, `tools`, `instructions`, `before_step`, `limits`, `guard`, and the
-    options of requests. They cannot be combined with `log`: another process continues the run with the agent's own.
+    They are `model`, `tools`, `instructions`, `before_step`, `limits`, `guard` and the options of requests. `deps` is
+    what tools get as `Context.deps`.
     """
 
     deps: Deps | None
@@ -67,6 +66,13 @@ class RunOptions(LogOptions, StepOptions, Generic[Deps], total=False):
     guard: Guard | CheckText | None
 
 
+class RunOptions(LogOptions, RunSettings[Deps], total=False):
+    """The keywords of `stream`, `run` and their async twins: settings of the run, and where it is kept.
+
+    Settings cannot be combined with `log`: another process continues the run with the agent's own.
+    """
+
+
 _SETTINGS = ("model", "tools", "instructions", "before_step", "limits", "guard")
 
 
@@ -76,11 +82,22 @@ def split_options(options: RunOptions[Any], agent: Callable[..., Any]) -> tuple[
     `agent` is the class with the other options, which are suggested for it.
     """
     given: dict[str, Any] = {**options}
-    deps = given.pop("deps", None)
-    known = (*LOG_OPTIONS, *_SETTINGS, *REQUEST_OPTIONS)
-    check_option_names(given, known, agent, "a run", ("prompt", "messages", "deps"))
-    log: Any = {name: value for name, value in given.items() if name in LOG_OPTIONS}
-    return deps, log, {name: value for name, value in given.items() if name not in LOG_OPTIONS}
+    log: Any = {name: given.pop(name) for name in LOG_OPTIONS if name in given}
+    deps, settings = split_settings(given, agent, ("prompt", "messages", *LOG_OPTIONS))
+    return deps, log, settings
+
+
+def split_settings(
+    options: Mapping[str, Any], agent: Callable[..., Any], others: Sequence[str]
+) -> tuple[Any, dict[str, Any]]:
+    """The `deps`, and the settings that differ; an `UnknownOptionError` for anything else.
+
+    `agent` is the class with the other options, and `others` the other parameters, which are suggested for it.
+    """
+    settings = {**options}
+    deps = settings.pop("deps", None)
+    check_option_names(settings, (*_SETTINGS, *REQUEST_OPTIONS), agent, "a run", ("deps", "output", *others))
+    return deps, settings
 
 
 def with_settings(config: AgentConfig, settings: Mapping[str, Any], output: Any) -> AgentConfig:
