@@ -751,6 +751,7 @@ ELSEWHERE = {
     "gateway.MAX_LIST": "test_gateway_caps.py",
     "gateway.MAX_LISTED": "test_gateway_caps.py",
     "gateway.MAX_LOGGED": "test_gateway_caps.py",
+    "gateway.MAX_NAME": "test_gateway_caps.py",
     "gateway.MAX_NOTES": "test_gateway_caps.py",
     "gateway.MAX_REMEMBERED": "test_gateway_memory.py",
     "gateway.MAX_REPAIRED": "test_gateway_caps.py",

@@ -64,6 +64,13 @@ def test_a_report_has_a_few_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert notes.notes == ["0", "1"]
 
 
+def test_a_long_name_of_a_tool_is_cut_in_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "MAX_NAME", 4)
+    notes = HealingReport()
+    notes.note_text("a" * 1000, None)
+    assert notes.notes == ["the call of 'aaaa' stays text: no such tool is declared"]
+
+
 @pytest.mark.parametrize(("cap", "expected"), [(10**6, [19]), (10, [])])
 def test_the_habits_are_looked_for_in_the_beginning_of_the_calls(
     cap: int, expected: list[int], monkeypatch: pytest.MonkeyPatch

@@ -237,6 +237,58 @@ def test_16_the_response_names_the_model_that_answered_and_its_usage() -> None:
     assert reply.headers["x-penstock-upstream"] == "second"
 
 
+def healed_after(*servers: Server, times: int = 1, stream: bool = True) -> list[Any]:
+    """What `/healed` says of each of some requests."""
+    found: list[Any] = []
+
+    async def test(browser: Browser) -> None:
+        for _ in range(times):
+            reply = await browser.post("/v1/chat/completions", chat(stream=stream))
+            found.append((await browser.get(f"/healed/{reply.headers['x-request-id']}")).json)
+
+    run(gateway(*(server.upstream for server in servers)), test)
+    return found
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+def test_healed_says_who_was_asked_in_order_and_who_answered(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
+    full = Server(Status(503, "the cluster is full"), retries=0)
+    with caplog.at_level("INFO", "penstock.gateway"):
+        *_, fallen, skipped = healed_after(full, other(FALLBACK), times=circuit.FAILURES + 1, stream=stream)
+    failure = "HTTP 503: the cluster is full"
+    first = {"upstream": "first", "model": "first"}
+    answered = {"upstream": "second", "model": "second"}
+    assert fallen["asked"] == [{**first, "failure": failure}, answered]
+    assert (fallen["upstream"], fallen["answered_by"], fallen["problem"]) == ("second", "second", "")
+    assert skipped["asked"] == [{**first, "failure": "not asked: it failed several times in a row"}, answered]
+    assert f"asked: first ({failure}), second" in caplog.text
+    [cut] = healed_after(Server(Reply(WORDS, drop())), other(FALLBACK), stream=False)
+    assert cut["asked"] == [{**first, "failure": "its response broke off"}, answered]
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+def test_healed_says_why_a_request_failed(stream: bool) -> None:
+    [refused] = healed_after(Server(Status(503, "the cluster is full"), retries=0), stream=stream)
+    assert refused["problem"] == "HTTP 503: the cluster is full"
+    assert refused["asked"] == [{"upstream": "first", "model": "m", "failure": "HTTP 503: the cluster is full"}]
+    assert (refused["upstream"], refused["answered_by"], refused["status"]) == ("", "", 503)
+    [cut] = healed_after(Server(Reply(WORDS, drop())), stream=stream)
+    assert "the response ended with an error: " in cut["problem"]
+    assert cut["upstream"] == "first"
+
+
+def test_the_tokens_of_whole_responses_are_counted() -> None:
+    async def test(browser: Browser) -> None:
+        for stream in (True, False):
+            await browser.post("/v1/chat/completions", chat(stream=stream))
+        metrics = (await browser.get("/metrics")).body.decode()
+        counts = [line for line in metrics.splitlines() if line.startswith("penstock_gateway_tokens")]
+        assert {line.split()[-1] for line in counts} == {"14", "4"}
+
+    usage = {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}}
+    run(gateway(Server(Raw(sse(delta(content=WORDS), delta("stop"), usage))).upstream), test)
+
+
 @pytest.mark.parametrize(
     ("step", "status"),
     [

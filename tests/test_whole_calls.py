@@ -7,8 +7,10 @@ import random
 import pytest
 
 from penstock.dialects import whole_calls
+from penstock.dialects.prompt import find_prompt, prompts
 from penstock.dialects.provenance import Provenance
-from penstock.dialects.whole_calls import Lane, WholeCalls
+from penstock.dialects.rescue import LEAKS
+from penstock.dialects.whole_calls import Lane, StaysText, WholeCalls
 from penstock.events import Finish, Reasoning, StreamChunk, Text, ToolCall, ToolCallInvalid, ToolCallStart
 from penstock.gateway.settings import RESCUED
 from penstock.messages import user
@@ -28,10 +30,10 @@ TEXTS = [
 ]
 
 
-def stage(quoted: str = "") -> WholeCalls:
+def stage(quoted: str = "", stays_text: StaysText = lambda name, fault: None) -> WholeCalls:
     return WholeCalls(
         RESCUED, TOOLS, reasoning=True, inside_reasoning=False, id_prefix="c", provenance=Provenance([user(quoted)]),
-        repair=lambda call: None,
+        repair=lambda call: None, stays_text=stays_text,
     )  # fmt: skip
 
 
@@ -104,6 +106,17 @@ def test_a_call_is_emitted_when_it_is_whole() -> None:
     assert isinstance(start, ToolCallStart)
     assert isinstance(call, ToolCall)
     assert call.arguments == {"command": "ls -l"}
+
+
+@pytest.mark.parametrize("dialect", sorted(prompts().keys() & set(LEAKS)))  # JSON without marks may be anything
+def test_only_calls_of_other_tools_are_reported_as_undeclared(dialect: str) -> None:
+    undeclared: list[str] = []
+    for name in ("shell", "other"):
+        calls = stage(stays_text=lambda name, fault: undeclared.append(name))
+        text = find_prompt(dialect).calls([ToolCall("1", name, {"command": "ls"}, '{"command": "ls"}')])
+        events = [*calls.feed([Text(0, f"Look. {text}"), Finish("stop")]), *calls.close()]
+        assert any(isinstance(event, ToolCall) for event in events) == (name == "shell")
+    assert set(undeclared) == {"other"}
 
 
 @pytest.mark.parametrize("seed", [None, *range(20)])

@@ -38,7 +38,8 @@ class TextCalls:
     """Finds the calls in the text of an event stream, in one dialect or in several.
 
     With `provenance`, a call that is a quotation from the conversation is invalid. An invalid call for which `restores`
-    returns True becomes the text again that the model wrote; that needs `provenance`.
+    returns True becomes the text again that the model wrote; that needs `provenance`. With `only_declared`, calls of
+    other tools stay text, and `undeclared` is called with the name of each.
     """
 
     def __init__(
@@ -52,13 +53,15 @@ class TextCalls:
         id_prefix: str = "call_",
         provenance: Provenance | None = None,
         restores: Callable[[ToolCallInvalid], bool] | None = None,
+        undeclared: Callable[[str], None] | None = None,
     ) -> None:
         names = [dialects] if isinstance(dialects, str) else dialects
         numbering = Numbering(id_prefix)
         self._dialects: dict[str, Dialect] = dict(map(find_dialect, names))
         self._new_source = partial(
-            Source, Tools(tools), numbering, only_declared=only_declared, provenance=provenance, restores=restores
-        )
+            Source, Tools(tools), numbering, only_declared=only_declared, provenance=provenance, restores=restores,
+            undeclared=undeclared,
+        )  # fmt: skip
         self._reasoning = reasoning
         self._inside = inside_reasoning
         self._blocks = BlockNumbers(numbering)

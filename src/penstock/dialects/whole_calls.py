@@ -16,6 +16,7 @@ from penstock.dialects.provenance import Provenance
 from penstock.dialects.reading.reader import Reader
 from penstock.dialects.stage import TextCalls
 from penstock.events import (
+    Fault,
     Finish,
     Reasoning,
     Refusal,
@@ -33,6 +34,8 @@ MAX_UNREAD = 4096
 
 Repair = Callable[[ToolCallInvalid], ToolCall | None]
 """Returns the call that an invalid one was meant to be, or None."""
+StaysText = Callable[[str, Fault | None], None]
+"""Is called for a call that stays text: the name of its tool, and what is wrong; None if nobody declared the tool."""
 
 
 class WholeCalls:
@@ -48,12 +51,15 @@ class WholeCalls:
         id_prefix: str,
         provenance: Provenance,
         repair: Repair,
+        stays_text: StaysText,
     ) -> None:
         self._calls = TextCalls(
             dialects, tools, only_declared=True, reasoning=reasoning, inside_reasoning=inside_reasoning,
             id_prefix=id_prefix, provenance=provenance, restores=self._restores,
+            undeclared=lambda name: stays_text(name, None),
         )  # fmt: skip
         self._repair = repair
+        self._stays_text = stays_text
         self._repaired: dict[str, ToolCall] = {}  # by the ids of the calls
         self._lane: Lane | None = None
 
@@ -104,7 +110,9 @@ class WholeCalls:
 
     def _restores(self, event: ToolCallInvalid) -> bool:
         call = self._repair(event)
-        if call is not None:
+        if call is None:
+            self._stays_text(event.name, event.why)
+        else:
             self._repaired[event.id] = call
         return call is None
 

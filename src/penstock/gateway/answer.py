@@ -65,16 +65,32 @@ async def open_answer(
     candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits
 ) -> Answer:
     """The answer of the first candidate that begins one; raises the error of the last one that was asked."""
-    asked = circuits.in_order(candidates)
+    return await _first_answer(_chosen(candidates, caller, circuits), request, caller, circuits)
+
+
+def _chosen(candidates: Sequence[Candidate], caller: Caller, circuits: Circuits) -> list[Candidate]:
+    """The candidates to ask; the others are noted."""
+    chosen = circuits.in_order(candidates)
+    for candidate in candidates:
+        if candidate not in chosen:
+            caller.asks(candidate, "not asked: it failed several times in a row")
+    return chosen
+
+
+async def _first_answer(
+    asked: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits
+) -> Answer:
     for number, candidate in enumerate(asked, 1):
         circuit, is_last = circuits.of(candidate), number == len(asked)
         is_doubtful = circuit.is_open
         circuit.begin()
+        caller.asks(candidate)
         try:
             answer = await _open(candidate, request, caller, has_fallback=not is_last, is_doubtful=is_doubtful)
         except ProviderError as error:
             if is_fault_of_upstream(error):
                 circuit.failed(error.retry_after)
+            caller.failed(error.message)
             if is_last or not may_fall_over(error):
                 raise
             logger.warning("request %s: %s failed, another is asked: %s", caller.id, candidate.upstream.name, error)
@@ -120,9 +136,9 @@ async def whole_answer(
     candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits
 ) -> tuple[Answer, list[StreamChunk]]:
     """The whole answer and its events. As nothing has been sent, a candidate is also replaced in mid-answer."""
-    left = circuits.in_order(candidates)
+    left = _chosen(candidates, caller, circuits)
     while True:
-        answer = await open_answer(left, request, caller, circuits)
+        answer = await _first_answer(left, request, caller, circuits)
         left = left[left.index(answer.candidate) + 1 :]
         chunks = answer.first
         try:
@@ -133,6 +149,7 @@ async def whole_answer(
         if not left or not any(map(is_failure, chunks)):
             return answer, chunks
         circuits.of(answer.candidate).failed()
+        caller.failed("its response broke off")
         logger.warning("request %s: %s broke off, another is asked", caller.id, answer.candidate.upstream.name)
 
 

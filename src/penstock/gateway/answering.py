@@ -12,6 +12,7 @@ from penstock.asgi.request import ClientGone, RejectedRequest
 from penstock.asgi.response import respond
 from penstock.asgi.stream import ResponseStream
 from penstock.errors import ProviderError, UsageError
+from penstock.events import Usage
 from penstock.gateway.answer import Answer, open_answer, whole_answer
 from penstock.gateway.asking import Caller, takes_custom_tools, uses_client_key
 from penstock.gateway.context import Call, GatewayContext
@@ -36,10 +37,10 @@ class Answering:
         self._call = call
         self._encoder = find_response_encoder(wire)
         self._inspected = InspectedCall(context.inspections, call.request.id, context.record)
-        self._journal = Journal(context, call, self._inspected)
         self._headers: dict[str, str] = {}
         key = "" if context.access.token else shown_key(call.request)
         self._caller = Caller(id=call.request.id, key=key, record=self._inspected.record)
+        self._journal = Journal(context, call, self._inspected, self._caller)
 
     async def answer(self, model: str = "", is_streaming: bool | None = None) -> None:
         """Answer the request. Protocols with the model and the kind of response in the path pass these two."""
@@ -95,7 +96,7 @@ class Answering:
                 if data := encoder.feed(chunks):
                     self._inspected.send(data)
                     await stream.write(data)
-                if encoder.is_over or (following := await anext(answer.rest, None)) is None:
+                if encoder.error is not None or (following := await anext(answer.rest, None)) is None:
                     break
                 chunks = following
             if record is not None:
@@ -105,7 +106,7 @@ class Answering:
             await stream.write(last)
         finally:
             await answer.close()
-            self._journal.end(encoder)
+            self._journal.end(encoder.usage, encoder.error)
 
     def _failed(self, request: ClientRequest, error: RejectedRequest) -> bytes:
         self._journal.fail(error)
@@ -133,6 +134,8 @@ class Answering:
             record.add(chunks)
             record.end()
         encoded = self._encoder.encode_body(chunks, self._head(request, answer))
+        usage = next((chunk for chunk in reversed(chunks) if isinstance(chunk, Usage)), None)
+        self._journal.end(usage, encoded.error)
         headers = {**self._headers, **encoded.headers}
         self._inspected.send(encoded.body)
         await respond(self._call.request, self._call.send, encoded.status, encoded.body, headers=headers)

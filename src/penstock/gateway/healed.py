@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from penstock.gateway.asking import Attempt
 from penstock.gateway.healing.report import Healed
 
 MAX_KEPT = 1_000
@@ -14,7 +15,10 @@ MAX_KEPT = 1_000
 
 
 class HealedResponse(Struct, frozen=True, kw_only=True):
-    """A request: who answered it, what was healed in the response, and what was left as it came or left out."""
+    """A request: who was asked and who answered, what was healed in the response, and what was left as it came or out.
+
+    `upstream` and `answered_by` are the upstream and the model that answered; `problem` says why it failed.
+    """
 
     id: str
     path: str
@@ -22,6 +26,8 @@ class HealedResponse(Struct, frozen=True, kw_only=True):
     upstream: str = ""
     answered_by: str = ""
     status: int = 0
+    problem: str = ""
+    asked: Sequence[Attempt] = ()
     healed: Sequence[Healed] = ()
     notes: Sequence[str] = ()
     dropped: Sequence[str] = ()

@@ -6,15 +6,19 @@ import logging
 import time
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from penstock.asgi.request import RejectedRequest
-from penstock.events import Usage
+from penstock.events import Error, Usage
 from penstock.gateway.answer import Answer
+from penstock.gateway.asking import Attempt, Caller
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.healed import HealedResponse
+from penstock.gateway.healing.report import HealingReport
 from penstock.gateway.inspecting import InspectedCall
 from penstock.gateway.routing import Candidate
 from penstock.history.client_request import ClientRequest
-from penstock.wires.shared.response_encoder import ResponseEncoder
+from penstock.wires.shared.response_errors import MALFORMED_CALL
 
 logger = logging.getLogger("penstock.gateway")
 
@@ -27,10 +31,11 @@ MAX_LOGGED = 300
 class Journal:
     """What happens to one request; `write` reports it once, at its end."""
 
-    def __init__(self, context: GatewayContext, call: Call, inspected: InspectedCall) -> None:
+    def __init__(self, context: GatewayContext, call: Call, inspected: InspectedCall, caller: Caller) -> None:
         self._context = context
         self._call = call
         self._inspected = inspected
+        self._attempts = caller.attempts
         self._started = time.monotonic()
         self._first = 0.0  # seconds until the response began
         self._model = ""
@@ -49,11 +54,12 @@ class Journal:
         self._answer = answer
         self._first = time.monotonic() - self._started
 
-    def end(self, encoder: ResponseEncoder) -> None:
-        """The response was written."""
-        self._usage = encoder.usage
-        if encoder.is_over:
-            self._problem = "the response ended with an error"
+    def end(self, usage: Usage | None, error: Error | None) -> None:
+        """The response was written; `error` ended it before it was whole."""
+        self._usage = usage
+        if error is not None:
+            is_content = error.code == MALFORMED_CALL
+            self._problem = f"the response ended with an error: {error.code if is_content else error.message}"
 
     def fail(self, error: RejectedRequest) -> None:
         """The request was answered with an error."""
@@ -68,11 +74,13 @@ class Journal:
         """Report the request."""
         answer, metrics = self._answer, self._context.metrics
         upstream = answer.candidate.upstream.name if answer else ""
+        report = answer.asked.report if answer else HealingReport()
         response = HealedResponse(
             id=self._call.request.id, path=self._call.request.path, model=self._model, upstream=upstream,
             answered_by=answer.candidate.model if answer else "", status=self._call.send.status,
-            healed=answer.asked.report.build() if answer else (),
-            notes=(*(answer.asked.report.notes if answer else ()), *([self._problem] if self._problem else ())),
+            problem=one_line(self._problem),
+            asked=[replace(one, failure=one_line(one.failure)) for one in self._attempts],
+            healed=report.build(), notes=report.notes,
             dropped=[f"{one.place}: {one.why}" for one in answer.asked.dropped] if answer else (),
         )  # fmt: skip
         self._context.healed.add(response)
@@ -91,7 +99,10 @@ class Journal:
 
     def _log(self, response: HealedResponse) -> None:
         total = time.monotonic() - self._started
+        failed = any(one.failure for one in response.asked)
         details = {
+            "failed": response.problem,
+            "asked": ", ".join(map(_in_words, response.asked)) if failed else "",
             "healed": ", ".join(f"{one.quirk} ({one.what})" for one in response.healed),
             "notes": "; ".join(response.notes),
             "left out": "; ".join(response.dropped),
@@ -102,6 +113,11 @@ class Journal:
             response.status or CLIENT_LEFT, self._first * 1000, total * 1000,
             "".join(f" | {name}: {one_line(text)}" for name, text in details.items() if text),
         )  # fmt: skip
+
+
+def _in_words(attempt: Attempt) -> str:
+    """An upstream that was asked, for the log."""
+    return f"{attempt.upstream} ({attempt.failure})" if attempt.failure else attempt.upstream
 
 
 def one_line(text: str) -> str:

@@ -99,7 +99,7 @@ class _Response:
             async with aclosing(self._chunks()) as source:
                 async for chunks in source:
                     data = encoder.feed(chunks)
-                    if encoder.is_over and not self.is_complete:  # what was written cannot be taken back
+                    if encoder.error is not None and not self.is_complete:  # what was written cannot be taken back
                         break
                     size += len(data)
                     if size > self._context.limits.answer:

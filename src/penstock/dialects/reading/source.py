@@ -37,6 +37,7 @@ class Source(Cursor):
         "restores",
         "splits_reasoning",
         "tools",
+        "undeclared",
     )
 
     def __init__(
@@ -47,6 +48,7 @@ class Source(Cursor):
         only_declared: bool = False,
         provenance: Provenance | None = None,
         restores: Callable[[ToolCallInvalid], bool] | None = None,
+        undeclared: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__()
         self.tools = tools
@@ -56,6 +58,7 @@ class Source(Cursor):
         self.markup = None if provenance is None else Markup()
         self.restores = restores  # whether an invalid call becomes the text again that the model wrote
         self.is_restored = False  # whether the last call did
+        self.undeclared = undeclared  # is called with the name of a call that stays text, as nobody declared its tool
         self.recording: Recording | None = None  # what is read of a call that may be reasoning
         self.splits_reasoning = False  # whether reasoning is separated from the answer
         self.dialect = ""
@@ -80,6 +83,8 @@ class Source(Cursor):
         """Starts a call: what was held is its markup. From here on a mismatch makes the call invalid."""
         name = name.strip()
         if not name or (self.only_declared and name not in self.tools):
+            if name and self.undeclared is not None:
+                self.undeclared(name)
             raise Mismatch(f"{name!r} is not a tool")
         self.drop()
         self.call_count += 1

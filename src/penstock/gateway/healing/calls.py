@@ -85,7 +85,8 @@ class CallHealing:
             return repaired
         if event.why != "cut":
             self._damaged.add(event.choice)
-            self._report.note(f"the call of {event.name or 'nothing'} was passed on as it came ({event.why})")
+        if event.why != "withdrawn":
+            self._report.note_call(event.name, event.why)
         return event
 
     def repaired(self, event: ToolCallInvalid, sent: int = 0) -> ToolCall | None:

@@ -79,6 +79,7 @@ class HealedDecoding:
             dialects or ANY_DIALECT, context.tools if dialects else (), reasoning=healing.reasoning,
             inside_reasoning=healing.inside_reasoning, id_prefix=f"{context.id_prefix}text_",
             provenance=Provenance([] if healing.quoted else list(context.messages)), repair=self._calls.repaired,
+            stays_text=self._report.note_text,
         )  # fmt: skip
 
     def _heal(self, chunks: list[StreamChunk]) -> list[StreamChunk]:

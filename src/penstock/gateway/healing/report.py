@@ -6,8 +6,9 @@ from collections import Counter
 
 from msgspec import Struct
 
-GENERATED_ID, NAME_IN_PIECES, OBJECT_ARGUMENTS, STOP_WITH_CALLS, NO_REASON = 19, 15, 35, 53, 55
-REASONING_MARKS, CALL_IN_TEXT, DATA_KEEP_ALIVE, NO_USAGE, QUOTED_CALL = 85, 86, 104, 174, 175
+from penstock.events import Fault
+
+STOP_WITH_CALLS, NO_REASON, REASONING_MARKS, CALL_IN_TEXT, DATA_KEEP_ALIVE = 53, 55, 85, 86, 104
 
 IN_WORDS = {
     1: "calls without an index",
@@ -38,6 +39,13 @@ IN_WORDS = {
 }
 """What a server sent, by the number of the quirk."""
 
+IN_TEXT: dict[Fault, str] = {
+    "quoted": "it repeats a message or a tool result (see the switch `quoted`)",
+    "cut": "the response ended in it",
+    "malformed": "its arguments are not JSON",
+}
+"""Why a call in the text stays text."""
+
 
 class Healed(Struct, frozen=True):
     """Something that was healed: the quirk of docs/quirks.md, what it is, and how often it was seen."""
@@ -59,9 +67,18 @@ class HealingReport:
         self._counts[quirk] += count
 
     def note(self, text: str) -> None:
-        """Note something that was not healed, or that was decided."""
-        if len(self.notes) < MAX_NOTES:
+        """Note something that was not healed, or that was decided; the same only once."""
+        if len(self.notes) < MAX_NOTES and text not in self.notes:
             self.notes.append(text)
+
+    def note_text(self, name: str, fault: Fault | None) -> None:
+        """Note a call in the text that stays text: it has a fault, or its tool is not declared."""
+        why = "no such tool is declared" if fault is None else IN_TEXT.get(fault, fault)
+        self.note(f"the call of {_shown(name)} stays text: {why}")
+
+    def note_call(self, name: str, fault: Fault) -> None:
+        """Note a native call that is damaged and was not repaired."""
+        self.note(f"the call of {_shown(name)} was {'cut' if fault == 'cut' else f'passed on as it came ({fault})'}")
 
     def build(self) -> list[Healed]:
         """What was healed so far, in the order of the quirks."""
@@ -70,3 +87,10 @@ class HealingReport:
 
 MAX_NOTES = 32
 """How many notes a report has."""
+MAX_NAME = 64
+"""How many characters of the name of a tool are noted."""
+
+
+def _shown(name: str) -> str:
+    """The name of a tool as a model wrote it, for a note."""
+    return repr(name[:MAX_NAME]) if name else "a tool without a name"

@@ -83,7 +83,7 @@ class ResponseBodies(ResponseFrames):
         headers = self.error_headers(error, status)
         if self.retry_after is not None:
             headers["retry-after"] = f"{self.retry_after:g}"
-        return EncodedResponse(status, encode_json(self.error_body(error, status)), headers)
+        return EncodedResponse(status, encode_json(self.error_body(error, status)), headers, error)
 
 
 def unfinished(finish: Finish) -> Finish:

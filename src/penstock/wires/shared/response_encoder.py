@@ -62,7 +62,7 @@ class ResponseEncoder(ResponseBodies):
         super().__init__(head)
         self.calls: dict[int, WrittenCall] = {}
         self.is_open = False  # the first frames have been written
-        self.is_over = False  # an error has ended the response
+        self.error: Error | None = None  # what has ended the response
         self._has_content = False  # some of the answer has been written
         self._content: tuple[type[Content], int] | None = None  # the open text, by kind and block
         self._write_content: Write = _write_nothing
@@ -101,9 +101,9 @@ class ResponseEncoder(ResponseBodies):
                     write(piece)
                     if call.size > MAX_ARGUMENTS:
                         self.fail(too_large(f"the call of {call.name}"))
-                if self.is_over:
+                if self.error is not None:
                     kind = None
-            elif not self.is_over:
+            elif self.error is None:
                 self._write_in_order(event)
                 kind, block, write, call = self._lane
         if not self.waits_for_call_state:
@@ -112,9 +112,9 @@ class ResponseEncoder(ResponseBodies):
 
     def close_frames(self) -> list[bytes]:
         """The frames of `close`, one by one."""
-        if not self.is_over and not self._finished:
+        if self.error is None and not self._finished:
             self.fail(incomplete(None))
-        if not self.is_over:
+        if self.error is None:
             self.closing()
         return self._take()
 
@@ -133,7 +133,7 @@ class ResponseEncoder(ResponseBodies):
             self._write(event)
             return
         for ready in self._order.feed(event):
-            if not self.is_over:
+            if self.error is None:
                 self._write(ready)
         if self._order.size > MAX_ARGUMENTS:
             self.fail(too_large("what waits for the end of a call"))
@@ -186,11 +186,11 @@ class ResponseEncoder(ResponseBodies):
 
     def fail(self, error: Error) -> None:
         """Ends the response by an error."""
-        if self.is_over:
+        if self.error is not None:
             return
         self._open()
         self._begin()
-        self.is_over = True
+        self.error = error
         self._lane = NO_LANE
         self.failure(error)
 

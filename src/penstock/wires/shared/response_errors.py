@@ -10,6 +10,8 @@ BAD_GATEWAY = 502
 UNAVAILABLE = 503
 UNKNOWN_RESPONSE = "previous_response_not_found"
 """The code of a request that continues a response which the server does not know: a client sends its whole history."""
+MALFORMED_CALL = "malformed_call"
+"""The code of an error whose message has what the model wrote."""
 MAX_QUOTE = 2000
 """How many characters of malformed arguments an error quotes."""
 
@@ -51,7 +53,7 @@ def quoted_call(call: ToolCallInvalid) -> Error:
 def malformed_call(call: ToolCallInvalid) -> Error:
     """The error of an invalid call on a wire whose arguments are objects; it says what the model wrote."""
     written = f"{call.name}({call.arguments_raw[:MAX_QUOTE]})"
-    return Error(f"the model made a malformed call: {written}", "malformed_call", True)
+    return Error(f"the model made a malformed call: {written}", MALFORMED_CALL, True)
 
 
 def too_large(what: str) -> Error:

@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from penstock.events import Error
+
 
 class ToolPath(Struct, frozen=True):
     """The name of a tool inside a namespace of tools, as the client declared it."""
@@ -37,8 +39,12 @@ class ResponseHead(Struct, frozen=True, kw_only=True):
 
 
 class EncodedResponse(Struct, frozen=True):
-    """A response that is not streamed: its HTTP status, its JSON body, and headers that the protocol needs."""
+    """A response that is not streamed: its HTTP status, its JSON body, and headers that the protocol needs.
+
+    `error` is what the body says, if it is an error.
+    """
 
     status: int
     body: bytes
     headers: Mapping[str, str] = {}
+    error: Error | None = None
