@@ -9,16 +9,19 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.gateway import asking, circuit
 from penstock.gateway.app import GatewayApp
+from penstock.gateway.context import LIMITS
 from penstock.testing import Hang, HTMLPage, Raw, ReceivedRequest, Reply, Reset, Scripted, Status, drop, fail, wait
 from tests.asgi import Browser, serving
 from tests.asgi import Reply as HTTPReply
-from tests.gateways import chat, delta, events, gateway, sse, text_of, upstream
+from tests.gateways import TOOLS, chat, delta, events, gateway, sse, text_of, upstream
 
 WORDS = "Trust is what remains when the provider behind a gateway misbehaves. "
 FALLBACK = "The other one answers. "
+IMPATIENT = replace(LIMITS, keep_alive_seconds=0.1)
 
 
 @pytest.fixture(autouse=True)
@@ -318,10 +321,6 @@ def test_an_endless_response_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_error_after_a_keep_alive_is_in_the_stream() -> None:
-    from msgspec.structs import replace
-
-    from penstock.gateway.context import LIMITS
-
     async def test(browser: Browser) -> None:
         for path, body in (
             ("/v1/chat/completions", chat()),
@@ -333,8 +332,7 @@ def test_an_error_after_a_keep_alive_is_in_the_stream() -> None:
             assert reply.body.startswith(b": keep-alive\n\n")
             assert "error" in json_of_last(reply.body)
 
-    limits = replace(LIMITS, keep_alive_seconds=0.1)
-    run(gateway(Server(Hang(), first_token=0.5).upstream, limits=limits), test)
+    run(gateway(Server(Hang(), first_token=0.5).upstream, limits=IMPATIENT), test)
 
 
 def json_of_last(body: bytes) -> str:
@@ -342,11 +340,6 @@ def json_of_last(body: bytes) -> str:
 
 
 def test_keep_alives_are_sent_while_a_call_is_held_back() -> None:
-    from msgspec.structs import replace
-
-    from penstock.gateway.context import LIMITS
-    from tests.gateways import TOOLS
-
     call = '<tool_call>{"name": "shell", "arguments": {"command": "', 'ls"}}</tool_call>'
 
     async def test(browser: Browser) -> None:
@@ -355,5 +348,56 @@ def test_keep_alives_are_sent_while_a_call_is_held_back() -> None:
         assert b'"tool_calls"' in reply.body
         assert is_whole(reply)
 
-    limits = replace(LIMITS, keep_alive_seconds=0.1)
-    run(gateway(Server(Reply("Hm. ", call[0], wait(1), call[1])).upstream, limits=limits), test)
+    run(gateway(Server(Reply("Hm. ", call[0], wait(1), call[1])).upstream, limits=IMPATIENT), test)
+
+
+WHOLE = {
+    "/v1/chat/completions": chat(stream=False),
+    "/v1/responses": {"model": "m", "input": "Hi"},
+    "/v1/messages": {**chat(stream=False), "max_tokens": 9},
+    "/v1beta/models/m:generateContent": {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
+    "/api/chat": chat(stream=False),
+}
+
+
+@pytest.mark.parametrize("path", WHOLE)
+def test_a_response_that_is_not_streamed_has_keep_alives_before_its_json(path: str) -> None:
+    replies: list[HTTPReply] = []
+
+    async def test(browser: Browser) -> None:
+        replies.append(await browser.post(path, WHOLE[path]))
+
+    run(gateway(Server(Reply(wait(0.5), WORDS)).upstream, limits=IMPATIENT), test)
+    run(gateway(Server(WORDS).upstream), test)
+    slow, fast = replies
+    assert slow.is_complete
+    assert slow.body.startswith(b" ")
+    assert int(fast.headers["content-length"]) == len(fast.body)
+    for reply in replies:
+        assert reply.status == 200
+        assert reply.headers["content-type"] == "application/json"
+        assert WORDS.strip() in str(reply.json)
+
+
+@pytest.mark.parametrize("path", WHOLE)
+def test_an_error_after_a_keep_alive_is_not_a_complete_response(path: str) -> None:
+    async def test(browser: Browser) -> None:
+        late = await browser.post(path, WHOLE[path])
+        assert late.status == 200  # it was sent with the first keep-alive
+        assert not late.is_complete
+        assert "error" in late.json
+        report = (await browser.get(f"/healed/{late.headers['x-request-id']}")).json
+        assert report["problem"]
+
+    run(gateway(Server(Hang(), first_token=0.5).upstream, limits=IMPATIENT), test)
+
+
+@pytest.mark.parametrize("path", WHOLE)
+def test_an_error_before_a_keep_alive_has_its_status(path: str) -> None:
+    async def test(browser: Browser) -> None:
+        early = await browser.post(path, WHOLE[path])
+        assert (early.status, early.is_complete) == (429, True)
+        assert early.headers["retry-after"] == "60"
+        assert "error" in early.json
+
+    run(gateway(Server(Status(429, "slow down", retry_after=60)).upstream), test)

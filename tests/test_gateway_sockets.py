@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anthropic
+import openai
 import pytest
 import uvicorn
 from msgspec.structs import replace
@@ -16,7 +18,7 @@ from msgspec.structs import replace
 from penstock.gateway import app
 from penstock.gateway.app import GatewayApp
 from penstock.gateway.context import LIMITS
-from tests.gateways import chat, delta, sse
+from tests.gateways import ASK, chat, delta, sse
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 PIECE = sse(delta(content="word "), done=False)
@@ -29,8 +31,9 @@ def chunk(data: bytes) -> bytes:
 class SlowServer:
     """A server that sends what it is told to, and notices when its connection is closed."""
 
-    def __init__(self, *sent: bytes, floods: bool = False) -> None:
+    def __init__(self, *sent: bytes, floods: bool = False, seconds: float = 60.0) -> None:
         self._sent = sent
+        self._seconds = seconds  # after which it closes the connection
         self._floods = floods
         self.asked = asyncio.Event()
         self.closed = asyncio.Event()
@@ -47,8 +50,9 @@ class SlowServer:
                 writer.write(chunk(PIECE * 200))
                 await writer.drain()
                 self.size += len(PIECE) * 200
-            while await reader.read(65536):
-                pass
+            async with asyncio.timeout(self._seconds):
+                while await reader.read(65536):
+                    pass
         except OSError:
             pass
         finally:
@@ -77,7 +81,7 @@ def between(upstream: Callable[[], SlowServer], test: Callable[[SlowServer, int]
         slow = upstream()
         server = await asyncio.start_server(slow.answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        limits = replace(LIMITS, write_seconds=1.0)
+        limits = replace(LIMITS, write_seconds=1.0, keep_alive_seconds=0.2)
         async with server, served(app(f"http://127.0.0.1:{port}/v1", limits=limits)) as gateway_port:
             await asyncio.wait_for(test(slow, gateway_port), 60)
 
@@ -123,3 +127,18 @@ def test_a_client_that_reads_nothing_costs_little_memory_and_is_closed() -> None
         assert slow.size < 50_000_000
 
     between(lambda: SlowServer(HEAD, floods=True), test)
+
+
+def test_clients_of_vendors_see_that_a_late_error_is_not_the_answer() -> None:
+    """It comes after a keep-alive, and so after the status 200."""
+
+    async def test(slow: SlowServer, port: int) -> None:
+        chat_client = openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
+        messages_client = anthropic.AsyncAnthropic(base_url=f"http://127.0.0.1:{port}", api_key="none", max_retries=0)
+        async with chat_client, messages_client:
+            with pytest.raises(openai.APIConnectionError):
+                await chat_client.chat.completions.create(model="m", messages=ASK)
+            with pytest.raises(anthropic.APIConnectionError):
+                await messages_client.messages.create(model="m", messages=ASK, max_tokens=9)
+
+    between(lambda: SlowServer(HEAD, chunk(PIECE), seconds=0.8), test)

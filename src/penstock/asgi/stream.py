@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.request import HTTPRequest, Send
-from penstock.asgi.response import Headers, raw_headers
+from penstock.asgi.response import Headers, raw_headers, respond
 
 SSE_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -22,6 +22,8 @@ SSE_HEADERS = {
     "x-accel-buffering": "no",
 }
 COMMENT = b": keep-alive\n\n"
+BEFORE_JSON = b" "
+"""What may be sent before a JSON body while it is waited for."""
 
 
 class ResponseStream:
@@ -32,6 +34,7 @@ class ResponseStream:
         comment: bytes = COMMENT,
     ) -> None:  # fmt: skip
         self.is_open = False  # whether the head was sent
+        self._is_complete = False  # whether `complete` has sent the rest
         self.sent = 0
         self._request = request
         self._send = send
@@ -73,11 +76,25 @@ class ResponseStream:
         self._task.result()
         return True
 
+    async def complete(self, status: int, body: bytes, headers: Headers) -> None:
+        """Send a response that is not streamed, with its status; if a comment has been sent, only its body.
+
+        The status was 200 then. So that nobody takes an error for the answer, it is sent without the end of the
+        response: the server closes the connection, and the client sees that something is missing.
+        """
+        await self._end_comments()
+        self._is_complete = True
+        if not self.is_open:
+            self.is_open = True
+            await respond(self._request, self._send, status, body, headers=headers)
+            return
+        await self.write(body)
+        if status < 400:
+            await self._send({"type": "http.response.body", "body": b""})
+
     async def write(self, piece: bytes) -> None:
         """Send a piece."""
-        if self._comments is not None:  # pieces and comments do not mix
-            comments, self._comments = self._comments, None
-            await comments
+        await self._end_comments()
         self._writing_since = now = time.monotonic()
         if not self.is_open:
             await self._open()
@@ -86,6 +103,12 @@ class ResponseStream:
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         self._last_write, self._writing_since = now, 0.0
 
+    async def _end_comments(self) -> None:
+        """Wait for a comment that is being sent: pieces and comments do not mix."""
+        if self._comments is not None:
+            comments, self._comments = self._comments, None
+            await comments
+
     async def _open(self) -> None:
         self.is_open = True
         headers = raw_headers(self._request, self._headers)
@@ -93,6 +116,8 @@ class ResponseStream:
 
     async def _do(self, work: Coroutine[Any, Any, None]) -> None:
         await work
+        if self._is_complete:
+            return
         if not self.is_open or self._comments is not None:
             await self.write(b"")
         await self._send({"type": "http.response.body", "body": b""})
@@ -118,7 +143,8 @@ class ResponseStream:
         if self._writing_since and now - self._writing_since > limits.write_seconds and self._task is not None:
             self._task.cancel()
             return
-        if not self._writing_since and now - self._last_write >= limits.keep_alive_seconds:
+        is_silent = not self._writing_since and now - self._last_write >= limits.keep_alive_seconds
+        if is_silent and not self._is_complete:
             self._comments = asyncio.create_task(self._write_comment())
         pause = min(limits.keep_alive_seconds, limits.write_seconds) / 4
         self._timer = asyncio.get_running_loop().call_later(max(pause, 0.01), self._tick)

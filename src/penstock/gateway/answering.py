@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from penstock.asgi.access import shown_key
 from penstock.asgi.request import ClientGone, RejectedRequest
-from penstock.asgi.response import respond
-from penstock.asgi.stream import ResponseStream
+from penstock.asgi.response import JSON, respond
+from penstock.asgi.stream import BEFORE_JSON, ResponseStream
 from penstock.errors import ProviderError, UsageError
 from penstock.events import Usage
 from penstock.gateway.answer import Answer, open_answer, whole_answer
@@ -23,7 +23,7 @@ from penstock.gateway.routing import Candidate, find_candidates
 from penstock.history.client_request import ClientRequest, decode_request
 from penstock.wires import find_response_encoder
 from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE
-from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.response_head import EncodedResponse, ResponseHead
 
 STREAM_HEADERS = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
 
@@ -124,9 +124,24 @@ class Answering:
     # Responses that are not streamed.
 
     async def _respond(self, request: ClientRequest, candidates: list[Candidate]) -> None:
-        work = whole_answer(candidates, request, self._caller, self._context.circuits)
+        stream = ResponseStream(
+            self._call.request, self._call.send, self._context.limits, {"content-type": JSON}, BEFORE_JSON
+        )
+        if not await stream.run(self._write_whole(request, candidates, stream)):
+            self._journal.leave()
+
+    async def _write_whole(self, request: ClientRequest, candidates: list[Candidate], stream: ResponseStream) -> None:
+        """Write the whole response, or the error, once it is known."""
         try:
-            answer, chunks = await self._call.request.unless_gone(work)
+            encoded = await self._whole(request, candidates)
+        except RejectedRequest as error:
+            encoded = self._failure(error)
+        self._inspected.send(encoded.body)
+        await stream.complete(encoded.status, encoded.body, {**self._headers, **encoded.headers})
+
+    async def _whole(self, request: ClientRequest, candidates: list[Candidate]) -> EncodedResponse:
+        try:
+            answer, chunks = await whole_answer(candidates, request, self._caller, self._context.circuits)
         except (UsageError, ProviderError) as error:
             raise self._rejection(error, candidates) from None
         self._begin(answer)
@@ -136,9 +151,7 @@ class Answering:
         encoded = self._encoder.encode_body(chunks, self._head(request, answer))
         usage = next((chunk for chunk in reversed(chunks) if isinstance(chunk, Usage)), None)
         self._journal.end(usage, encoded.error)
-        headers = {**self._headers, **encoded.headers}
-        self._inspected.send(encoded.body)
-        await respond(self._call.request, self._call.send, encoded.status, encoded.body, headers=headers)
+        return encoded
 
     # Both.
 
@@ -158,13 +171,17 @@ class Answering:
 
     async def _reject(self, error: RejectedRequest) -> None:
         """Answer with an error in the shape of the protocol."""
+        encoded = self._failure(error)
+        self._inspected.send(encoded.body)
+        await respond(self._call.request, self._call.send, encoded.status, encoded.body, headers=encoded.headers)
+
+    def _failure(self, error: RejectedRequest) -> EncodedResponse:
+        """An error in the shape of the protocol."""
         self._journal.fail(error)
         head = ResponseHead(id=self._caller.id)
         code = error.code if error.code == UNKNOWN_RESPONSE else ""  # others are codes of ours
         encoded = self._encoder.encode_error(error.status, error.message, code, head)
-        headers = {**error.headers, **encoded.headers}
-        self._inspected.send(encoded.body)
-        await respond(self._call.request, self._call.send, encoded.status, encoded.body, headers=headers)
+        return replace(encoded, headers={**error.headers, **encoded.headers})
 
 
 def _read(wire: str, body: Any, model: str, is_streaming: bool | None, context: GatewayContext) -> ClientRequest:
