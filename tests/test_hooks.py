@@ -499,3 +499,18 @@ def test_a_hook_that_stops_ends_the_run_as_stopped(mode: str) -> None:
     assert isinstance(events[-1], Done)
     assert not any(isinstance(event, HistoryReplaced) for event in events)
     assert run.finish_reason == "stopped"
+
+
+@sync_and_async
+def test_a_history_that_is_replaced_in_the_step_that_stops_stays_replaced(mode: str) -> None:
+    store, short = MemoryStore(), user("Short.")
+
+    def hook(step: Step) -> Step | None:
+        return step.replace_history([short]).stop("enough") if step.number == 2 else None
+
+    agent = agent_on(line(), *Bench().tools, before_step=hook, name="a")
+    events, run = drive(lambda prefix: getattr(agent, f"{prefix}stream")("Go.", log=store, run_id="r"), mode)
+    done = end_of(events)
+    assert (done.reason, done.messages, list(run.messages)) == ("stopped", (short,), [short])
+    assert [type(event) for event in events[-2:]] == [HistoryReplaced, Done]
+    assert rebuild([event for _, _, event in read_log(store, "r")], {}).messages == [short]

@@ -77,8 +77,9 @@ class StepHooks:
 
     def _decision(self, first: Step, step: Step, config: AgentConfig) -> StepDecision:
         """The decision as it is logged: differences, and names."""
+        history = splices_between(first.history, step.history)
         if step.stopped is not None:
-            return StepDecision(stop=step.stopped)
+            return StepDecision(history=history, stop=step.stopped)
         has_instructions = step.instructions != config.instructions
         changes = StepChanges(
             messages=splices_between(step.history, step.messages) or None,
@@ -88,7 +89,7 @@ class StepHooks:
             fallbacks=tuple(self._model_name(model, config) for model in step.fallbacks) or None,
             options=_changed_options(first.options, step.options),
         )
-        return StepDecision(changes, splices_between(first.history, step.history))
+        return StepDecision(changes, history)
 
     def _tool_names(self, tools: Iterable[Tool[..., Any]], config: AgentConfig) -> tuple[str, ...]:
         known = {id(tool): name for name, tool in config.tools.items()}

@@ -116,11 +116,7 @@ class Run(InnerInputs):
 
     def step_prepared(self, decision: StepDecision) -> list[Command]:
         """The hooks have decided on the next step."""
-        if self.phase not in ("new", "hook"):
-            return []
-        if decision.stop is not None:
-            return self._commands(self.end("stopped", decision.stop))
-        return self._commands(self.start_step(decision))
+        return self._commands(self.start_step(decision)) if self.phase in ("new", "hook") else []
 
     def tools_listed(self, policies: Mapping[str, ToolPolicy]) -> None:
         """The tools for the next request are known; no tool of an earlier step is running."""

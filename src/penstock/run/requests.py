@@ -24,11 +24,13 @@ class RunRequests(RunState):
         return self.start_step(StepDecision())
 
     def start_step(self, decision: StepDecision) -> list[Output]:
-        """Begin the next step as the hooks decided."""
+        """Begin the next step as the hooks decided, or end the run before it."""
         events: list[Output] = []
         if decision.history:
             self.replace_history(decision.history)
             events.append(HistoryReplaced(decision.history))
+        if decision.stop is not None:
+            return [*events, *self.end("stopped", decision.stop)]
         self.begin_step(decision.changes)
         return [*events, StepStart(self.step, decision.changes), self.request()]
 
