@@ -140,8 +140,14 @@ def checked_models(models: Any) -> dict[str, Model]:
         raise UsageError(f"models must be a dict of models by name, or a list of models, not {models!r}")
     if isinstance(models, Mapping):
         return {str(name): checked_model(model) for name, model in models.items()}
-    known = [checked_model(model) for model in models]
-    return {model.name: model for model in known}
+    known: dict[str, Model] = {}
+    for model in map(checked_model, models):
+        if model.name in known:
+            raise UsageError(
+                f"two models are called {model.name!r}: use a dict, as in models={{'large': …, 'small': …}}"
+            )
+        known[model.name] = model
+    return known
 
 
 def checked_hooks(before_step: Any) -> tuple[BeforeStep, ...]:

@@ -5,6 +5,7 @@ There is no I/O here: `decide` yields the calls of the user's functions, and a c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -25,6 +26,8 @@ from penstock.tools.tool import Tool
 
 UNFORCED_CHOICES = ("", "auto", "none")
 """The tool choices that hold for every step; one that forces a call holds for the first."""
+
+_NUMBERED = re.compile(r" \(\d+\)$")  # ends the name of a second model with the same one
 
 Call = Callable[[], Any]
 """A call of a user's function; what it returns is awaited if it can be, and sent back."""
@@ -98,7 +101,10 @@ class StepHooks:
     def _bring(self, tool: Tool[..., Any], config: AgentConfig) -> str:
         """Keep a tool that the agent does not have."""
         if tool.name in config.tools:
-            raise HookError(f"before_step chose another tool with the name {tool.name!r} than the agent has: rename it")
+            raise HookError(
+                f"before_step chose a tool with the name {tool.name!r}, but the agent has another tool of that name: "
+                "rename one of them"
+            )
         if self._has_log:
             raise HookError(
                 f"before_step chose the tool {tool.name!r}, which the agent does not have; another process could not "
@@ -119,15 +125,14 @@ class StepHooks:
                 f"before_step chose {model!r}, which the agent does not have; another process could not continue the "
                 "run: add it to the agent, as in Agent(..., models={'small': model})"
             )
-        name = model.name
-        while name in config.models or self._models.get(name, model) is not model:
-            name += "+"
-        self._models[name] = model
+        names = (model.name, *(f"{model.name} ({number})" for number in range(2, len(self._models) + 3)))
+        free = (name for name in names if name not in config.models and self._models.get(name, model) is model)
+        self._models[name := next(free)] = model
         return name
 
     def _find_model(self, name: str, config: AgentConfig) -> Model:
         model = config.models.get(name) or self._models.get(name)
-        if model is None and ":" not in name:
+        if model is None and (":" not in name or _NUMBERED.search(name)):
             raise UsageError(f"the agent has no model {name!r}: add it, as in Agent(..., models={{{name!r}: model}})")
         if model is None:
             model = self._models[name] = Model(name)

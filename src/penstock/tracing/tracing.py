@@ -34,8 +34,7 @@ class Tracing:
         cost: Cost | Mapping[str, Prices] | None = None,
         currency: str = "USD",
     ) -> None:
-        if find_spec("opentelemetry") is None:
-            raise UsageError("tracing needs the API of OpenTelemetry: pip install 'penstock-llm[otel]'")
+        _expect_api()
         from penstock.tracing.instruments import Instruments
 
         self.content = content
@@ -52,10 +51,14 @@ class Tracing:
 
 def carrier() -> dict[str, str]:
     """The trace of the current span, for `meta=` of a run with a log: all processes that drive the run continue it."""
-    if find_spec("opentelemetry") is None:
-        raise UsageError("tracing needs the API of OpenTelemetry: pip install 'penstock-llm[otel]'")
+    _expect_api()
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     fields: dict[str, str] = {}
     TraceContextTextMapPropagator().inject(fields)
     return fields
+
+
+def _expect_api() -> None:
+    if find_spec("opentelemetry") is None:
+        raise UsageError("tracing needs the API of OpenTelemetry: pip install 'penstock-llm[otel]'")
