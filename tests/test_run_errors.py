@@ -88,7 +88,7 @@ def test_any_failure_of_the_request_ends_the_run() -> None:
     agent = Agent(Model("openai-compatible:m", via=Broken()))
     for mode in MODES:
         done = end_of(events_of(agent, mode))
-        assert (done.reason, done.why) == ("error", "oh")
+        assert (done.reason, done.why) == ("error", "ZeroDivisionError: oh")
     with pytest.raises(ZeroDivisionError):
         agent.run("Go.")
     with pytest.raises(ZeroDivisionError):
@@ -200,10 +200,10 @@ def test_an_internal_error_ends_the_run_with_an_error_event(mode: str, monkeypat
 
     monkeypatch.setattr(Run, "tool_done", broken)
     done = end_of(events_of(made([Reply(call("pay")), Reply("Done.")], pay), mode))
-    assert (done.reason, done.why) == ("error", "too deep")
+    assert (done.reason, done.why) == ("error", "RecursionError: too deep")
     monkeypatch.setattr(Run, "ended", broken)
     done = end_of(events_of(made([Reply("Hi.")], pay), mode))
-    assert (done.reason, done.why) == ("error", "too deep")
+    assert (done.reason, done.why) == ("error", "RecursionError: too deep")
 
 
 def test_a_run_ends_if_no_thread_for_a_tool_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,4 +234,4 @@ def test_a_run_ends_with_an_error_if_no_thread_for_the_model_can_be_started(monk
     agent = made([Reply("Hi.")])
     monkeypatch.setattr(threading.Thread, "start", refuse)
     done = end_of(events_of(agent, "sync"))
-    assert (done.reason, done.why) == ("error", "can't start new thread")
+    assert (done.reason, done.why) == ("error", "RuntimeError: can't start new thread")

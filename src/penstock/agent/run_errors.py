@@ -50,5 +50,4 @@ def error_event(error: BaseException) -> Error:
     kind = type(error).__name__
     if isinstance(error, ProviderError):
         return Error(error.message or kind, error.code or kind, error.retryable)
-    message = str(error) if isinstance(error, PenstockError) else text_of(error)[:MAX_MESSAGE]
-    return Error(message or kind, kind)
+    return Error((str(error) or kind) if isinstance(error, PenstockError) else named_message(error), kind)

@@ -69,7 +69,7 @@ class PartialOutput:
         except ArgumentsError as error:
             return str(error)
         except Exception as error:  # noqa: BLE001  # validators are user code; the whole output is validated again
-            return f"`{key}`: {text_of(error)}"
+            return f"`{key}`: {type(error).__name__}: {text_of(error)}"
         return ""
 
     def _type_of(self, key: str | int) -> ValueType | None:

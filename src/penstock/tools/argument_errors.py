@@ -127,7 +127,7 @@ def _from_pydantic(name: str, value: Any, error: Mapping[str, Any]) -> ArgumentP
 def _reworded(message: str) -> str:
     for prefix, other in _PREFIXES.items():
         if message.startswith(prefix):
-            return other + message.removeprefix(prefix)
+            return other + message.removeprefix(prefix) or "is not valid"  # a validator may raise without a message
     return message[:1].lower() + message[1:]
 
 

@@ -86,7 +86,8 @@ class TypedArgument:
                 return []
             return pydantic_problems(name, value, error.errors(include_url=False))
         except (TypeError, ValueError, RecursionError) as error:
-            return [ArgumentProblem((name,), message=f"cannot be read: {error}", shows_value=False)]
+            problem = f"cannot be read: {type(error).__name__}: {error}"
+            return [ArgumentProblem((name,), message=problem, shows_value=False)]
         if not self._takes_infinite and (candidates := infinite_candidates(name, value)) and self._is_infinite(value):
             return candidates
         values[name] = converted
