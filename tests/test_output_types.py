@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from penstock import Agent, Model, OutputError, UsageError
 from penstock.model.output_request import OUTPUT_TOOL
-from penstock.output.output_type import MAX_KNOWN, OutputType, known_types
+from penstock.output.output_type import MAX_KNOWN, OutputType, known_types, output_type
 from penstock.schemas import InexpressibleError, SchemaRules, fit_schema
 from penstock.testing import Reply, Scripted, call
 from penstock.wires import all_facts
@@ -113,6 +113,14 @@ def test_a_schema_that_is_not_json_is_refused() -> None:
         ({"type": "object", "properties": 3}, '3 is not of type "object", at properties'),
         ({"type": "object", "properties": {"a": {"pattern": "("}}}, "at properties/a/pattern"),
         ({"type": "object", "required": "a"}, "at required"),
+        ({"type": "nope"}, '"nope" is not a type, at type; use string, integer'),
+        ({"type": ["object", 5]}, "5 is not a type, at type"),
+        ({"type": []}, r"\[\] is not a type, at type"),
+        ({"type": "object", "properties": {"a": {"items": {"type": "text"}}}}, "at properties/a/items/type"),
+        ({"type": "object", "additionalProperties": "no"}, '"no" is not a schema, at additionalProperties'),
+        ({"$ref": "#"}, "the reference '#' leads back to itself, at \\$ref"),
+        ({"anyOf": [{"type": "null"}, {"$ref": "#"}]}, "leads back to itself, at anyOf/1/\\$ref"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "'#/\\$defs/a' leads back to itself"),
     ],
 )
 def test_a_schema_that_is_not_valid_is_refused_when_the_agent_is_made(schema: Any, problem: str) -> None:
@@ -170,6 +178,26 @@ def test_a_reference_with_other_keywords_is_replaced_by_its_target() -> None:
 def test_what_rules_cannot_express_is_named(kind: Any, reason: str) -> None:
     with pytest.raises(InexpressibleError, match=reason):
         fit_schema(dict(OutputType(kind).declaration.schema), SchemaRules(is_recursive=False))
+
+
+def test_a_schema_that_refers_to_its_root_is_checked_at_every_level() -> None:
+    tree = {"type": "object", "properties": {"n": {"type": "integer"}, "children": {"items": {"$ref": "#"}}}}
+    output = output_type(tree)
+    assert output is not None
+    assert output.read('{"n": 1, "children": [{"n": 2}]}') == {"n": 1, "children": [{"n": 2}]}
+    with pytest.raises(OutputError, match=r"`children\[0\].n`: expected an integer"):
+        output.read('{"n": 1, "children": [{"n": "two"}]}')
+    lists = output_type({"type": "array", "items": {"$ref": "#"}})
+    assert lists is not None
+    assert lists.read('{"value": [[], [[]]]}') == [[], [[]]]
+    with pytest.raises(OutputError, match=r"`value\[0\]`: expected an array"):
+        lists.read('{"value": [{"value": []}]}')
+
+
+def test_a_type_with_a_dict_in_its_annotation_is_a_type() -> None:
+    output = output_type(Annotated[int, {"unit": "euros"}])
+    assert output is not None
+    assert output.read('{"value": 3}') == 3
 
 
 def test_a_schema_has_no_definitions_that_nothing_refers_to() -> None:

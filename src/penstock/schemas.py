@@ -59,6 +59,50 @@ def map_schemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> Json
     return copied
 
 
+def schemas_in(schema: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Everything directly in a schema that should be a schema, with its place."""
+    for key, value in schema.items():
+        if key in NAMED and isinstance(value, Mapping):
+            yield from (((key, name), one) for name, one in value.items())
+        elif key in LISTED and isinstance(value, list):
+            yield from (((key, str(at)), one) for at, one in enumerate(value))
+        elif key in SINGLE and not isinstance(value, list):  # `items` may be a list, in older drafts
+            yield (key,), value
+
+
+def with_root_definition(schema: Json) -> Json:
+    """The schema, with its root as a definition if it refers to itself by its place: such a schema cannot be moved."""
+    if all(reference.startswith(_DEFINED) or not reference.startswith("#") for reference in _references(schema)):
+        return schema
+    definitions: Json = schema.get("$defs", {})
+    name = next(
+        name for name in (f"root{'_' * count}" for count in range(len(definitions) + 1)) if name not in definitions
+    )
+
+    def moved(part: Any) -> Any:
+        if not isinstance(part, dict):
+            return part
+        form, reference = map_schemas(part, moved), part.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#") and not reference.startswith(_DEFINED):
+            form["$ref"] = f"#/$defs/{name}{reference[1:]}"
+        return form
+
+    form = moved(schema)
+    kept = {key: form.pop(key) for key in ("$defs", "definitions") if key in form}
+    return {"$ref": f"#/$defs/{name}", **kept, "$defs": {**kept.get("$defs", {}), name: form}}
+
+
+_DEFINED = ("#/$defs/", "#/definitions/")
+
+
+def with_root(schema: Json) -> Json:
+    """The schema with its root in place: some types are a reference to one of their own definitions."""
+    target = resolve(schema, schema.get("$ref"))
+    if not isinstance(target, dict):
+        return schema
+    return pruned({**target, **{key: value for key, value in schema.items() if key != "$ref"}})
+
+
 def fit_schema(schema: Json, rules: SchemaRules) -> Json:
     """The schema in the form that the provider accepts; raises an `InexpressibleError` if there is none.
 

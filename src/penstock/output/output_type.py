@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from types import FrameType, UnionType
 from typing import Any, Generic, TypeVar
@@ -18,7 +18,7 @@ import msgspec
 from penstock.declarations import OutputDeclaration
 from penstock.errors import ArgumentsError, OutputError
 from penstock.output.value_type import ValueType, value_type
-from penstock.schemas import Json, pruned, resolve
+from penstock.schemas import Json, with_root
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class OutputType(Generic[T]):
     def __init__(self, kind: Any, names: Mapping[str, Any] = {}) -> None:
         self.kind = kind
         self._type = value_type(kind, names)
-        schema = _with_root(self._type.schema)
+        schema = with_root(self._type.schema)
         self.is_wrapped = not _is_plain_object(schema)
         description = str(schema.get("description") or "")
         name = _NOT_IN_NAMES.sub("_", getattr(kind, "__name__", "") or "output")[:_NAME_LENGTH].strip("_") or "output"
@@ -93,9 +93,11 @@ def output_type(kind: Any) -> OutputType[Any] | None:
         return None
     if isinstance(kind, OutputType):
         return kind
-    if not isinstance(kind, Hashable):
+    try:
+        is_known = kind in known_types
+    except TypeError:  # a schema, or a type with a dict or a list in its annotation
         return OutputType(kind, _caller_names())
-    if kind not in known_types:
+    if not is_known:
         if len(known_types) >= MAX_KNOWN:
             known_types.clear()
         known_types[kind] = OutputType(kind, _caller_names())
@@ -108,14 +110,6 @@ def _caller_names() -> dict[str, Any]:
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "penstock":
         frame = frame.f_back
     return {} if frame is None else {**frame.f_globals, **frame.f_locals}
-
-
-def _with_root(schema: Json) -> Json:
-    """The schema with its root in place: some types are a reference to one of their own definitions."""
-    target = resolve(schema, schema.get("$ref"))
-    if not isinstance(target, dict):
-        return schema
-    return pruned({**target, **{key: value for key, value in schema.items() if key != "$ref"}})
 
 
 def _is_plain_object(schema: Json) -> bool:

@@ -15,9 +15,10 @@ import msgspec
 
 from penstock.declarations import FUNCTIONS
 from penstock.errors import ArgumentsError, UsageError
-from penstock.schemas import Json
+from penstock.schemas import Json, with_root, with_root_definition
 from penstock.tools.argument_errors import raise_problems
-from penstock.tools.schema_arguments import SchemaArguments, find_malformed
+from penstock.tools.schema_arguments import SchemaArguments
+from penstock.tools.schema_checks import find_malformed
 from penstock.tools.schema_form import normal_form
 from penstock.tools.signature import Parameter
 from penstock.tools.typed_arguments import TypedArgument, is_json, type_schemas
@@ -50,7 +51,7 @@ def value_type(kind: Any, names: Mapping[str, Any] = {}) -> ValueType:
     """
     if isinstance(kind, Mapping):
         schema = SchemaType(kind)
-        if problem := find_malformed(schema.schema):
+        if problem := find_malformed(kind):
             raise UsageError(f"{_PLACE}: the JSON Schema is not valid: {problem}")
         return schema
     if isinstance(kind, FUNCTIONS):
@@ -166,7 +167,7 @@ class SchemaType:
         if not is_json(dict(schema)):
             raise UsageError(f"{_PLACE}: the schema cannot be written as JSON")
         form = normal_form(schema)
-        self.schema: Json = form if isinstance(form, dict) else {}
+        self.schema: Json = with_root(with_root_definition(form)) if isinstance(form, dict) else {}
         definitions: Json = {key: self.schema[key] for key in ("$defs", "definitions") if key in self.schema}
         try:
             self._checks = SchemaArguments({

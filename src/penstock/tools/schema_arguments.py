@@ -154,22 +154,6 @@ class SchemaArguments:
         return fields if isinstance(fields, dict) else ()
 
 
-def find_malformed(form: Any) -> str:
-    """What is wrong with a schema in its normal form: a malformed keyword, or a reference to nothing; empty if valid.
-
-    For schemas that a program writes itself. Those of other programs may have faults, which accept every value.
-    """
-    from jsonschema_rs import Draft202012Validator, ValidationError
-
-    try:
-        Draft202012Validator(form, offline=True)
-    except ValidationError as error:  # without a path if it is a reference
-        return ", at ".join(filter(None, (error.message, "/".join(map(str, error.instance_path)))))
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
 def _compiled(form: Any) -> tuple[Draft202012Validator, Any]:
     """The validator for a schema, and the schema without the keywords that are malformed."""
     from jsonschema_rs import Draft202012Validator, ValidationError

@@ -12,10 +12,11 @@ from typing import Any
 
 from penstock.schemas import LISTED, NAMED, Json, map_schemas, resolve
 
+TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
+"""The types of JSON Schema."""
 _IN_PLACE = ("anyOf", "oneOf", "allOf", "not", "if", "then", "else", "dependentSchemas")
 """The keywords with schemas for the same value, not for a part of it."""
 _IDENTITY = ("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$vocabulary")
-_TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 _BOUNDS = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 
 
@@ -42,7 +43,7 @@ def _set_types(form: Json) -> None:
         return
     listed = form["type"] if isinstance(form["type"], list) else [form["type"]]
     kinds = list(dict.fromkeys(kind.lower() if isinstance(kind, str) else "" for kind in listed))
-    if kinds and all(kind in _TYPES for kind in kinds):
+    if kinds and all(kind in TYPES for kind in kinds):
         form["type"] = kinds[0] if len(kinds) == 1 else kinds
     else:
         del form["type"]
