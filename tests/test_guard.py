@@ -18,11 +18,12 @@ from pydantic import BaseModel
 
 import penstock
 from penstock import Agent, AgentStreamer, Guard, GuardContext, GuardError, Model, OutputError, StopRun, UsageError
-from penstock.events import Error, Finish, Reasoning, Text, ToolCallStart
+from penstock.events import Error, Finish, Reasoning, Text, ToolCallDelta, ToolCallInvalid, ToolCallStart
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import Store
 from penstock.log.take_up import read_log
-from penstock.run.events import StreamEvent, ToolEnd, ToolStart, encode
+from penstock.messages import user
+from penstock.run.events import Done, StreamEvent, ToolEnd, ToolStart, encode
 from penstock.run.rebuild import rebuild
 from penstock.testing import Hang, Reply, Scripted, call, say, think, wait
 from penstock.testing.faults import Reset
@@ -463,6 +464,50 @@ def test_calls_in_the_text_wait_for_the_text_before_them(mode: str) -> None:
     assert end_of(events).output == "Sunny."
     assert SECRET.encode() not in bytes_of(events)
     assert [event.result.text for event in events if isinstance(event, ToolEnd)] == ["Rome is sunny"]
+
+
+DAMAGED = {
+    "malformed": f'<tool_call>{{"name": "look", "arguments": {{"city": "{SECRET}" oh}}}}</tool_call>',
+    "cut": f'<tool_call>{{"name": "look", "arguments": {{"city": "a long {SECRET}',
+    "quoted": f'<tool_call>{{"name": "look", "arguments": {{"city": "a long {SECRET}"}}}}</tool_call>',
+}
+
+
+@sync_and_async
+@pytest.mark.parametrize("damage", [*DAMAGED])
+@pytest.mark.parametrize("options", [{"calls": "hermes"}, {"rescue": True}], ids=["dialect", "rescue"])
+@pytest.mark.parametrize("has_call_guard", [False, True])
+def test_the_text_of_calls_that_must_not_run_is_guarded(
+    mode: str, damage: str, options: dict[str, Any], has_call_guard: bool
+) -> None:
+    guard = Guard(mask, call=lambda name, arguments: None) if has_call_guard else mask
+    agent = made([Reply(say(f"I ask.\n{DAMAGED[damage]}")), Reply(say("Sunny."))], look, guard=guard, **options)
+    if damage == "quoted":
+        prompt = user(f"Read this: {DAMAGED[damage]}")
+        events, run = drive(lambda prefix: getattr(agent, f"{prefix}stream")(messages=[prompt]), mode)
+        shown = bytes_of([event for event in events if not isinstance(event, Done)])
+    else:
+        events, run = drive(streaming(agent), mode)
+        shown = bytes_of(events)
+    assert end_of(events).output == "Sunny."
+    [invalid] = [event for event in events if isinstance(event, ToolCallInvalid)]
+    assert (invalid.why, invalid.repaired) == (damage, None)
+    assert MASK in invalid.arguments_raw
+    assert SECRET.encode() not in shown
+    assert SECRET not in str(run.messages[1:])
+
+
+@sync_and_async
+def test_arguments_of_native_calls_stream_while_the_guard_has_no_check_of_calls(mode: str) -> None:
+    asked = list[str]()
+
+    def check(text: str) -> str:
+        asked.append(text)
+        return text
+
+    events = events_of(made([Reply(call("look", {"city": "Rome"})), "Sunny."], look, guard=check), mode)
+    assert any(isinstance(event, ToolCallDelta) for event in events)
+    assert asked == ["Sunny."]
 
 
 class City(BaseModel):

@@ -402,6 +402,41 @@ def test_a_damaged_call_is_checked_as_text() -> None:
     assert passed == [start, ToolCallInvalid(0, "c0", "look", f'{{"city": "{MASK}', "cut"), Finish("cut")]
 
 
+QUOTED = ToolCallInvalid(0, "c0", "look", '{"city":"Rome"}', "quoted", "", {"city": "Rome"}, "text:hermes")
+
+
+def test_a_damaged_call_that_may_run_is_checked_as_text_and_then_as_a_call() -> None:
+    stage = GuardStage(Guard(same, call=allow))
+    start, delta = ToolCallStart(0, "c0", "look"), ToolCallDelta(0, QUOTED.arguments_raw)
+    assert stage.feed([start, delta, QUOTED]) == []
+    [text] = stage.take_due()
+    assert (text.text, text.arguments) == (QUOTED.arguments_raw, None)
+    assert stage.settle(text, text.text) == []
+    [again] = stage.take_due()
+    assert (again.text, again.arguments) == ("look", {"city": "Rome"})
+    assert stage.settle(again, None) == [start, delta, QUOTED]
+
+
+def test_a_call_that_may_be_in_the_text_waits_for_its_end() -> None:
+    stage = GuardStage(Guard(same), has_text_calls=True)
+    start, delta, closed, whole = call(0)
+    assert stage.feed([start, delta]) == []
+    assert stage.feed([closed]) == [start, delta, closed]
+    assert stage.feed([whole]) == [whole]
+    assert not stage.is_checking
+    native = ToolCallInvalid(1, "c1", "look", "{", "cut")
+    assert stage.feed([ToolCallStart(1, "c1", "look"), native])[1:] == [native]
+    text = ToolCallInvalid(2, "c2", "look", f'{{"city": "{SECRET}', "cut", origin="text:hermes")
+    assert stage.feed([ToolCallStart(2, "c2", "look"), ToolCallDelta(2, text.arguments_raw), text]) == []
+    [check] = stage.take_due()
+    assert check.text == text.arguments_raw
+
+
+def test_calls_in_unchecked_text_are_not_checked() -> None:
+    stage = GuardStage(Guard(same, kinds=["reasoning"]), has_text_calls=True)
+    assert stage.feed([ToolCallStart(0, "c0", "look"), QUOTED])[1:] == [QUOTED]
+
+
 def test_a_call_that_never_ends_is_not_passed_on() -> None:
     assert through(Guard(same, call=allow), [ToolCallStart(0, "c0", "look"), ToolCallDelta(0, "{")]) == []
 

@@ -18,7 +18,6 @@ from penstock.agent.tool_execution import in_own_thread
 from penstock.errors import GuardError
 from penstock.events import StreamChunk
 from penstock.guard.checks import Check
-from penstock.guard.stage import GuardStage
 from penstock.model.stream import AsyncStream
 
 Answer = Verdict | GuardError
@@ -31,7 +30,7 @@ class AsyncGuardedStream:
     def __init__(self, stream: AsyncStream[Any], calls: GuardCalls) -> None:
         self._stream = stream
         self._calls = calls
-        self._stage = GuardStage(calls.guard)
+        self._stage = calls.stage
         self._checks: dict[asyncio.Task[Answer], Check] = {}
         self._reading: Reading | None = None
 

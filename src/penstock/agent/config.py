@@ -72,9 +72,14 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
         return bool(self.before_step) or callable(self.instructions)
 
     @property
+    def has_text_calls(self) -> bool:
+        """Whether calls may come from the text of a response."""
+        return bool(self.options.get("rescue")) or self.options.get("calls") != "native"
+
+    @property
     def rescues(self) -> bool:
         """Whether calls in the text were written there by mistake: the model has native calls."""
-        return bool(self.options.get("rescue")) and self.options.get("calls") == "native"
+        return self.has_text_calls and self.options.get("calls") == "native"
 
     def _policy(self, tool: Tool[..., Any]) -> ToolPolicy:
         usual: StartPolicy = "closed" if tool.read_only and not tool.is_deferred else "turn"

@@ -16,10 +16,19 @@ Verdict = str | StopRun | None
 
 
 class GuardCalls:
-    """The calls of the functions of a guard for one response, and how long each may take."""
+    """The calls of the functions of a guard for one response, and how long each may take. `stage` holds it back."""
 
-    def __init__(self, guard: Guard, step: int, deps: Any, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        step: int,
+        deps: Any,
+        *,
+        has_text_calls: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.guard = guard
+        self.stage = GuardStage(guard, has_text_calls=has_text_calls)
         self._step = step
         self._deps = deps
         self._clock = clock
@@ -58,8 +67,10 @@ class GuardCalls:
 
 def guard_calls(driven: DrivenRun) -> GuardCalls | None:
     """The calls of the guard for the response that is requested now; None if the agent has no guard."""
-    guard = driven.config.guard
-    return None if guard is None else GuardCalls(guard, driven.run.step, driven.deps)
+    config = driven.config
+    if config.guard is None:
+        return None
+    return GuardCalls(config.guard, driven.run.step, driven.deps, has_text_calls=config.has_text_calls)
 
 
 def verdict(check: Check, value: Any) -> Verdict:

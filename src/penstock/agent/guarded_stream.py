@@ -18,7 +18,6 @@ from penstock.agent.tool_execution import awaited, in_thread
 from penstock.errors import GuardError
 from penstock.events import StreamChunk
 from penstock.guard.checks import Check
-from penstock.guard.stage import GuardStage
 from penstock.model.stream import Stream
 from penstock.run.outbox import MAX_AHEAD
 from penstock.transport.loop_thread import LoopTask
@@ -36,7 +35,7 @@ class GuardedStream:
         self._stream = stream
         self._calls = calls
         self._begin = begin  # starts a coroutine on the loop of the run
-        self._stage = GuardStage(calls.guard)
+        self._stage = calls.stage
         self._cleared: list[StreamChunk] = []
         self._has_ended = False  # the response, or its reading failed
         self._is_over = False

@@ -1,4 +1,11 @@
-"""The checks of calls, if the guard checks them: a call is due as soon as its arguments have closed."""
+"""The checks of calls: what the guard has to clear of each, and when that is due.
+
+| | a call that is whole | a damaged or quoted call |
+|---|---|---|
+| with `Guard(call=…)` | `call`, when its arguments have closed | `text`, then `call` if it may run |
+| a call in the text, without it | passes when it has ended | `text`: its markup stays text |
+| any other call, without it | passes piece by piece | passes |
+"""
 
 from __future__ import annotations
 
@@ -6,6 +13,7 @@ from typing import Any
 
 from penstock.events import Opaque, ToolCall, ToolCallClosed, ToolCallDelta, ToolCallInvalid, ToolCallStart
 from penstock.guard.checks import Check, CheckQueue
+from penstock.guard.guard import Guard
 from penstock.wires import find_client_calls, find_facts
 from penstock.wires.shared.hosted_calls import HostedKey, call_key, result_key
 
@@ -16,13 +24,17 @@ _Place = tuple[int, int]
 class CallChecks:
     """The check of each call of a response, by its choice and block."""
 
-    def __init__(self, checks: CheckQueue) -> None:
+    def __init__(self, guard: Guard, checks: CheckQueue, *, has_text_calls: bool) -> None:
         self._checks = checks
+        self._are_checked = guard.call is not None
+        self._are_held = self._are_checked or (has_text_calls and "text" in guard.kinds)
         self._calls: dict[_Place, Check] = {}
         self._items: dict[HostedKey, Check] = {}  # of calls that are vendor state
 
-    def find(self, chunk: CallChunk) -> Check:
+    def find(self, chunk: CallChunk) -> Check | None:
         """The check that a chunk of a call waits for. Arguments that close, or change after that, are due."""
+        if not self._are_held:
+            return None
         place = chunk.choice, chunk.block
         check = self._calls.setdefault(place, Check("call"))
         match chunk:
@@ -30,18 +42,16 @@ class CallChecks:
                 return check
             case ToolCallClosed() | ToolCall():
                 return self._complete(place, chunk.name, chunk.arguments)
-            case ToolCallInvalid(repaired=dict(arguments)):
-                return self._complete(place, chunk.name, arguments)
             case ToolCallInvalid():
-                check = self._open(place)
-                self._checks.add_text(check, chunk.arguments_raw)
-                return check
+                return self._damaged(place, chunk)
 
     def find_item(self, state: Opaque) -> Check | None:
         """The check that vendor state waits for: that of its call, if it is one that the client runs or may have to.
 
         The `ToolCall` of the same block makes it due; a result from the provider, which ran the call itself, clears it.
         """
+        if not self._are_checked:
+            return None
         facts, runs_here = find_facts(state.wire), find_client_calls(state.wire)
         if key := result_key(state, facts):
             self._clear(key)
@@ -70,10 +80,23 @@ class CallChecks:
 
     def _complete(self, place: _Place, name: str, arguments: dict[str, Any]) -> Check:
         known = self._calls[place]
+        if not self._are_checked:
+            known.state = "cleared"
+            return known
         if known.state != "open" and (known.text, known.arguments) == (name, arguments):
             return known
         check = self._open(place)
         self._checks.add_call(check, name, arguments)
+        return check
+
+    def _damaged(self, place: _Place, call: ToolCallInvalid) -> Check:
+        check = self._open(place)
+        if not self._are_checked and call.origin == "native":
+            check.state = "cleared"
+            return check
+        if self._are_checked and call.repaired is not None:
+            check.next_call = call.name, call.repaired
+        self._checks.add_text(check, call.arguments_raw)
         return check
 
     def _open(self, place: _Place) -> Check:

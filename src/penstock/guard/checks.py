@@ -17,16 +17,18 @@ class Check:
     """A piece of a response that the guard has to clear: a piece of text, or a call.
 
     It is `open` while the piece grows, `due` until it can be started, and `void` if the piece was withdrawn. Of a call,
-    `text` is the name, and `arguments` are set; a damaged call is checked as text. `passed` is what may be passed on.
+    `text` is the name, and `arguments` are set; a damaged call is checked as text, and then as `next_call`, if it can
+    run with repaired arguments. `passed` is what may be passed on.
     """
 
-    __slots__ = ("arguments", "before", "kind", "passed", "state", "text")
+    __slots__ = ("arguments", "before", "kind", "next_call", "passed", "state", "text")
 
     def __init__(self, kind: GuardKind) -> None:
         self.kind: GuardKind = kind
         self.state: CheckState = "open"
         self.text = ""
         self.arguments: dict[str, Any] | None = None
+        self.next_call: tuple[str, dict[str, Any]] | None = None
         self.before = ""
         self.passed = ""
 
@@ -65,7 +67,7 @@ class CheckQueue:
         check.text, check.before = text, self._before.get(check.kind, "")
         self._before[check.kind] = (check.before + text)[-BEFORE:]
         if not text or text.isspace():
-            check.state, check.passed = "cleared", text
+            self.clear(check, text)
         else:
             self._add(check)
 
@@ -73,6 +75,13 @@ class CheckQueue:
         """The arguments of a call are complete: it is due."""
         check.text, check.arguments = name, arguments
         self._add(check)
+
+    def clear(self, check: Check, passed: str) -> None:
+        """The guard passes this; a damaged call that it has not changed is checked as a call, too."""
+        check.state, check.passed = "cleared", passed
+        if check.next_call is not None and not check.is_changed:
+            (name, arguments), check.next_call = check.next_call, None
+            self.add_call(check, name, arguments)
 
     def _add(self, check: Check) -> None:
         check.state = "due"

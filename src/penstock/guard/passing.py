@@ -47,7 +47,7 @@ class Passing:
             case ToolCallDelta() if is_changed:
                 return []
             case ToolCallInvalid() if check is not None and is_changed:
-                return [replace(chunk, arguments_raw=check.passed)]
+                return [replace(chunk, arguments_raw=check.passed, repaired=None)]
             case Unknown() | Error() if chunk.raw is not None:
                 return [replace(chunk, raw=None)]
             case Finish() if chunk.message and chunk.reason != "content_filter":  # it may quote a malformed call

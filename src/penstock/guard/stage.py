@@ -8,6 +8,7 @@ that came before its call is cleared.
 |---|---|
 | text of a kind that is checked | it grows the open piece; a sentence or window that is complete is due |
 | a call, vendor state, the end, another block | the open piece of the choice is complete, and due |
+| a piece of a call, if calls are checked, or may be in the text | it waits until the call has ended |
 | vendor state that is a call which the client runs | it waits for the check of the call, if calls are checked |
 | token counts, unknown frames | they wait in the queue; the open piece stays open |
 | a withdrawn attempt | everything in the queue is void |
@@ -55,15 +56,16 @@ STOPPED_BY = "guard"
 class GuardStage:
     """Chunks of one response to those that the guard has cleared.
 
-    After each method, start the checks that `take_due` returns, and pass the verdict on each to `settle`.
+    After each method, start the checks that `take_due` returns, and pass the verdict on each to `settle`. With
+    `has_text_calls`, calls may come from the text of the response: one that is damaged is checked as the text it is.
     """
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, *, has_text_calls: bool = False) -> None:
         self._guard = guard
         self._queue = HeldQueue()
         self._checks = CheckQueue(guard.parallel)
         self._texts = TextPieces(guard, self._queue, self._checks)
-        self._calls = CallChecks(self._checks)
+        self._calls = CallChecks(guard, self._checks, has_text_calls=has_text_calls)
         self._passing = Passing()
         self._is_closed = False
         self.is_stopped = False
@@ -108,7 +110,7 @@ class GuardStage:
         if isinstance(verdict, StopRun):
             self._stop(check, verdict)
         else:
-            check.state, check.passed = "cleared", check.text if verdict is None else verdict
+            self._checks.clear(check, check.text if verdict is None else verdict)
         return self._release()
 
     def _add(self, chunk: StreamChunk) -> None:
@@ -145,7 +147,7 @@ class GuardStage:
             self._queue.add(chunk, size=len(chunk.text))
 
     def _add_call(self, chunk: CallChunk) -> None:
-        check = None if self._guard.call is None else self._calls.find(chunk)
+        check = self._calls.find(chunk)
         if isinstance(chunk, ToolCallDelta):
             self._queue.add(chunk, check, len(chunk.piece))
         else:
@@ -154,7 +156,7 @@ class GuardStage:
 
     def _add_state(self, state: Opaque) -> None:
         self._texts.close(state.choice)
-        check = None if self._guard.call is None else self._calls.find_item(state)
+        check = self._calls.find_item(state)
         text = own_text(state)
         if check is None and text and "reasoning" in self._guard.kinds:
             check = Check("reasoning")
