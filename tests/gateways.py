@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anthropic
 import httpx2
 import openai
+from aiohttp import web
 
 from penstock.gateway import GatewaySettings, Healing, ModelRoute, Target, Upstream
 from penstock.gateway.app import GatewayApp, app
@@ -99,6 +101,20 @@ def gateway(*upstreams: Upstream, healing: Healing | None = None, **options: Any
     routes = (route,) if others else ()
     settings = GatewaySettings(upstreams={one.name: one for one in upstreams}, routes=routes, healing=healing)
     return app(settings=settings, **options)
+
+
+@asynccontextmanager
+async def web_server(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncGenerator[str]:
+    """The address of a server that answers every request with a function."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
 def http(browser: Browser) -> httpx2.AsyncClient:

@@ -746,6 +746,7 @@ ELSEWHERE = {
     "asgi.MAX_SERIES": "test_serve.py",
     "cli.MAX_FILES": "test_serve_lifecycle.py",
     "dialects.MAX_UNREAD": "test_whole_calls.py",
+    "gateway.MAX_COUNT": "test_gateway_counts.py",
     "gateway.MAX_EXAMINED": "test_gateway_caps.py",
     "gateway.MAX_KEPT": "test_gateway_caps.py",
     "gateway.MAX_LIST": "test_gateway_caps.py",

@@ -8,6 +8,7 @@ import logging
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from penstock.events import ToolCallInvalid
 from penstock.gateway import endpoints, healed, journal, upstream_models
@@ -17,7 +18,7 @@ from penstock.gateway.healing.habits import Habits
 from penstock.gateway.healing.report import HealingReport
 from penstock.testing import Raw
 from tests.asgi import serving
-from tests.gateways import HABITS, TOOLS, chat, gateway, upstream
+from tests.gateways import HABITS, TOOLS, chat, gateway, upstream, web_server
 
 
 def test_the_last_requests_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,26 +93,13 @@ def test_long_arguments_are_not_repaired(cap: int, is_repaired: bool, monkeypatc
 
 
 def test_a_list_of_models_is_read_up_to_its_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    from aiohttp import web
-
     async def models(_: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": "qwen3"}]})
 
     async def names(cap: int) -> Any:
         monkeypatch.setattr(upstream_models, "MAX_LIST", cap)
-        app = web.Application()
-        app.router.add_get("/v1/models", models)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = runner.addresses[0][1]
-        try:
-            served = gateway(upstream([], via=None, url=f"http://127.0.0.1:{port}/v1"))
-            async with serving(served) as browser:
-                return [row["id"] for row in (await browser.get("/v1/models")).json["data"]]
-        finally:
-            await runner.cleanup()
+        async with web_server(models) as url, serving(gateway(upstream([], via=None, url=f"{url}/v1"))) as browser:
+            return [row["id"] for row in (await browser.get("/v1/models")).json["data"]]
 
     assert asyncio.run(names(10_000)) == ["qwen3"]
     assert asyncio.run(names(5)) == []

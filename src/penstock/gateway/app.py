@@ -17,6 +17,7 @@ from penstock.gateway import endpoints
 from penstock.gateway.answer import Circuits
 from penstock.gateway.answering import Answering
 from penstock.gateway.context import LIMITS, Call, Endpoint, FixedSettings, GatewayContext, SettingsSource
+from penstock.gateway.counting import count_tokens
 from penstock.gateway.healed import HealedResponses
 from penstock.gateway.memory import ResponseMemory
 from penstock.gateway.settings import GatewaySettings, Healing, Upstream, upstreams_by_name
@@ -106,19 +107,23 @@ async def _answer_in_path(wire: str, context: GatewayContext, call: Call) -> Non
     """Answer a request that has its model, and what is to be done with it, in the path: `model:method`."""
     owner = call.parts.get("owner", "")
     model, _, method = call.parts["model"].rpartition(":")
-    if method not in _METHODS:
-        raise RejectedRequest(404, "not_found", f"there is no method {method!r}; use {' or '.join(_METHODS)}")
     name = f"{owner}/{model}" if owner else model
+    if method == COUNT:
+        await count_tokens(wire, context, call, name)
+        return
+    if method not in _METHODS:
+        raise RejectedRequest(404, "not_found", f"there is no method {method!r}; use {', '.join([*_METHODS, COUNT])}")
     await Answering(wire, context, call).answer(name, is_streaming=_METHODS[method])
 
 
 _METHODS = {"generateContent": False, "streamGenerateContent": True}
+COUNT = "countTokens"
 
 ROUTES: Routes[Endpoint] = Routes(
     Route("POST", "/v1/chat/completions", partial(_answer, "openai-chat")),
     Route("POST", "/v1/responses", partial(_answer, "openai-responses")),
     Route("POST", "/v1/messages", partial(_answer, "anthropic")),
-    Route("POST", "/v1/messages/count_tokens", partial(endpoints.count_tokens, "anthropic")),
+    Route("POST", "/v1/messages/count_tokens", partial(count_tokens, "anthropic")),
     Route("POST", "/v1beta/models/{model}", partial(_answer_in_path, "gemini")),
     Route("POST", "/v1beta/models/{owner}/{model}", partial(_answer_in_path, "gemini")),
     Route("POST", "/api/chat", partial(_answer, "ollama")),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.declarations import ToolDeclaration
 from penstock.errors import MissingKeyError, ProviderError, TimedOut
 from penstock.events import Usage
 from penstock.gateway.estimate import estimate_input
@@ -17,10 +18,12 @@ from penstock.gateway.joining import join_neighbours
 from penstock.gateway.routing import Candidate
 from penstock.gateway.settings import CLIENT_KEY, ENVIRONMENT, Upstream
 from penstock.history.client_request import ClientRequest
+from penstock.messages import Message
 from penstock.model.connect import Connector, HTTPConnector
 from penstock.model.model import Model
 from penstock.model.stream import AsyncStream
 from penstock.providers import TEMPLATED, find_provider
+from penstock.transport.exchange import Exchange
 from penstock.transport.policy import Retries, Timeouts
 from penstock.wires import WireName, find_response_encoder, wire_name
 from penstock.wires.shared.request_settings import Dropped
@@ -85,22 +88,48 @@ def ask(
     retries = RouteRetries(
         attempts=0 if is_doubtful else upstream.retries, longest_wait=IMPATIENCE if has_fallback else PATIENCE
     )
+    prepared = prepare(candidate, request, caller, retries)
+    report = HealingReport()
+    context = ResponseContext(
+        wire=prepared.wire, tools=prepared.tools, messages=prepared.messages, id_prefix=_id_prefix(caller),
+        healing=healing, report=report,
+        estimate=Usage(estimate_input(prepared.messages, prepared.tools)) if healing.usage else None,
+    )  # fmt: skip
+    exchange = replace(prepared.exchange, new_decoding=lambda: HealedDecoding(context))
+    return Asked(open_stream(candidate, exchange), report, prepared.dropped)
+
+
+class Prepared(Struct, frozen=True, kw_only=True):
+    """A request in the form of an upstream: its messages and tools, and what was left out of it."""
+
+    exchange: Exchange
+    wire: WireName
+    messages: Sequence[Message]
+    tools: tuple[ToolDeclaration, ...]
+    dropped: tuple[Dropped, ...]
+
+
+def prepare(candidate: Candidate, request: ClientRequest, caller: Caller, retries: Retries) -> Prepared:
+    """The request to a candidate in the protocol of its upstream."""
+    upstream = candidate.upstream
     model = _model(candidate, caller, retries)
     sent, dropped = request.request_for(model.wire)
     messages = join_neighbours(sent.messages) if find_provider(upstream.provider)[0] in TEMPLATED else sent.messages
-    id_prefix = f"call_{caller.id}_"
     exchange = model.ask(
         messages, sent.tools, tool_choice=sent.tool_choice, parallel=sent.is_parallel, streaming=upstream.streaming,
-        extra=sent.extra, id_prefix=id_prefix, **sent.options,
+        extra=sent.extra, id_prefix=_id_prefix(caller), **sent.options,
     )  # fmt: skip
-    report = HealingReport()
-    context = ResponseContext(
-        wire=model.wire, tools=sent.tools, messages=messages, id_prefix=id_prefix, healing=healing, report=report,
-        estimate=Usage(estimate_input(messages, sent.tools)) if healing.usage else None,
-    )  # fmt: skip
-    exchange = replace(exchange, new_decoding=lambda: HealedDecoding(context))
-    connector: Connector = upstream.via or HTTPConnector()
-    return Asked(AsyncStream(exchange, connector.aconnect()), report, dropped)
+    return Prepared(exchange=exchange, wire=model.wire, messages=messages, tools=sent.tools, dropped=dropped)
+
+
+def open_stream(candidate: Candidate, exchange: Exchange) -> AsyncStream:
+    """The stream of an exchange with a candidate."""
+    connector: Connector = candidate.upstream.via or HTTPConnector()
+    return AsyncStream(exchange, connector.aconnect())
+
+
+def _id_prefix(caller: Caller) -> str:
+    return f"call_{caller.id}_"
 
 
 def _model(candidate: Candidate, caller: Caller, retries: Retries) -> Model:

@@ -1,17 +1,11 @@
-"""The endpoints of a gateway beside the answers of models: lists of models, token counts, and what was healed."""
+"""The endpoints of a gateway beside the answers of models: lists of models, and what was healed."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond, respond_json
-from penstock.errors import UsageError
 from penstock.gateway.context import Call, GatewayContext
-from penstock.gateway.estimate import estimate_input
 from penstock.gateway.routing import model_names
-from penstock.history.client_request import decode_request
-from penstock.wires import find_response_encoder
 
 MAX_LISTED = 100
 """How many requests a list has."""
@@ -39,25 +33,6 @@ async def list_named_models(context: GatewayContext, call: Call) -> None:
 async def _names(context: GatewayContext) -> list[str]:
     settings = context.source.current
     return [*dict.fromkeys([*model_names(settings), *await context.models.names(settings)])]
-
-
-async def count_tokens(wire: str, context: GatewayContext, call: Call) -> None:
-    """Count the tokens of a request: an estimate, which the header `x-penstock-estimated` marks."""
-    try:
-        request = decode_request(_object(await call.request.json()), wire)
-    except (UsageError, RejectedRequest) as error:
-        status = error.status if isinstance(error, RejectedRequest) else 400
-        encoded = find_response_encoder(wire).encode_error(status, str(error))
-        await respond(call.request, call.send, encoded.status, encoded.body)
-        return
-    tokens = estimate_input(request.messages, request.settings.tools)
-    await respond_json(call.request, call.send, {"input_tokens": tokens}, headers={"x-penstock-estimated": "true"})
-
-
-def _object(body: Any) -> dict[str, Any]:
-    if not isinstance(body, dict):
-        raise UsageError("the body must be a JSON object")
-    return body
 
 
 async def show_healed(context: GatewayContext, call: Call) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.wires.shared.request import ChooseForm, Encode, OutputFields
     from penstock.wires.shared.request_settings import ReadSettings
     from penstock.wires.shared.response_encoder import ResponseEncoder
+    from penstock.wires.shared.token_counter import TokenCounter
     from penstock.wires.shared.wire import Wire
 
 WireName = Literal["anthropic", "bedrock", "cohere", "gemini", "mistral", "ollama", "openai-chat", "openai-responses"]
@@ -51,6 +52,9 @@ READING_ORDER = ("gemini", "bedrock", "openai-responses", "cohere", "anthropic",
 
 WITH_HABITS = ("openai-chat",)
 """The wires that many servers speak, each with habits of its own."""
+
+WITH_TOKEN_COUNTS = ("anthropic", "gemini")
+"""The wires with an endpoint that counts the tokens of a request."""
 
 WITH_CLIENT_CALLS = ("openai-responses",)
 """The wires on which a call that the client runs may be vendor state, followed by its `ToolCall`."""
@@ -106,6 +110,14 @@ def find_habits(wire: str) -> FindHabits | None:
         return None
     find: FindHabits = _module(wire_name(wire), "habits").find_habits
     return find
+
+
+def find_token_counter(wire: str) -> TokenCounter | None:
+    """The endpoint of a wire that counts tokens; None if it has none."""
+    if wire_name(wire) not in WITH_TOKEN_COUNTS:
+        return None
+    counter: TokenCounter = _module(wire_name(wire), "count_tokens").COUNTER
+    return counter
 
 
 def find_client_calls(wire: str) -> RunsHere | None:

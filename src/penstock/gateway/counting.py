@@ -1,0 +1,131 @@
+"""Counts the tokens of a request: the upstream is asked if it has an endpoint for that, else they are estimated."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.asgi.access import shown_key
+from penstock.asgi.request import RejectedRequest
+from penstock.asgi.response import respond, respond_json
+from penstock.errors import PenstockError, UsageError
+from penstock.events import Error, Finish, Progress, StreamChunk, Usage
+from penstock.gateway.asking import Caller, Prepared, open_stream, prepare, wire_of
+from penstock.gateway.context import Call, GatewayContext
+from penstock.gateway.estimate import estimate_input
+from penstock.gateway.journal import one_line
+from penstock.gateway.routing import Candidate, find_candidates
+from penstock.history.client_request import ClientRequest, decode_request
+from penstock.transport.policy import Retries, Timeouts
+from penstock.wires import find_response_encoder, find_token_counter
+from penstock.wires.shared.token_counter import TokenCounter
+
+logger = logging.getLogger("penstock.gateway")
+
+TIMEOUTS = Timeouts(connect=3.0, first_event=5.0, idle=5.0, total=10.0)
+"""An estimate now is worth more than a count in a minute."""
+MAX_COUNT = 64 * 1024
+"""How many bytes of a count are read."""
+ESTIMATED = {"x-penstock-estimated": "true"}
+
+
+class Count(Struct, frozen=True):
+    """A number of tokens, and why it is an estimate if it is one."""
+
+    tokens: int
+    estimated: str = ""
+
+
+async def count_tokens(wire: str, context: GatewayContext, call: Call, model: str = "") -> None:
+    """Answer a request for a count in the protocol of a wire."""
+    counter = find_token_counter(wire)
+    assert counter is not None, wire
+    try:
+        request = _read(wire, counter, await call.request.json(), model)
+        candidate = find_candidates(context.source.current, request.settings.model)[0]
+        caller = Caller(id=call.request.id, key="" if context.access.token else shown_key(call.request))
+        request = context.memory.complete(request, caller.key)
+    except RejectedRequest as error:
+        encoded = find_response_encoder(wire).encode_error(error.status, error.message)
+        await respond(call.request, call.send, encoded.status, encoded.body)
+        return
+    is_down = context.circuits.of(candidate).is_open
+    count = await call.request.unless_gone(_count(candidate, request, caller, is_down=is_down))
+    logger.info(
+        "%s %s model=%s upstream=%s tokens=%s%s",
+        call.request.id, one_line(call.request.path), one_line(request.settings.model) or "-", candidate.upstream.name,
+        count.tokens, f" | estimated: {one_line(count.estimated)}" if count.estimated else "",
+    )  # fmt: skip
+    headers = ESTIMATED if count.estimated else {}
+    await respond_json(call.request, call.send, {counter.field: count.tokens}, headers=headers)
+
+
+def _read(wire: str, counter: TokenCounter, body: Any, model: str) -> ClientRequest:
+    if not isinstance(body, Mapping):
+        raise RejectedRequest(400, "", "the body must be a JSON object")
+    try:
+        return decode_request(counter.counted(body), wire, model)
+    except UsageError as error:
+        raise RejectedRequest(400, "", str(error)) from None
+
+
+async def _count(candidate: Candidate, request: ClientRequest, caller: Caller, *, is_down: bool) -> Count:
+    """The count of the upstream, or an estimate."""
+    counter = find_token_counter(wire_of(candidate.upstream))
+    try:
+        prepared = prepare(candidate, request, caller, Retries(attempts=0))
+    except PenstockError as error:
+        return Count(estimate_input(request.messages, request.settings.tools), str(error))
+    estimate = estimate_input(prepared.messages, prepared.tools)
+    if counter is None or is_down:
+        return Count(estimate, "the upstream cannot count tokens" if counter is None else "the upstream is down")
+    try:
+        return Count(await _ask(candidate, prepared, counter))
+    except PenstockError as error:
+        return Count(estimate, str(error))
+
+
+async def _ask(candidate: Candidate, prepared: Prepared, counter: TokenCounter) -> int:
+    """The count of the upstream; raises if it does not give one."""
+    sent = prepared.exchange.request
+    url, body = counter.request(sent.url, msgspec.json.decode(sent.body))
+    exchange = replace(
+        prepared.exchange, request=replace(sent, url=url, content=msgspec.json.encode(body)),
+        new_decoding=lambda: CountDecoding(counter), timeouts=TIMEOUTS,
+    )  # fmt: skip
+    async with open_stream(candidate, exchange) as stream:
+        async for chunk in stream:
+            if isinstance(chunk, Usage):
+                return chunk.input_tokens
+    raise UsageError("the upstream sent no count")
+
+
+class CountDecoding:
+    """Decodes the response with a count: its tokens are the usage."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter = counter
+        self._data = b""
+
+    def feed(self, data: bytes) -> list[StreamChunk]:
+        """Nothing: the count is known at the end."""
+        self._data = (self._data + data)[:MAX_COUNT]
+        return []
+
+    def progress(self) -> Progress:
+        return "open"
+
+    def close(self) -> list[StreamChunk]:
+        """The count, or an error."""
+        try:
+            tokens = self._counter.read(msgspec.json.decode(self._data))
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            tokens = None
+        if tokens is None:
+            return [Error("the upstream sent no count", "no_count"), Finish("error")]
+        return [Usage(tokens), Finish("stop")]
