@@ -527,3 +527,38 @@ def test_the_spans_of_an_agent_inside_are_in_the_span_of_its_call(mode: str) -> 
     steps = [span for span in seen.spans("chat") if span.parent.span_id == inside.context.span_id]
     assert inside.attributes[tokens] == sum(step.attributes[tokens] for step in steps)
     assert run.attributes[tokens] == sum(step.attributes[tokens] for step in seen.spans("chat"))
+
+
+@sync_and_async
+def test_the_cost_of_a_run_has_that_of_the_agents_inside_and_not_of_other_runs(mode: str) -> None:
+    seen = Collector(cost={"cheap": Prices(input=1.0, output=1.0), "dear": Prices(input=9.0, output=9.0)})
+
+    def model(name: str, first: Reply, last: str) -> Model:
+        return Model(f"openai-compatible:{name}", via=Scripted(lambda request: last if request.results else first))
+
+    other = Agent(model("dear", Reply("Other."), ""), name="other", tracing=seen.tracing)
+
+    @tool
+    def run_another() -> str:
+        """Run another agent."""
+        return other.run("Go.").output
+
+    innermost = Agent(model("dear", Reply("Deep."), ""), name="innermost")
+    inner = Agent(
+        model("cheap", Reply(call("dig", {"prompt": "x"}), call("run_another")), "inside"),
+        [innermost.as_tool("dig", "Dig."), run_another], name="inner",
+    )  # fmt: skip
+    ask = inner.as_tool("ask", "Ask.")
+    outer = Agent(
+        model("cheap", Reply(call("ask", {"prompt": "x"})), "done"), [ask], name="outer", tracing=seen.tracing
+    )
+    drive(streaming(outer), mode)
+
+    def cost(prefix: str) -> float:
+        return sum(span.attributes["penstock.cost"] for span in seen.spans(prefix))
+
+    [run] = seen.spans("invoke_agent outer")
+    assert cost("invoke_agent innermost") > 0
+    [inside] = [span for span in seen.spans("invoke_agent inner") if span.name == "invoke_agent inner"]
+    assert inside.attributes["penstock.cost"] > cost("invoke_agent innermost")
+    assert run.attributes["penstock.cost"] == pytest.approx(cost("chat") - cost("invoke_agent other"))

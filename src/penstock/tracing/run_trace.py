@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from penstock.tracing.tracing import Tracing
 
 _FAILED = ("error", "cut")
+_current: ContextVar[RunTrace | None] = ContextVar("penstock_run_trace", default=None)
 
 
 class RunTrace:
@@ -53,6 +55,7 @@ class RunTrace:
         self._early: dict[str, bool] = {}
         self._response_end = 0.0
         self._cost: float | None = None
+        self._outer: RunTrace | None = None
         self._gain = 0.0
         self._error = ""
         self._is_over = False
@@ -72,6 +75,8 @@ class RunTrace:
         )
         self._context = set_span_in_context(self._span, parent)
         attach(self._context)
+        self._outer = _current.get()
+        _current.set(self)
 
     def begin_request(self, step: int, messages: Sequence[Message], config: AgentConfig) -> None:
         """The request of a step is sent to the model."""
@@ -204,8 +209,15 @@ class RunTrace:
             record(names.TOKENS, end.usage.input_tokens, {**attributes, names.GEN_AI_TOKEN_TYPE: "input"})
             record(names.TOKENS, end.usage.output_tokens, {**attributes, names.GEN_AI_TOKEN_TYPE: "output"})
         if cost is not None:
-            self._cost = (self._cost or 0.0) + cost
+            self._add_cost(cost)
             record(names.COST, cost, {**attributes, names.PENSTOCK_COST_CURRENCY: self._tracing.currency})
+
+    def _add_cost(self, cost: float) -> None:
+        """Count the cost of a response, also for the run that has this one in a call: its usage counts there, too."""
+        self._cost = (self._cost or 0.0) + cost
+        outer = self._outer
+        if outer is not None and (outer._run_id, outer._tracing.currency) == (self._run_id, self._tracing.currency):
+            outer._add_cost(cost)
 
     def _end_tool(self, end: ToolEnd, now: float) -> None:
         tool = self._tools.pop(end.key, None)
