@@ -14,10 +14,14 @@ from penstock import Agent, HistoryReplaced, Model, Step, UsageError
 from penstock.hooks import ToolSearch, compact, estimate_tokens, fallback, stop_after, stop_when
 from penstock.hooks.compaction import NOTE, SUMMARY
 from penstock.hooks.transcript import MAX_TRANSCRIPT, transcript
+from penstock.log.in_memory import MemoryStore
+from penstock.log.take_up import read_log
 from penstock.messages import Message, assistant, image, result, tool_results, user
+from penstock.run.events import StepEnd, StepStart
+from penstock.run.rebuild import rebuild
 from penstock.testing import ReceivedRequest, Reply, Scripted, Status, call
 from penstock.tools.tool import Tool
-from tests.runs import check_history, drive, streaming, sync_and_async
+from tests.runs import answer_with, check_history, drive, resuming, streaming, sync_and_async
 
 
 def step_of(history: list[Message], number: int = 2) -> Step:
@@ -151,6 +155,77 @@ def test_a_long_run_stays_below_the_limit(mode: str) -> None:
     assert penstock.check(messages) == []
 
 
+def looping(count: int) -> Any:
+    """A script that calls a tool in this many steps, with other words each time."""
+    return [*(Reply(f"{number}. " + "words " * 40, call("look", {"n": number})) for number in range(count)), "Done."]
+
+
+@sync_and_async
+def test_if_what_must_stay_is_too_long_summaries_are_rare_and_it_is_reported_once(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def look(n: int) -> str:
+        """Look."""
+        return "ok"
+
+    summaries = Scripted(lambda request: "All fine.")
+    hook = compact(1000, model=Model("openai-compatible:small", via=summaries), keep=2)
+    agent = Agent(Model("openai-compatible:m", via=Scripted(looping(40))), [look], before_step=hook)
+    prompt = "The task. " * 500
+    events, run = drive(lambda prefix: getattr(agent, f"{prefix}stream")(prompt), mode)
+    assert run.finish_reason == "answered"
+    assert 2 <= len(summaries.requests) <= 8  # 40 steps have about 3,000 tokens, and each summary replaces 500
+    assert sum(isinstance(event, HistoryReplaced) for event in events) == len(summaries.requests)
+    assert estimate_tokens(run.messages) < estimate_tokens([user(prompt)]) + 1000
+    assert caplog.text.count("cannot keep a history below its limit") == 1
+
+
+def test_a_result_that_was_shortened_is_not_shortened_again() -> None:
+    hook = compact(500, keep=1, max_result=200)
+    once = compacted([user("Task. " * 1000), *turns(3)[1:]], hook)
+    assert compacted(once, hook) == once
+    assert all(len(one.text) <= 200 for message in once[:-1] for one in message.results)
+
+
+@sync_and_async
+def test_the_tokens_of_a_summary_count_for_the_run_also_after_a_rebuild(mode: str) -> None:
+    def look(n: int) -> str:
+        """Look."""
+        return "x" * 400
+
+    summaries = Scripted(lambda request: "All fine.")
+    hook = compact(500, model=Model("openai-compatible:small", via=summaries), keep=1)
+    model, store = Model("openai-compatible:m", via=Scripted(looping(12))), MemoryStore()
+    agent = Agent(model, [look], before_step=[hook, stop_after(steps=11)], name="a")
+    events, run = drive(lambda prefix: getattr(agent, f"{prefix}stream")("Go.", log=store, run_id="r"), mode)
+    answers = [event.usage.input_tokens for event in events if isinstance(event, StepEnd) and event.usage]
+    spent = [start.changes.usage for start in events if isinstance(start, StepStart) and start.changes.usage]
+    assert len(spent) > 2
+    assert run.usage.input_tokens > sum(answers)
+    log = [event for _, _, event in read_log(store, "r")]
+    assert rebuild(log, {}).usage == run.usage
+    at = max(at for at, event in enumerate(log) if isinstance(event, StepEnd))
+    before = rebuild(log[: at + 1], {}).usage
+    assert before.input_tokens == sum(answers) + sum(one.input_tokens for one in spent)
+
+
+def test_a_hook_counts_the_tokens_of_its_own_requests() -> None:
+    seen = list[int]()
+
+    def first(step: Step) -> Step:
+        return step.add_usage(penstock.Usage(100, 10)).add_usage(None).add_usage(penstock.Usage(5, 5))
+
+    def second(step: Step) -> Step:
+        seen.append(step.usage.input_tokens)
+        return step.stop("enough")
+
+    agent = Agent(Model("openai-compatible:m", via=Scripted([])), before_step=[first, second])
+    result = agent.run("Go.")
+    assert (result.usage.input_tokens, result.usage.output_tokens, seen) == (105, 15, [105])
+    with pytest.raises(UsageError, match="takes the usage of a response, not an int"):
+        step_of([user("Go.")]).add_usage(5)  # type: ignore[arg-type]
+
+
 def test_a_transcript_is_bounded() -> None:
     assert len(transcript(turns(1000, 5000))) < MAX_TRANSCRIPT + 10
 
@@ -183,6 +258,33 @@ def test_found_tools_join_the_next_step(mode: str) -> None:
     assert texts[1] == "ok"
     assert "customer_40" in texts[2]
     assert "ok" not in texts[2]  # it was not found, so it did not run
+
+
+@sync_and_async
+def test_found_tools_survive_a_shortened_history_and_a_stored_run(mode: str) -> None:
+    def forget(step: Step) -> Step | None:
+        return step.replace_history([user("Go on.")]) if step.number > 2 else None
+
+    pay = Tool.from_schema("pay", "Pays a bill.", {"type": "object"}, lambda: "paid", approval=True)
+    search = ToolSearch([*many(), pay], limit=4)
+    script = Scripted([
+        Reply(call("search_tools", {"query": "pay a bill"})), Reply(call("sendEmail", {})), Reply(call("pay", {})),
+        Reply(call("pay", {})), "Done.",
+    ])  # fmt: skip
+    agent = Agent(Model("openai-compatible:m", via=script), search.tools, before_step=[forget, search])
+    _, paused = drive(streaming(agent), mode)
+    assert paused.finish_reason == "paused"
+    _, run = drive(resuming(agent, paused.dump()), mode, answer_with(True))
+    assert run.output == "Done."
+    assert ["pay" in [tool.name for tool in request.tools] for request in script.requests] == [False, *[True] * 4]
+
+
+def test_the_names_in_a_shortened_result_of_a_search_are_read() -> None:
+    search = ToolSearch(many())
+    text = '[{"name":"parcel_2","description":"\\"name\\":\\"parcel_5\\""},{"name":"parcel_8","descr\n[… 9 characters'
+    found = tool_results(result(penstock.ToolCall("c", "search_tools", {}), text))
+    names = [tool.name for tool in search(step_of([user("Go."), found])).tools]
+    assert names == ["search_tools", "parcel_2", "parcel_8"]
 
 
 @pytest.mark.parametrize(

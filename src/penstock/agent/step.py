@@ -16,6 +16,7 @@ from penstock.messages import Message
 from penstock.model.checks import check_option_names, check_option_values
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
+from penstock.run.limits import add_usage
 from penstock.tools.signature import Context
 from penstock.tools.tool import Tool, as_tool
 from penstock.wires.shared.request import OPTIONS
@@ -31,7 +32,8 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
     only `replace_history` changes. `tools` are all of the agent's at first; `agent_tools` has them by name. `options`
     has `tool_choice`, `temperature` and the others that are set. `fallbacks` are the models that are asked, in order,
     if the request fails. `usage` is what the run has used so far, `deps` what the program passed to it, and `run_id`
-    its id.
+    its id. `last_tools` are the names of the tools that hooks chose for the request before. `hook_usage` is what hooks
+    have used for this step (see `add_usage`).
     """
 
     number: int
@@ -46,6 +48,8 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
     usage: Usage = Usage()
     deps: Any = None
     run_id: str = ""
+    last_tools: tuple[str, ...] = ()
+    hook_usage: Usage | None = None
     stopped: str | None = None
 
     @property
@@ -91,6 +95,15 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
         if (problems := check(list(history))) and not check(list(self.history)):
             raise UsageError(f"step.replace_history: {problems[0]}; keep each call with its result, or use repair()")
         return replace(self, messages=history, history=history)
+
+    def add_usage(self, usage: Usage | None) -> Step:
+        """A copy that counts these tokens for the run: those of a model that the hook has asked itself."""
+        if usage is None:
+            return self
+        if not isinstance(usage, Usage):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"step.add_usage takes the usage of a response, not {type_name(usage)}")
+        used = add_usage(self.hook_usage or Usage(), usage)
+        return replace(self, usage=add_usage(self.usage, usage), hook_usage=used)
 
     def stop(self, why: str) -> Step:
         """A copy that ends the run before this request: with the reason `stopped`, and why in a sentence."""

@@ -76,13 +76,14 @@ class StepHooks:
             usage=usage,
             deps=self._deps,
             run_id=self._run_id,
+            last_tools=command.last_tools,
         )
 
     def _decision(self, first: Step, step: Step, config: AgentConfig) -> StepDecision:
         """The decision as it is logged: differences, and names."""
         history = splices_between(first.history, step.history)
         if step.stopped is not None:
-            return StepDecision(history=history, stop=step.stopped)
+            return StepDecision(StepChanges(usage=step.hook_usage), history, step.stopped)
         has_instructions = step.instructions != config.instructions
         changes = StepChanges(
             messages=splices_between(step.history, step.messages) or None,
@@ -91,6 +92,7 @@ class StepHooks:
             model=None if step.model is config.model else self._model_name(step.model, config),
             fallbacks=tuple(self._model_name(model, config) for model in step.fallbacks) or None,
             options=_changed_options(first.options, step.options),
+            usage=step.hook_usage,
         )
         return StepDecision(changes, history)
 

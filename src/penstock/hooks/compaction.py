@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from penstock.agent.step import Step
 from penstock.errors import PenstockError, UsageError
-from penstock.events import Text
+from penstock.events import Text, Usage
 from penstock.hooks.tokens import estimate_tokens
 from penstock.hooks.transcript import transcript
 from penstock.messages import Message, Part, ToolResult, join_messages, user
@@ -24,6 +24,8 @@ from penstock.model.model import Model
 SUMMARY = "Summary of the earlier conversation:\n"
 """How the text begins that replaces the exchanges that were left out."""
 NOTE = "The earlier part of the conversation was left out."
+
+_LEFT_OUT = "\n[… {} characters were left out …]\n"
 
 _PROMPT = (
     "Summarize this conversation between a user and an assistant with tools, for the assistant, which continues with "
@@ -49,21 +51,26 @@ def compact(
     It then shortens results to `max_result` characters, from the oldest on, and replaces the oldest exchanges by a
     summary of `model`, until `target` of the tokens are left; without a model, or if that fails, a note replaces them.
     The first user message and the last `keep` exchanges stay as they are, unless `max_tokens` cannot be kept otherwise.
-    `count` counts tokens; instructions and tools are not counted.
+    If what must stay has more than `max_tokens`, a warning is logged, and a summary is made only when it replaces as
+    many tokens as a compaction frees. `count` counts tokens; instructions and tools are not counted.
     """
     if max_tokens < 1 or not 0 < target <= 1 or keep < 1:
         raise UsageError("compact needs max_tokens of 1 or more, target between 0 and 1, and keep of 1 or more")
     rules = _Rules(max_tokens, int(max_tokens * target), keep, max_result, count)
     summarizer = Model(model) if isinstance(model, str) else model
 
+    report = _Report(rules)
+
     async def compact_history(step: Step) -> Step | None:
         if count(step.history) <= max_tokens:
             return None
         parts = _split(rules, step.history)
-        summary = NOTE
+        summary, usage = NOTE, None
         if parts.removed and summarizer is not None:
-            summary = await _summary(summarizer, [*parts.summaries, *parts.removed], summary_words)
-        return step.replace_history(_joined(rules, parts, summary))
+            summary, usage = await _summary(summarizer, [*parts.summaries, *parts.removed], summary_words)
+        shorter = _joined(rules, parts, summary)
+        report.add(count(shorter))
+        return step.add_usage(usage).replace_history(shorter)
 
     return compact_history
 
@@ -75,6 +82,11 @@ class _Rules(Struct, frozen=True):
     max_result: int
     count: Count
 
+    @property
+    def least(self) -> int:
+        """How many tokens a summary must replace if the history is too long in any case."""
+        return max(self.max_tokens - self.target, self.max_tokens // 4)
+
 
 class _Parts(Struct, frozen=True):
     """A history that is too long: its first messages, the summaries in them, what is removed, and what is kept."""
@@ -83,6 +95,24 @@ class _Parts(Struct, frozen=True):
     summaries: list[Message]
     removed: list[Message]
     kept: list[Message]
+
+
+class _Report:
+    """Warns, once, of a history that cannot be made short enough."""
+
+    def __init__(self, rules: _Rules) -> None:
+        self._rules = rules
+        self._has_warned = False
+
+    def add(self, tokens: int) -> None:
+        """A history has this many tokens after compaction."""
+        if tokens > self._rules.max_tokens and not self._has_warned:
+            self._has_warned = True
+            _logger.warning(
+                "compact(%d) cannot keep a history below its limit, as the first message of the user and the last %d "
+                "exchanges stay: it has %d tokens; raise max_tokens, or pass a smaller keep",
+                self._rules.max_tokens, self._rules.keep, tokens,
+            )  # fmt: skip
 
 
 def _split(rules: _Rules, history: Sequence[Message]) -> _Parts:
@@ -97,10 +127,13 @@ def _split(rules: _Rules, history: Sequence[Message]) -> _Parts:
         shorter = [_shortened(message, rules.max_result) for message in exchange]
         left -= rules.count(exchange) - rules.count(shorter)
         old[number] = shorter
-    removed = 0
+    sizes = [rules.count(exchange) for exchange in old]
+    fixed, removed = left - sum(sizes), 0
     while left > rules.target and removed < len(old):
-        left -= rules.count(old[removed])
+        left -= sizes[removed]
         removed += 1
+    if fixed > rules.max_tokens and sum(sizes) < rules.least:  # else it would happen at every step
+        removed = 0
     head, summaries = _without_summaries(head) if removed else (head, [])
     return _Parts(head, summaries, _flat(exchanges[:removed]), _flat([*old[removed:], *recent]))
 
@@ -156,8 +189,8 @@ def _short_part(part: Part, most: int) -> Part:
         return part
     text, others = part.text, sum(not isinstance(one, Text) for one in part.content)
     if len(text) > most:
-        half = most // 2
-        text = f"{text[:half]}\n[… {len(text) - 2 * half} characters were left out …]\n{text[len(text) - half :]}"
+        half = max(0, most - len(_LEFT_OUT.format(len(text)))) // 2  # so that a short result is not shortened again
+        text = text[:half] + _LEFT_OUT.format(len(text) - 2 * half) + text[len(text) - half :]
     note = f"\n[{others} images or files were left out]" if others else ""
     return ToolResult(part.call_id, part.name, (Text(0, text + note),), part.is_error)
 
@@ -166,11 +199,11 @@ def _flat(groups: Iterable[list[Message]]) -> list[Message]:
     return [message for group in groups for message in group]
 
 
-async def _summary(model: Model, messages: Sequence[Message], words: int) -> str:
-    """A summary by the model; the note if it gives none."""
+async def _summary(model: Model, messages: Sequence[Message], words: int) -> tuple[str, Usage | None]:
+    """A summary by the model, and its tokens; the note if it gives none."""
     try:
         turn = await model.acomplete(_PROMPT.format(words=words) + transcript(messages))
     except PenstockError as error:
         _logger.warning("the summary of a history failed, so a part of it is left out: %s", error)
-        return NOTE
-    return turn.text.strip() or NOTE
+        return NOTE, None
+    return turn.text.strip() or NOTE, turn.usage

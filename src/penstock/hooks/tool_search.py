@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import msgspec
-
 from penstock.agent.step import Step
 from penstock.errors import UsageError
 from penstock.messages import Message
@@ -19,6 +17,7 @@ MAX_QUERY = 1000
 """The characters of a query that are read."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+_NAME = re.compile(r'"name":\s*"([^"\\]+)"')  # in the JSON of a result, which may have been shortened
 _DESCRIPTION = (
     "Search for tools by what they do. Only the tools that you find can be called, from your next response on. "
     "Search again with other words if none fits."
@@ -28,8 +27,9 @@ _DESCRIPTION = (
 class ToolSearch:
     """Tool search over many tools: `Agent(model, tools=search.tools, before_step=search)`.
 
-    The model gets the search tool and those of `always`; the tools that a search finds join the next step, and stay as
-    long as the search or a call of them is in the history. `limit` is how many tools a search finds at most.
+    The model gets the search tool and those of `always`; the tools that a search finds join the next step and stay for
+    the run, also if its history is made shorter. A run that continues from a history has those that were found or
+    called in it. `limit` is how many tools a search finds at most.
     """
 
     def __init__(
@@ -51,7 +51,8 @@ class ToolSearch:
     def __call__(self, step: Step) -> Step:
         """The step with the search tool and what was found so far."""
         own = {tool.name for tool in self.tools}
-        names = set(self._names_in(step.messages))
+        is_own = step.messages is step.history
+        names = {*self._names_in(step.history if is_own else step.history + step.messages), *step.last_tools}
         other = [tool for tool in step.tools if tool.name not in own]
         found = [tool for tool in self._found if tool.name in names]
         return step.replace(tools=[self._search, *self._always, *other, *found])
@@ -62,23 +63,10 @@ class ToolSearch:
             yield from (call.name for call in message.tool_calls)
             for result in message.results:
                 if result.name == self._search.name and not result.is_error:
-                    yield from _names_of(result.text)
+                    yield from _NAME.findall(result.text)
 
 
 _QUERY = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
-
-
-class _Found(msgspec.Struct):
-    name: str
-    description: str = ""
-
-
-def _names_of(text: str) -> Iterator[str]:
-    """The names in the result of a search; none if it was shortened."""
-    try:
-        yield from (tool.name for tool in msgspec.json.decode(text, type=list[_Found]))
-    except msgspec.MsgspecError:
-        return
 
 
 class _Index:

@@ -16,11 +16,13 @@ from penstock.run.step_changes import UNCHANGED, StepChanges
 class PrepareStep(Struct, frozen=True):
     """Let the hooks of the agent decide on the next step; pass their decision to `Run.step_prepared`.
 
-    It waits for the reader like `AskModel`: hooks are code of the user, and may have side effects.
+    It waits for the reader like `AskModel`: hooks are code of the user, and may have side effects. `last_tools` are the
+    names of the tools that they chose for the step before; empty if they left them as they are.
     """
 
     step: int
     messages: tuple[Message, ...]
+    last_tools: tuple[str, ...] = ()
 
 
 class AskModel(Struct, frozen=True):

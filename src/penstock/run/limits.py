@@ -106,6 +106,11 @@ class Tally(Struct):
         """A response has ended or was withdrawn: its tokens count in both cases."""
         self.usage, self.so_far = add_usage(self.usage, self.so_far), Usage()
 
+    def spent(self, usage: Usage | None) -> None:
+        """Hooks have used these tokens themselves."""
+        if usage is not None:
+            self.usage = add_usage(self.usage, usage)
+
     def tried(self, executions: Iterable[Execution], policies: Mapping[str, ToolPolicy]) -> None:
         """The calls of one response are one try: a tool failed if none of its calls succeeded."""
         endings: dict[str, set[str]] = {}

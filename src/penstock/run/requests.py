@@ -20,7 +20,7 @@ class RunRequests(RunState):
     def ask(self) -> list[Output]:
         """Begin the next step, or have the hooks decide on it first."""
         if self.has_hooks:
-            return [PrepareStep(self.step + 1, tuple(self.messages))]
+            return [PrepareStep(self.step + 1, tuple(self.messages), self.changes.tools or ())]
         return self.start_step(StepDecision())
 
     def start_step(self, decision: StepDecision) -> list[Output]:
@@ -30,6 +30,7 @@ class RunRequests(RunState):
             self.replace_history(decision.history)
             events.append(HistoryReplaced(decision.history))
         if decision.stop is not None:
+            self.tally.spent(decision.changes.usage)
             return [*events, *self.end("stopped", decision.stop)]
         self.begin_step(decision.changes)
         return [*events, StepStart(self.step, decision.changes), self.request()]

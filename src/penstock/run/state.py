@@ -257,6 +257,7 @@ class RunState:
         self.inner.forget(self.tally.step)
         self.tally.step += 1
         self.tally.attempt = 0
+        self.tally.spent(changes.usage)
         self.phase = "answer"
         self.changes = changes
         self.numbering.next_response()

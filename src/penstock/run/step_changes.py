@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.errors import UsageError
+from penstock.events import Usage
 from penstock.messages import Message
 
 
@@ -27,7 +28,7 @@ class StepChanges(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `messages` are the differences from the history of the run. `options` are those that were changed, also
     `tool_choice`; None leaves one to the provider. `fallbacks` are the models that are asked, in order, if the request
-    fails.
+    fails. `usage` are tokens that the hooks have used themselves, which count for the run.
     """
 
     messages: tuple[Splice, ...] | None = None
@@ -36,6 +37,7 @@ class StepChanges(Struct, frozen=True, omit_defaults=True, kw_only=True):
     model: str | None = None
     fallbacks: tuple[str, ...] | None = None
     options: dict[str, Any] | None = None
+    usage: Usage | None = None
 
     def model_for(self, attempt: int) -> str:
         """The name of the model for this attempt, which counts from 0; empty for the agent's own.
