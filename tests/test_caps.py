@@ -756,6 +756,7 @@ ELSEWHERE = {
     "gateway.MAX_NOTES": "test_gateway_caps.py",
     "gateway.MAX_REMEMBERED": "test_gateway_memory.py",
     "gateway.MAX_REPAIRED": "test_gateway_caps.py",
+    "gateway.MAX_SHOWN": "test_gateway_settings.py",
     "gateway.MAX_RESPONSE": "test_gateway_memory.py",
     "serve.MAX_FRAME": "test_serve_client.py",
     "serve.MAX_ID": "test_serve.py",

@@ -9,16 +9,18 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.errors import UsageError
-from penstock.gateway import Healing, Target, Upstream
+from penstock.gateway import Healing, Target, Upstream, app, config_tables
 from penstock.gateway.circuit import FAILURES, OPEN_SECONDS, Circuit
-from penstock.gateway.config_file import FileSettings, read_settings
+from penstock.gateway.config_file import FileSettings, read_settings, settings_from
 from penstock.gateway.routing import find_candidates
 from penstock.gateway.upstream_names import read_upstream
 from penstock.testing import Loopback, Scripted
@@ -47,6 +49,9 @@ rescue = ["hermes"]
 [models."gpt-*"]
 to = "cloud"
 """
+
+
+ONE = "[upstreams.a]\nurl = 'http://x'\n"
 
 
 @pytest.mark.parametrize(
@@ -99,14 +104,27 @@ def test_a_file_has_upstreams_routes_and_healing(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("[upstreams", "is not TOML"),
-        ("", "upstreams"),
-        ("[upstreams.a]\nuri = 'x'", "uri"),
-        ("[upstreams.a]\n", "needs a url"),
-        ("[upstreams.a]\nurl = 'http://x'\nidle = 'long'", "upstreams"),
-        ("[upstreams.a]\nprovider = 'nobody'", "nobody"),
-        ("[upstreams.a]\nurl = 'http://x'\nkey = 'sk-secret'", "env:NAME"),
-        ("[upstreams.a]\nurl = 'http://x'\n[models.m]\nto = 'b/c'", "no upstream 'b'"),
-        ("[upstreams.a]\nurl = 'http://x'\n[healing]\nrepair = 'always'", "repair"),
+        ("", "write a table [upstreams.NAME] with a url"),
+        ("[upstream.a]\nurl = 'http://x'", "the file: unknown key 'upstream', did you mean 'upstreams'?"),
+        ("[upstreams]\na = 'http://x'", "upstreams.a must be a table, not a str"),
+        ("[upstreams.a]\nuri = 'x'", "upstreams.a: unknown key 'uri', did you mean 'url'?"),
+        (f"{ONE}abc = 'x'", "upstreams.a: unknown key 'abc'; the page of the gateway lists all"),
+        ("[upstreams.a]\n", "upstreams.a needs a url"),
+        (f"{ONE}idle = 'long'", "upstreams.a: idle must be a number of 0 or more, not 'long'"),
+        (f"{ONE}idle = -1", "upstreams.a: idle must be a number of 0 or more, not -1"),
+        (f"{ONE}retries = 1.5", "upstreams.a: retries must be a whole number of 0 or more, not 1.5"),
+        (f"{ONE}streaming = 'no'", "upstreams.a: streaming must be true or false, not 'no'"),
+        (f"{ONE}headers = {{a = 'sk-secret', b = 1}}", "upstreams.a: headers must be a table of texts, not a dict"),
+        (f"{ONE}wire = 'openai-chats'", "upstreams.a: unknown wire 'openai-chats', did you mean 'openai-chat'?"),
+        ("[upstreams.a]\nprovider = 'ollma'", "upstreams.a: unknown provider 'ollma', did you mean 'ollama'?"),
+        (f"{ONE}key = 'sk-secret'", "env:NAME"),
+        (f"{ONE}[models.m]\nto = 'b/c'", "models.m: there is no upstream 'b', only a"),
+        (f"{ONE}[models.m]\n", "models.m needs to = a text in quotes"),
+        (f"{ONE}[models.m]\nto = 'a'\nfallback = []", "models.m: unknown key 'fallback', did you mean 'fallbacks'?"),
+        (f"{ONE}[models.m]\nto = 'a'\nhealing = {{usage = 1}}", "models.m.healing: usage must be true or false, not 1"),
+        (f"{ONE}[healing]\nrepair = 'always'", 'healing: repair must be "off", "safe" or "guess", not \'always\''),
+        (f"{ONE}[healing]\nrescue = ['hermess']", "healing: unknown dialect 'hermess', did you mean 'hermes'?"),
+        (f"hosted_tools = 'keep'\n{ONE}", 'hosted_tools must be "drop" or "refuse", not \'keep\''),
         ("[upstreams.'a/b']\nurl = 'http://x'", "slash"),
     ],
 )
@@ -118,6 +136,12 @@ def test_a_mistake_in_a_file_is_an_error_that_says_where(text: str, words: str, 
     assert "gateway.toml" in str(error.value)
     assert words in str(error.value)
     assert "sk-secret" not in str(error.value)
+
+
+def test_a_long_value_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_tables, "MAX_SHOWN", 5)
+    with pytest.raises(UsageError, match=r"streaming must be true or false, not a str$"):
+        settings_from({"upstreams": {"a": {"url": "http://x", "streaming": "always"}}})
 
 
 def test_a_file_is_read_again_when_it_changes_and_a_mistake_changes_nothing(
@@ -240,6 +264,41 @@ def test_hosted_tools_are_left_out_for_other_providers_and_that_is_said() -> Non
             assert "input" in str(sent[1]["function"]["parameters"])
             [row] = (await browser.get("/healed")).json["requests"]
             assert any("web_search" in one for one in row["dropped"])
+
+    asyncio.run(main())
+
+
+HOSTED_TOOLS = """
+hosted_tools = "refuse"
+[upstreams.local]
+url = "http://127.0.0.1:8080/v1"
+[models.open]
+to = "local"
+hosted_tools = "drop"
+[models.strict]
+to = "local"
+"""
+
+
+def test_hosted_tools_are_refused_where_the_settings_say_so() -> None:
+    """By default for all models, and for each model."""
+    settings = settings_from(tomllib.loads(HOSTED_TOOLS))
+    assert [find_candidates(settings, name)[0].hosted_tools for name in ("open", "strict", "other", "local/other")] == [
+        "drop", "refuse", "refuse", "refuse",
+    ]  # fmt: skip
+    script = Scripted(["Hi.", "Hi."])
+    settings = replace(settings, upstreams={"local": upstream([], via=script)})
+
+    async def main() -> None:
+        async with serving(app(settings=settings)) as browser:
+            body = {"model": "strict", "input": "Hi", "tools": [{"type": "web_search"}]}
+            refused = await browser.post("/v1/responses", body)
+            assert refused.status == 400
+            assert "web_search" in refused.json["error"]["message"]
+            assert "hosted_tools" in refused.json["error"]["message"]
+            assert script.requests == []
+            assert (await browser.post("/v1/responses", {**body, "model": "open"})).status == 200
+            assert (await browser.post("/v1/responses", {**body, "tools": []})).status == 200
 
     asyncio.run(main())
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.declarations import ToolDeclaration
-from penstock.errors import MissingKeyError, ProviderError, TimedOut
+from penstock.errors import MissingKeyError, ProviderError, TimedOut, UsageError
 from penstock.events import Usage
 from penstock.gateway.estimate import estimate_input
 from penstock.gateway.healing.decoding import HealedDecoding, ResponseContext
@@ -17,7 +17,7 @@ from penstock.gateway.healing.report import HealingReport
 from penstock.gateway.joining import join_neighbours
 from penstock.gateway.routing import Candidate
 from penstock.gateway.settings import CLIENT_KEY, ENVIRONMENT, Upstream
-from penstock.history.client_request import ClientRequest
+from penstock.history.client_request import ClientRequest, hosted_name
 from penstock.messages import Message
 from penstock.model.connect import Connector, HTTPConnector
 from penstock.model.model import Model
@@ -113,6 +113,11 @@ def prepare(candidate: Candidate, request: ClientRequest, caller: Caller, retrie
     """The request to a candidate in the protocol of its upstream."""
     upstream = candidate.upstream
     model = _model(candidate, caller, retries)
+    if candidate.hosted_tools == "refuse" and (foreign := request.foreign_tools(model.wire)):
+        raise UsageError(
+            f"{hosted_name(foreign[0])} runs at its provider, and {upstream.name} has no such tool: leave it out, or "
+            'set hosted_tools = "drop" in the settings of the gateway'
+        )
     sent, dropped = request.request_for(model.wire)
     messages = join_neighbours(sent.messages) if find_provider(upstream.provider)[0] in TEMPLATED else sent.messages
     exchange = model.ask(

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from penstock.errors import UsageError
-from penstock.gateway.settings import GatewaySettings, Healing, ModelRoute, Target, Upstream
+from penstock.gateway.config_tables import Count, Seconds, read_table
+from penstock.gateway.settings import GatewaySettings, Healing, HostedTools, ModelRoute, Target, Upstream
 from penstock.gateway.upstream_names import read_upstream
 from penstock.providers import find_provider
 from penstock.wires import wire_name
@@ -24,31 +25,33 @@ LOOK_SECONDS = 1.0
 """How many seconds pass between two looks at the file."""
 
 
-class _UpstreamTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _UpstreamTable(Struct, frozen=True, kw_only=True):
     url: str = ""
     provider: str = ""
     wire: str = ""
     key: str = ""
     headers: dict[str, str] = {}
     streaming: bool = True
-    connect: float = 10.0
-    first_token: float = 600.0
-    idle: float = 120.0
-    total: float = 3600.0
-    retries: int = 2
+    connect: Seconds = 10.0
+    first_token: Seconds = 600.0
+    idle: Seconds = 120.0
+    total: Seconds = 3600.0
+    retries: Count = 2
 
 
-class _ModelTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _ModelTable(Struct, frozen=True, kw_only=True):
     to: str
     fallbacks: list[str] = []
     healing: dict[str, Any] = {}
+    hosted_tools: HostedTools | None = None  # None: as the file says
 
 
-class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    upstreams: dict[str, _UpstreamTable]
-    models: dict[str, _ModelTable] = {}
+class _File(Struct, frozen=True, kw_only=True):
+    upstreams: dict[str, Any] = {}
+    models: dict[str, Any] = {}
     model: str = ""
-    healing: dict[str, Any] = field(default_factory=dict)
+    healing: dict[str, Any] = {}
+    hosted_tools: HostedTools = "drop"
 
 
 def read_settings(path: Path) -> GatewaySettings:
@@ -61,26 +64,45 @@ def read_settings(path: Path) -> GatewaySettings:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
-    except (msgspec.ValidationError, UsageError) as error:
-        raise UsageError(f"{path}: {str(error).replace('`$.', '`')}") from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
 
 
 def settings_from(table: Mapping[str, Any]) -> GatewaySettings:
     """The settings in the tables of a file."""
-    file = msgspec.convert(table, _File)
+    file = read_table("the file", table, _File)
+    if not file.upstreams:
+        raise UsageError("there is no upstream: write a table [upstreams.NAME] with a url")
     return GatewaySettings(
         upstreams={name: _upstream(name, row) for name, row in file.upstreams.items()},
-        routes=tuple(_route(pattern, row, file.healing) for pattern, row in file.models.items()),
+        routes=tuple(_route(pattern, row, file) for pattern, row in file.models.items()),
         model=file.model,
-        healing=msgspec.convert(file.healing, Healing),
+        healing=read_table("healing", file.healing, Healing),
+        hosted_tools=file.hosted_tools,
     )
 
 
-def _upstream(name: str, row: _UpstreamTable) -> Upstream:
+def _upstream(name: str, table: Any) -> Upstream:
+    section = f"upstreams.{name}"
+    row = read_table(section, table, _UpstreamTable)
     if "/" in name:
-        raise UsageError(f"upstreams.{name}: a name has no slash, because upstream/model names both")
+        raise UsageError(f"{section}: a name has no slash, because upstream/model names both")
     if not row.url and not row.provider:
-        raise UsageError(f"upstreams.{name} needs a url, or a provider")
+        raise UsageError(f"{section} needs a url, or a provider")
+    with _named(section):
+        return _checked(name, row)
+
+
+@contextmanager
+def _named(section: str) -> Generator[None]:
+    """Names the section in errors."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{section}: {error}") from None
+
+
+def _checked(name: str, row: _UpstreamTable) -> Upstream:
     guessed = read_upstream(f"{name}={row.url}" if row.url else row.provider)
     provider = find_provider(row.provider)[0] if row.provider else guessed.provider
     if row.wire:
@@ -89,12 +111,15 @@ def _upstream(name: str, row: _UpstreamTable) -> Upstream:
     return Upstream(name=name, provider=provider, **settings)
 
 
-def _route(pattern: str, row: _ModelTable, healing: Mapping[str, Any]) -> ModelRoute:
+def _route(pattern: str, table: Any, file: _File) -> ModelRoute:
+    section = f"models.{pattern}"
+    row = read_table(section, table, _ModelTable)
     return ModelRoute(
         pattern=pattern,
         target=read_target(row.to),
         fallbacks=tuple(map(read_target, row.fallbacks)),
-        healing=msgspec.convert({**healing, **row.healing}, Healing),
+        healing=read_table(f"{section}.healing", {**file.healing, **row.healing}, Healing),
+        hosted_tools=row.hosted_tools or file.hosted_tools,
     )
 
 

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from penstock.gateway.settings import GatewaySettings, Healing, Target, Upstream
+from penstock.gateway.settings import GatewaySettings, Healing, HostedTools, ModelRoute, Target, Upstream
 
 
 class Candidate(Struct, frozen=True):
@@ -15,6 +15,7 @@ class Candidate(Struct, frozen=True):
     upstream: Upstream
     model: str
     healing: Healing
+    hosted_tools: HostedTools = "drop"
 
 
 def find_candidates(settings: GatewaySettings, model: str) -> list[Candidate]:
@@ -26,16 +27,16 @@ def find_candidates(settings: GatewaySettings, model: str) -> list[Candidate]:
     for route in settings.routes:
         if fnmatchcase(model, route.pattern):
             targets = (route.target, *route.fallbacks)
-            return [_candidate(settings, target, model, route.healing) for target in targets]
+            return [_candidate(settings, target, model, route) for target in targets]
     upstream, separator, rest = model.partition("/")
     if separator and rest and upstream in settings.upstreams:
-        return [_candidate(settings, Target(upstream, rest), model, settings.healing)]
+        return [_candidate(settings, Target(upstream, rest), model, settings)]
     first = next(iter(settings.upstreams))
-    return [_candidate(settings, Target(first, settings.model), model, settings.healing)]
+    return [_candidate(settings, Target(first, settings.model), model, settings)]
 
 
-def _candidate(settings: GatewaySettings, target: Target, model: str, healing: Healing) -> Candidate:
-    return Candidate(settings.upstreams[target.upstream], target.model or model, healing)
+def _candidate(settings: GatewaySettings, target: Target, model: str, rules: GatewaySettings | ModelRoute) -> Candidate:
+    return Candidate(settings.upstreams[target.upstream], target.model or model, rules.healing, rules.hosted_tools)
 
 
 def model_names(settings: GatewaySettings) -> list[str]:

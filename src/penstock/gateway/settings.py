@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from penstock.dialects.registry import find_dialect
 from penstock.dialects.rescue import LEAKS
 from penstock.errors import UsageError
 from penstock.model.connect import Connector
@@ -16,6 +17,8 @@ RESCUED = (*LEAKS, "md_json_fence", "bare_json")
 """The dialects in which calls are looked for in the text. Those without marks are last, so that marks count more."""
 
 Repair = Literal["off", "safe", "guess"]
+HostedTools = Literal["drop", "refuse"]
+"""What happens to tools that another provider would run: they are left out, or the request is refused."""
 CLIENT_KEY = "client"
 """The key of an upstream that gets the key of the client."""
 ENVIRONMENT = "env:"
@@ -43,6 +46,11 @@ class Healing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     inside_reasoning: bool = False
     repair: Repair = "safe"
     usage: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rescue, tuple):
+            for name in self.rescue:
+                find_dialect(name)  # raises if there is none
 
     @property
     def dialects(self) -> tuple[str, ...]:
@@ -94,18 +102,21 @@ class ModelRoute(Struct, frozen=True, kw_only=True):
     target: Target
     fallbacks: tuple[Target, ...] = ()
     healing: Healing = Healing()
+    hosted_tools: HostedTools = "drop"
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True):
     """The upstreams of a gateway, in order; models without a route go to the first one.
 
-    `model` replaces the name of every model without a route.
+    `model` replaces the name of every model without a route. `hosted_tools` says what happens to tools that another
+    provider would run.
     """
 
     upstreams: Mapping[str, Upstream]
     routes: tuple[ModelRoute, ...] = ()
     model: str = ""
     healing: Healing = Healing()
+    hosted_tools: HostedTools = "drop"
 
     def __post_init__(self) -> None:
         if not self.upstreams:

@@ -27,6 +27,11 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
     settings: RequestSettings
 
+    def foreign_tools(self, wire: str) -> tuple[ToolDeclaration, ...]:
+        """The tools that run at a provider, and that one on this wire does not have."""
+        is_same = wire_name(wire) == self.wire
+        return () if is_same else tuple(tool for tool in self.settings.tools if tool.hosted is not None)
+
     def request_for(self, wire: str) -> tuple[Request, tuple[Dropped, ...]]:
         """The request for a provider on this wire, and what of it is not passed on, with the reasons.
 
@@ -34,12 +39,11 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
         alone.
         """
         settings, is_same = self.settings, wire_name(wire) == self.wire
-        hosted = () if is_same else tuple(tool for tool in settings.tools if tool.hosted is not None)
+        hosted = self.foreign_tools(wire)
         extra = dict(settings.extra) if is_same else {}
         dropped = list(settings.dropped)
         dropped += [
-            Dropped("tools", f"{_hosted_name(tool)} runs at its provider; there is no such tool here")
-            for tool in hosted
+            Dropped("tools", f"{hosted_name(tool)} runs at its provider; there is no such tool here") for tool in hosted
         ]
         if not is_same:
             dropped += [Dropped(name, "only the protocol of the request has this field") for name in settings.extra]
@@ -92,7 +96,7 @@ def decode_request(
     return ClientRequest(wire=wire, messages=tuple(messages), settings=settings)
 
 
-def _hosted_name(tool: ToolDeclaration) -> str:
+def hosted_name(tool: ToolDeclaration) -> str:
     """The name of a tool that its provider runs; some have only a field of their own."""
     return tool.name or next(iter(tool.hosted or ()), "a tool")
 

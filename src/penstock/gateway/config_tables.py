@@ -1,0 +1,80 @@
+"""The tables of `gateway.toml`: reads each into a struct, and says which key or value is wrong, and what is allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
+
+from penstock.errors import UnknownNameError, UsageError, type_name
+
+T = TypeVar("T", bound=Struct)
+Seconds = Annotated[float, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0)]
+
+_WRONG = re.compile(r"at `\$\.(\w+)")  # in the messages of msgspec
+_MISSING = re.compile(r"missing required field `(\w+)`")
+_IN_WORDS = {bool: "true or false", str: "a text in quotes", int: "a whole number", float: "a number"}
+
+
+class _UnknownKey(UnknownNameError):
+    kind = "key"
+    advice = "the page of the gateway lists all"
+
+
+def read_table(section: str, table: Any, kind: type[T]) -> T:
+    """The struct of a table; a `UsageError` names the section, the key, and what it may be."""
+    if not isinstance(table, Mapping):
+        raise UsageError(f"{section} must be a table, not {type_name(table)}")
+    types = get_type_hints(kind, include_extras=True)
+    for key in table:
+        if key not in types:
+            raise UsageError(f"{section}: {_UnknownKey(key, types)}")
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{section}{_problem(str(error), table, types)}") from None
+
+
+def _problem(message: str, table: Mapping[str, Any], types: Mapping[str, Any]) -> str:
+    """What is wrong with a table, after the name of its section."""
+    if place := _WRONG.search(message):
+        key = place[1]
+        return f": {key} must be {allowed(types[key])}, not {_shown(table[key])}"
+    if missing := _MISSING.search(message):
+        return f" needs {missing[1]} = {allowed(types[missing[1]])}"
+    return f": {message.partition(' - at `$')[0]}"  # of the struct's own checks
+
+
+def allowed(kind: Any) -> str:
+    """The values of a type, in words."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return f"{allowed(arguments[0])} of 0 or more"
+    if origin is Literal:
+        return _or([f'"{value}"' for value in arguments])
+    if origin in (Union, UnionType):
+        return _or([allowed(one) for one in arguments])
+    if origin in (list, tuple):
+        return "a list of texts"
+    if origin is dict and arguments[-1] is str:
+        return "a table of texts"
+    return _IN_WORDS.get(kind, "a table")
+
+
+def _or(values: list[str]) -> str:
+    return f"{', '.join(values[:-1])} or {values[-1]}"
+
+
+def _shown(value: Any) -> str:
+    """A value as it is written in a file, if it is short. Tables and lists may have keys of upstreams."""
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= MAX_SHOWN and not isinstance(value, dict | list) else type_name(value)
+
+
+MAX_SHOWN = 60
+"""How many characters of a wrong value are shown."""
