@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, Input, RunExistsError, RunRow, Store, StoreError, UnknownRunError
+from penstock.log.store import Batch, Input, Row, RunExistsError, RunRow, Store, StoreError, UnknownRunError
 from penstock.run.events import Taken, decode_logged
 from tests.log_stores import Clock
 
@@ -52,6 +52,21 @@ def test_a_worker_claims_only_runs_of_its_agents_and_of_no_later_version(store: 
     claim = store.claim("one", agents=["other", "support"])
     assert claim is not None
     assert claim.run_id == "r"
+
+
+def test_who_watches_a_run_gets_what_was_committed_and_nothing_else(store: Store) -> None:
+    heard: list[Row] = []
+    store.create(row(), b"start")
+    store.create(row("other"), b"start")
+    store.claim("one", run_id="r")
+    store.claim("one", run_id="other")
+    with store.watch("r", heard.extend):
+        store.append([Batch("r", 1, 2, [b"a", b"b"]), Batch("other", 1, 2, [b"x"])], durable=False)
+        store.append([Batch("r", 1, 2, [b"not in order"]), Batch("r", 0, 4, [b"of another owner"])], durable=False)
+        store.append([Batch("r", 1, 4, [b"c"])], durable=True)
+    store.append([Batch("r", 1, 5, [b"d"])], durable=False)
+    assert heard == store.read("r", 2, 3)
+    assert [body for _, _, body in heard] == [b"a", b"b", b"c"]
 
 
 def test_an_append_of_an_earlier_owner_changes_nothing(store: Store, clock: Clock) -> None:

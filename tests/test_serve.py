@@ -19,7 +19,7 @@ from penstock.events import Text
 from penstock.log.sqlite import SQLiteStore
 from penstock.model.model import Model
 from penstock.run.events import LogEvent
-from penstock.serve import ServeApp, feeds, runs_api
+from penstock.serve import ServeApp, feed, feed_source, runs_api
 from penstock.serve.bodies import MAX_ID
 from penstock.serve.public_events import DAMAGED, PUBLIC_FIELDS, EventFrames
 from penstock.testing import Reply, Scripted, call
@@ -366,8 +366,8 @@ def test_metrics_have_a_bounded_number_of_series() -> None:
 
 
 def test_a_reader_that_is_far_behind_reads_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "MAX_KEPT", 3)
-    monkeypatch.setattr(feeds, "PAGE", 2)
+    monkeypatch.setattr(feed, "MAX_KEPT", 3)
+    monkeypatch.setattr(feed, "PAGE", 2)
 
     async def test(browser: Browser) -> None:
         run_id = await started(browser)
@@ -381,7 +381,8 @@ def test_a_reader_that_is_far_behind_reads_the_log(tmp_path: Path, monkeypatch: 
 
 def test_events_of_other_processes_come_without_a_doorbell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.log.doorbell.Doorbell.ring", lambda self, run_ids: None)
-    monkeypatch.setattr(feeds, "MAX_POLL", 0.05)
+    monkeypatch.setattr("penstock.log.doorbell.Doorbell.ring_with", lambda self, batches: None)
+    monkeypatch.setattr(feed_source, "MAX_POLL", 0.05)
 
     async def test(browser: Browser) -> None:
         run_id = await started(browser)

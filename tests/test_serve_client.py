@@ -31,7 +31,7 @@ from penstock.run.events import (
     ToolStart,
     innermost,
 )
-from penstock.serve import AsyncClient, Client, RefusedError, UnreachableError, feeds
+from penstock.serve import AsyncClient, Client, RefusedError, UnreachableError, feed
 from penstock.serve.client import exchange
 from penstock.serve.client.exchange import MAX_FRAME, Frames, Pause, Response, Send, request
 from penstock.serve.client.received_events import HIDDEN, received_event
@@ -205,8 +205,8 @@ def test_a_stream_that_is_cut_again_and_again_loses_and_repeats_nothing(
     whole = client.start("look around")
     expected = [*whole]
     server.sends, server.streams = sends + 1, 0
-    monkeypatch.setattr(feeds, "MAX_KEPT", 2)
-    monkeypatch.setattr(feeds, "PAGE", 2)
+    monkeypatch.setattr(feed, "MAX_KEPT", 2)
+    monkeypatch.setattr(feed, "PAGE", 2)
     again = client.follow(whole.id)
     assert [*again] == expected
     assert server.streams > 3

@@ -45,6 +45,23 @@ def test_reads_that_are_wanted_together_share_a_thread_and_keep_their_results() 
     assert threading.get_ident() not in threads
 
 
+def test_equal_reads_that_are_wanted_together_are_one() -> None:
+    read: list[tuple[str, int]] = []
+
+    def look(run_id: str, after: int) -> int:
+        read.append((run_id, after))
+        return len(read)
+
+    async def test() -> None:
+        reads = SharedReads(look)
+        wanted = [("a", 0), ("b", 0), ("a", 0), ("a", 1), ("a", 0)]
+        assert await asyncio.gather(*(reads.read(*each) for each in wanted)) == [1, 2, 1, 3, 1]
+        assert await reads.read("a", 0) == 4
+
+    asyncio.run(test())
+    assert read == [("a", 0), ("b", 0), ("a", 1), ("a", 0)]
+
+
 def test_a_store_that_fails_for_good_is_reported_to_all_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "PATIENCE", 0.0)
 

@@ -47,6 +47,11 @@ class ResponseStream:
         self._task: asyncio.Task[None] | None = None
         self._comments: asyncio.Task[None] | None = None
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the client was sent more than the limit: then the response ends."""
+        return self.sent > self._limits.answer
+
     async def send_all(self, pieces: AsyncIterator[bytes]) -> bool:
         """Send the pieces as they come; returns whether the client got all of them.
 
@@ -126,7 +131,7 @@ class ResponseStream:
         async with aclosing(pieces) as source:  # type: ignore[type-var]  # it is a generator
             async for piece in source:
                 await self.write(piece)
-                if self.sent > self._limits.answer:
+                if self.is_full:
                     break
 
     async def _write_comment(self) -> None:

@@ -1,20 +1,21 @@
 """Who waits for the next events of a run hears that there may be some. It is a hint, and the waiting side also polls.
 
-A store rings for what its own process writes; a store that is notified by other processes rings for them too.
+A store rings for what its own process writes, and hands over what it has written, so that nobody has to read it back. A
+store that is notified by other processes rings for them too.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.log.store import unknown_run
 
 if TYPE_CHECKING:
-    from penstock.log.store import Store
+    from penstock.log.store import Batch, Store, Watcher
 
 
 class Doorbell:
@@ -22,10 +23,10 @@ class Doorbell:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._callbacks: dict[str, list[Callable[[], object]]] = {}
+        self._callbacks: dict[str, list[Watcher]] = {}
 
     @contextmanager
-    def watch(self, run_id: str, callback: Callable[[], object]) -> Generator[None]:
+    def watch(self, run_id: str, callback: Watcher) -> Generator[None]:
         """Call back whenever the run may have new events, from any thread."""
         with self._lock:
             self._callbacks.setdefault(run_id, []).append(callback)
@@ -50,7 +51,19 @@ class Doorbell:
         with self._lock:
             callbacks = [callback for run_id in run_ids for callback in self._callbacks.get(run_id, ())]
         for callback in callbacks:
-            callback()
+            callback(())
+
+    def ring_with(self, batches: Iterable[tuple[Batch, float]]) -> None:
+        """Call back who waits for events of these runs, with the events, which are committed, and their time."""
+        if not self._callbacks:
+            return
+        with self._lock:
+            watched = [(batch, at, [*self._callbacks.get(batch.run_id, ())]) for batch, at in batches]
+        for batch, at, callbacks in watched:
+            if callbacks:
+                rows = [(seq, at, body) for seq, body in enumerate(batch.bodies, batch.seq + 1)]
+                for callback in callbacks:
+                    callback(rows)
 
     def ring_all(self) -> None:
         """Call back everybody: nobody knows of which runs there are events."""
@@ -63,7 +76,7 @@ def wait_for_event(store: Store, run_id: str, after: int, seconds: float) -> Non
     """Wait until a run has an event after a number, at most this many seconds: the `wait` of every store."""
     end = time.monotonic() + seconds
     bell = threading.Event()
-    with store.watch(run_id, bell.set):
+    with store.watch(run_id, lambda _: bell.set()):
         while True:
             bell.clear()
             row = store.find(run_id)

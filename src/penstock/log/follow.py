@@ -71,11 +71,11 @@ def next_events(store: Store, run_id: str, after: int, limit: int = PAGE) -> lis
     return events
 
 
-def _ringer(bell: asyncio.Event) -> Callable[[], None]:
+def _ringer(bell: asyncio.Event) -> Callable[[object], None]:
     """Sets an event of this loop, from any thread."""
     loop = asyncio.get_running_loop()
 
-    def ring() -> None:
+    def ring(_: object) -> None:
         try:
             loop.call_soon_threadsafe(bell.set)
         except RuntimeError:

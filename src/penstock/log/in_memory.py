@@ -22,6 +22,7 @@ from penstock.log.store import (
     RunPhase,
     RunRow,
     StoreError,
+    Watcher,
     run_exists,
     unknown_run,
 )
@@ -111,7 +112,8 @@ class MemoryStore:
         with self._open():
             self._make_room([body for batch in batches for body in batch.bodies])
             owned = [self._append(batch, now) for batch in batches]
-        self._doorbell.ring(batch.run_id for batch in batches)
+        mine = [batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner]
+        self._doorbell.ring_with((batch, now) for batch in mine)
         return owned
 
     def renew(self, owned: Sequence[tuple[str, int]]) -> list[bool]:
@@ -137,7 +139,7 @@ class MemoryStore:
     def wait(self, run_id: str, after: int, seconds: float) -> None:
         wait_for_event(self, run_id, after, seconds)
 
-    def watch(self, run_id: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
+    def watch(self, run_id: str, callback: Watcher) -> AbstractContextManager[None]:
         return self._doorbell.watch(run_id, callback)
 
     def put(self, input: Input) -> bool:

@@ -28,6 +28,7 @@ from penstock.log.store import (
     Input,
     RunPhase,
     RunRow,
+    Watcher,
     run_exists,
     unknown_run,
 )
@@ -101,10 +102,10 @@ class PostgresStore:
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         statement = statements.APPEND_DURABLE if durable else statements.APPEND_FAST
-        rows = self._execute(statement, **_append_values(batches))
-        self._doorbell.ring(batch.run_id for batch in batches)
-        places = {row[0] for row in rows}
-        return [place in places for place in range(1, len(batches) + 1)]
+        times = {row[0]: row[1] for row in self._execute(statement, **_append_values(batches))}
+        placed = [*enumerate(batches, 1)]
+        self._doorbell.ring_with((batch, times[place]) for place, batch in placed if place in times)
+        return [place in times for place, _ in placed]
 
     def renew(self, owned: Sequence[tuple[str, int]]) -> list[bool]:
         run_ids, epochs = [run_id for run_id, _ in owned], [epoch for _, epoch in owned]
@@ -120,7 +121,7 @@ class PostgresStore:
         wait_for_event(self, run_id, after, seconds)
 
     @contextmanager
-    def watch(self, run_id: str, callback: Callable[[], object]) -> Generator[None]:
+    def watch(self, run_id: str, callback: Watcher) -> Generator[None]:
         with self._doorbell.watch(run_id, callback):
             self._listener.start()
             yield

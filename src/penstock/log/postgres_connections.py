@@ -7,6 +7,7 @@ import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from penstock.errors import UsageError
 from penstock.log.store import StoreError, not_text
@@ -78,6 +79,7 @@ class Connections:
         self.name = "postgresql://{}/{}".format(settings.get("host", ""), settings.get("dbname", ""))
         self._settings: dict[str, Any] = {**_SETTINGS, **settings}
         self._idle: list[BoundedConnection] = []
+        self._open: WeakSet[BoundedConnection] = WeakSet()
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._is_closed = False
@@ -133,8 +135,11 @@ class Connections:
 
     def connect(self, seconds: float | None = None) -> BoundedConnection:
         """A new connection that the caller closes. Its statements may take so many seconds, or `MAX_STATEMENT`."""
+        self._forget_inherited()
         with self.failing():
             connection = self._bounded.BoundedConnection.connect(autocommit=True, **self._settings)
+            with self._lock:
+                self._open.add(connection)
             connection.seconds = MAX_STATEMENT + GRACE
             try:
                 limits = {"statement": f"{seconds or MAX_STATEMENT:g}s", "lock": f"{MAX_LOCKED:g}s"}
@@ -144,6 +149,11 @@ class Connections:
                 raise
             connection.seconds = limited[0] + GRACE if limited else connection.seconds
             return connection
+
+    def is_own(self, process: int) -> bool:
+        """Whether a process of the server works for a connection of these."""
+        with self._lock:
+            return any(not each.closed and each.info.backend_pid == process for each in self._open)
 
     def maintain(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """The rows of one statement that may take long, on a connection of its own."""
@@ -167,15 +177,19 @@ class Connections:
 
     def _take(self) -> tuple[BoundedConnection, bool]:
         """An unused connection, and whether it is new."""
-        if self._process != os.getpid():  # a connection does not survive a fork
-            _inherited.extend(self._idle)
-            self._idle, self._lock, self._process = [], threading.Lock(), os.getpid()
+        self._forget_inherited()
         with self._lock:
             if self._is_closed:
                 raise StoreError(f"the log {self.name} was closed")
             if self._idle:
                 return self._idle.pop(), False
         return self.connect(), True
+
+    def _forget_inherited(self) -> None:
+        """Leave the connections of a parent process alone: a connection does not survive a fork."""
+        if self._process != os.getpid():
+            _inherited.extend(self._idle)
+            self._idle, self._open, self._lock, self._process = [], WeakSet(), threading.Lock(), os.getpid()
 
     def _give_back(self, connection: BoundedConnection) -> None:
         with self._lock:

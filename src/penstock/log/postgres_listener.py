@@ -70,6 +70,8 @@ class Listener:
         self._doorbell.ring_all()  # for what came before
         while self._is_wanted():
             for notification in connection.notifies(timeout=_IDLE):
+                if self._connections.is_own(notification.pid):
+                    continue  # the store has rung already, and has said what came
                 if notification.payload == EVERY_RUN:
                     self._doorbell.ring_all()
                 else:

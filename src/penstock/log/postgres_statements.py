@@ -113,13 +113,14 @@ WITH batch AS (
         WHERE input.run_id = changed.id AND input.number = ANY (%(refused)b::int8[])
     ),
     repeated AS (  -- written before, and the connection broke before the store could say so
-        SELECT batch.place FROM batch
+        SELECT batch.place, event.at FROM batch
         JOIN {{schema}}.runs AS run ON run.id = batch.run_id AND run.epoch = batch.epoch AND run.seq = batch.last_seq
         JOIN {{schema}}.events AS event ON event.run_id = run.id AND event.seq = run.seq
             AND sha256(event.body) = batch.last_hash
         WHERE batch.last_seq > batch.seq
     )
-SELECT place, {_NOTIFY}, {{durability}} FROM (SELECT place FROM changed UNION SELECT place FROM repeated) AS owned
+SELECT place, at, {_NOTIFY}, {{durability}}
+FROM (SELECT place, updated AS at FROM changed UNION SELECT place, at FROM repeated) AS owned
 """
 APPEND_DURABLE = APPEND.replace("{durability}", "NULL")
 APPEND_FAST = APPEND.replace("{durability}", _NOT_DURABLE)

@@ -30,6 +30,7 @@ from penstock.log.store import (
     RunPhase,
     RunRow,
     StoreError,
+    Watcher,
     not_text,
     run_exists,
     unknown_run,
@@ -138,7 +139,7 @@ class SQLiteStore:
                     self._take(connection, batch)
             if points.hook is not None:
                 points.hook("inside_append", [name for batch in batches for name in types_of(batch.bodies)], None)
-        self._doorbell.ring(batch.run_id for batch in mine)
+        self._doorbell.ring_with((batch, now) for batch in mine)
         return owned
 
     def renew(self, owned: Sequence[tuple[str, int]]) -> list[bool]:
@@ -160,7 +161,7 @@ class SQLiteStore:
     def wait(self, run_id: str, after: int, seconds: float) -> None:
         wait_for_event(self, run_id, after, seconds)
 
-    def watch(self, run_id: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
+    def watch(self, run_id: str, callback: Watcher) -> AbstractContextManager[None]:
         return self._doorbell.watch(run_id, callback)
 
     def put(self, input: Input) -> bool:

@@ -33,6 +33,12 @@ ended. The length is that of the owner, in the row of the run: others may have o
 LEASE = 15.0
 """How many seconds a worker owns a run after it last wrote to its log, unless the store is opened with another."""
 
+Row = tuple[int, float, bytes]
+"""An event as it is stored: its number, its time and its body."""
+
+Watcher = Callable[[Sequence[Row]], object]
+"""Is called when a run may have new events; with these events, if they are at hand."""
+
 RunPhase = Literal["ready", "running", "waiting", "over", "damaged"]
 InputKind = Literal["decide", "provide", "say", "cancel"]
 
@@ -205,7 +211,7 @@ class Store(Protocol):
         """Renew the leases of runs, by id and epoch; for each, False if another worker owns the run."""
         ...
 
-    def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[tuple[int, float, bytes]]:
+    def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[Row]:
         """The events of a run after a number: their numbers, times and bodies."""
         ...
 
@@ -216,8 +222,11 @@ class Store(Protocol):
         """
         ...
 
-    def watch(self, run_id: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
-        """Call back, from any thread, when a run may have new events: a hint, which may fail to come."""
+    def watch(self, run_id: str, callback: Watcher) -> AbstractContextManager[None]:
+        """Call back, from any thread, when a run may have new events: a hint, which may fail to come.
+
+        It comes with the events if they were written here, in their order, and else without any.
+        """
         ...
 
     def put(self, input: Input) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import aclosing
 from functools import partial
 from typing import Protocol
 
@@ -12,7 +11,7 @@ from penstock.asgi.stream import SSE_HEADERS, ResponseStream
 from penstock.log.patience import apatiently
 from penstock.run.events import LogEvent, Waiting
 from penstock.serve.context import Call, ServeContext
-from penstock.serve.feeds import Item
+from penstock.serve.feed import Item
 
 
 class RunEncoder(Protocol):
@@ -45,11 +44,11 @@ async def stream_run(
 
 async def _pieces(context: ServeContext, run_id: str, encoder: RunEncoder, after: int) -> AsyncIterator[bytes]:
     yield b"".join(encoder.open())  # also if this is nothing, so that the response begins at once
-    async with aclosing(context.feeds.follow(run_id)) as feed:
-        async for items in feed:
-            encoder.feed(item.event for item in items if item.seq <= after)
-            yield b"".join(encoder.feed(item.event for item in items if item.seq > after))
-            if await _is_waiting(context, run_id, items[-1]):
+    async with context.feeds.reading(run_id) as reader:
+        async for page in reader:
+            encoder.feed(item.event for item in page.items if item.seq <= after)
+            yield b"".join(encoder.feed(item.event for item in page.items if item.seq > after))
+            if await _is_waiting(context, run_id, page.items[-1]):
                 break
     yield b"".join(encoder.close())
 

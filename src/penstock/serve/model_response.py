@@ -27,7 +27,7 @@ from penstock.run.events import (
 )
 from penstock.serve.client_calls import CallRef
 from penstock.serve.context import ModelApprovals
-from penstock.serve.feeds import Item
+from penstock.serve.feed import Item
 from penstock.serve.hosting import Host
 from penstock.serve.model_runs import Answering
 from penstock.serve.public_events import public_end

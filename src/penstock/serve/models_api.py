@@ -135,9 +135,9 @@ class _Response:
     async def _chunks(self) -> AsyncGenerator[list[StreamChunk], None]:
         context, answering = self._context, self._answering
         response = ModelResponse(context.host, answering, context.model_approvals)
-        async with aclosing(context.feeds.follow(answering.run_id, answering.after)) as feed:
-            async for items in feed:
-                chunks = await response.feed(items)
+        async with context.feeds.reading(answering.run_id, answering.after) as reader:
+            async for page in reader:
+                chunks = await response.feed(page.items)
                 self.is_complete = response.is_over
                 yield chunks
                 if response.is_over:

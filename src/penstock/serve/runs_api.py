@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, get_args
 
@@ -76,7 +75,7 @@ async def follow_run(context: ServeContext, call: Call) -> None:
         await respond(call.request, call.send, 204, b"")
         return
     stream = ResponseStream(call.request, call.send, context.limits)
-    await stream.send_all(_frames(context, row.id, after))
+    await stream.run(_send_events(context, stream, row.id, after))
 
 
 async def cancel_run(context: ServeContext, call: Call) -> None:
@@ -150,11 +149,12 @@ def _public_run(run: Run) -> dict[str, Any]:
     return {"output": run.output, "usage": public_event(run.usage), "waiting": waiting, "done": done}
 
 
-async def _frames(context: ServeContext, run_id: str, after: int) -> AsyncIterator[bytes]:
-    """The frames of a run; the first piece is empty, so that the response begins at once."""
-    yield b""
-    async for items in context.feeds.follow(run_id, after):
-        yield b"".join([item.frame for item in items])
+async def _send_events(context: ServeContext, stream: ResponseStream, run_id: str, after: int) -> None:
+    """Send the frames of a run; the first piece is empty, so that the response begins at once."""
+    await stream.write(b"")
+    async with context.feeds.reading(run_id, after) as reader:
+        while not stream.is_full and (page := await reader.next()) is not None:
+            await stream.write(page.frames)
 
 
 def _position(call: Call) -> int:

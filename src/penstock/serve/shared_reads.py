@@ -1,4 +1,7 @@
-"""Reads of logs that are wanted at the same time share a hop to a thread, which costs more than most of the reads."""
+"""Reads of logs that are wanted at the same time share a hop to a thread, which costs more than most of the reads.
+
+Equal reads are one: when all readers of a run come back at once, its log is read once.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ class _Wanted(Struct, Generic[T], eq=False):
 
     run_id: str
     after: int
-    future: asyncio.Future[T]
+    futures: list[asyncio.Future[T]]
 
 
 class SharedReads(Generic[T]):
@@ -28,16 +31,16 @@ class SharedReads(Generic[T]):
 
     def __init__(self, read: Callable[[str, int], T]) -> None:
         self._read = read
-        self._wanted: list[_Wanted[T]] = []
+        self._wanted: dict[tuple[str, int], _Wanted[T]] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def read(self, run_id: str, after: int) -> T:
         """What the read returns or raises."""
-        wanted: _Wanted[T] = _Wanted(run_id, after, asyncio.get_running_loop().create_future())
-        self._wanted.append(wanted)
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._wanted.setdefault((run_id, after), _Wanted(run_id, after, [])).futures.append(future)
         if self._task is None:
             self._task = asyncio.create_task(self._work())
-        return await wanted.future
+        return await future
 
     def close(self) -> None:
         """Nobody waits any more."""
@@ -48,17 +51,19 @@ class SharedReads(Generic[T]):
         wanted: list[_Wanted[T]] = []
         try:
             while self._wanted:
-                wanted, self._wanted = self._wanted, []
+                wanted, self._wanted = [*self._wanted.values()], {}
                 try:
                     results = await apatiently(partial(self._read_all, wanted))
                 except StoreError as error:
                     results = [error] * len(wanted)
                 for each, result in zip(wanted, results, strict=True):
-                    _settle(each.future, result)
+                    for future in each.futures:
+                        _settle(future, result)
         finally:
             self._task = None
-            for each in (*wanted, *self._wanted):  # of a server that stops; the others have their results
-                each.future.cancel()
+            for each in (*wanted, *self._wanted.values()):  # of a server that stops; the others have their results
+                for future in each.futures:
+                    future.cancel()
 
     def _read_all(self, wanted: Sequence[_Wanted[T]]) -> list[T | Exception]:
         results: list[T | Exception] = []

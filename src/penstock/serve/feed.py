@@ -1,0 +1,121 @@
+"""The newest events of a run in memory, for all its readers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from penstock.run.events import Done, LogEvent
+
+MAX_KEPT = 1_000
+"""How many events of a run are kept in memory for its readers."""
+
+MAX_KEPT_BYTES = 4 * 1024 * 1024
+"""How many bytes of frames of a run are kept in memory for its readers, unless one frame alone has more."""
+
+PAGE = 200
+"""How many events a reader gets at a time: one that does not read holds so many in memory."""
+
+PAGE_BYTES = 256 * 1024
+"""After how many bytes of frames a reader gets no more events at a time."""
+
+
+class Item(Struct, frozen=True, gc=False):
+    """An event of a log with its number, and its frame in our own protocol."""
+
+    seq: int
+    event: LogEvent
+    frame: bytes
+
+
+class Page(Struct, frozen=True, gc=False):
+    """Events that a reader gets at a time, at least one, and their frames, which readers at the same place share."""
+
+    items: Sequence[Item]
+    frames: bytes
+
+    @property
+    def last(self) -> int:
+        """The number of the last event."""
+        return self.items[-1].seq
+
+
+def page_of(items: Sequence[Item]) -> Page:
+    """As many of these events as a reader gets at a time, from the first on."""
+    if len(items) == 1:
+        return Page(items, items[0].frame)
+    size, fitting = 0, list[Item]()
+    for item in items[:PAGE]:
+        size += len(item.frame)
+        fitting.append(item)
+        if size > PAGE_BYTES:
+            break
+    return Page(fitting, b"".join([item.frame for item in fitting]))
+
+
+class Feed:
+    """The newest events of one run."""
+
+    def __init__(self, run_id: str, seq: int, is_over: bool) -> None:
+        self.run_id = run_id
+        self.seq = seq  # of the newest event
+        self.is_over = is_over
+        self.is_closed = False  # whether the server stops
+        self.error: Exception | None = None
+        self.readers = 0
+        self._items: deque[Item] = deque()
+        self._size = 0  # of all frames
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._page: tuple[int, Page] | None = None  # the last one, and after which event: others want the same
+
+    def add(self, items: Sequence[Item]) -> None:
+        """New events have come: wake all readers."""
+        if not items:
+            return
+        self._items.extend(items)
+        self._size += sum(len(item.frame) for item in items)
+        while len(self._items) > MAX_KEPT or (self._size > MAX_KEPT_BYTES and len(self._items) > 1):
+            self._size -= len(self._items.popleft().frame)
+        self.seq, self._page = items[-1].seq, None
+        self.is_over = isinstance(items[-1].event, Done)
+        self._wake()
+
+    def fail(self, error: Exception) -> None:
+        """The log cannot be read."""
+        self.error = error
+        self._wake()
+
+    def close(self) -> None:
+        """The server stops: end all readers."""
+        self.is_closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def change(self) -> None:
+        """Wait until there is something new."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            await future
+        finally:
+            self._waiting.discard(future)
+
+    def after(self, seq: int) -> Page | None:
+        """The next events after a number, which there are; None if some of them are no longer here."""
+        if self._page is not None and self._page[0] == seq:
+            return self._page[1]
+        items = self._items
+        first = len(items) - (self.seq - seq)
+        if first < 0:
+            return None
+        page = page_of([items[index] for index in range(first, min(len(items), first + PAGE))])
+        self._page = seq, page
+        return page

@@ -1,0 +1,98 @@
+"""Keeps a feed up to date: with what this process commits, as it is committed, and with what others write to the log.
+
+The store hands over what it has committed, from the thread that wrote it. As long as each event follows the last one,
+the log is not read at all; after a gap, a hint without events, or a while, it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+from penstock.agent.mailbox import mailbox_of
+from penstock.log.bodies import event_of
+from penstock.log.store import Row, Store
+from penstock.run.events import LogEvent
+from penstock.serve.feed import MAX_KEPT, Feed, Item
+
+MAX_POLL = 0.5
+"""How many seconds pass between two looks at a log that was silent for a while, if nothing rings."""
+
+FED_POLL = 2.0
+"""How many seconds pass between two looks at a log that this process writes: another worker may take the run over."""
+
+MakeFrame = Callable[[int | None, float, LogEvent], bytes]
+ReadLog = Callable[[str, int], Awaitable[list[Item]]]
+
+
+class FeedSource:
+    """Adds the events of a run to its feed, in their order, each once."""
+
+    def __init__(self, feed: Feed, read: ReadLog, make_frame: MakeFrame) -> None:
+        self._feed = feed
+        self._read = read
+        self._make_frame = make_frame
+        self._heard: deque[Row] = deque(maxlen=MAX_KEPT)  # what falls out of it is read from the log
+        self._look = asyncio.Event()  # the log must be read
+        self._is_reading = False
+
+    async def run(self, store: Store) -> None:
+        """Add events until the run is over; a log that cannot be read is reported to the readers."""
+        post = mailbox_of(asyncio.get_running_loop()).post
+
+        def hear(rows: Sequence[Row]) -> None:  # from any thread
+            self._heard.extend(rows)
+            post(self._take if rows else self._look.set)
+
+        with store.watch(self._feed.run_id, hear):
+            try:
+                await self._keep_reading(store.poll)
+            except Exception as error:  # noqa: BLE001  # it is reported to the readers
+                self._feed.fail(error)
+
+    async def _keep_reading(self, poll: float) -> None:
+        feed, pause = self._feed, poll
+        while not feed.is_over:
+            self._look.clear()
+            self._is_reading = True
+            items = await self._read(feed.run_id, feed.seq)
+            self._is_reading = False
+            feed.add(items)
+            self._take()
+            if len(items) == MAX_KEPT or feed.is_over:
+                continue
+            seq = feed.seq
+            if await _is_set(self._look, pause):
+                pause = MAX_POLL  # whoever writes the log rings
+            elif feed.seq > seq:
+                pause = FED_POLL
+            else:
+                pause = poll if items else min(pause * 2, MAX_POLL)
+
+    def _take(self) -> None:
+        """Add what was heard, unless the log is being read: then it is added after that."""
+        if self._is_reading:
+            return
+        feed, items = self._feed, list[Item]()
+        seq = feed.seq
+        while self._heard:
+            number, at, body = self._heard.popleft()
+            if number == seq + 1:
+                seq, event = number, event_of(feed.run_id, number, body)
+                items.append(Item(number, event, self._make_frame(number, at, event)))
+            elif number > seq:
+                self._look.set()  # some have not come
+        feed.add(items)
+        if feed.is_over:
+            self._look.set()
+
+
+async def _is_set(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for the event so long; whether it was set."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

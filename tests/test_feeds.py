@@ -1,0 +1,217 @@
+"""Feeds of runs: from where readers of a process get events, each once, and how much is held in memory for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.events import Text, Usage
+from penstock.log.bodies import body_of
+from penstock.log.doorbell import Doorbell
+from penstock.log.sqlite import SQLiteStore
+from penstock.log.store import Batch, RunRow, Store
+from penstock.messages import user
+from penstock.run.events import Done, RunStart
+from penstock.serve import feed, feed_source
+from penstock.serve.feed import Feed, Item
+from penstock.serve.feed_source import FeedSource
+from penstock.serve.feeds import FeedReader, Feeds
+from penstock.serve.public_events import EventFrames
+
+FIRST = 3
+"""The number of the first text, after the start and the claim."""
+DONE = body_of(Done("answered", "", (), Usage()))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SQLiteStore]:
+    store = SQLiteStore(tmp_path / "runs.db")
+    store.create(RunRow(id="r", agent="support"), body_of(RunStart((user("Go."),), "support")))
+    assert store.claim("one", run_id="r") is not None
+    yield store
+    store.close()
+
+
+def append(store: Store, seq: int, *bodies: bytes) -> None:
+    """Append events whose first has this number, as the thread of the flusher does."""
+    state = "over" if bodies[-1] == DONE else "running"
+    assert store.append([Batch("r", 1, seq - 1, bodies, state)], durable=False) == [True]  # type: ignore[arg-type]
+
+
+def text(number: int) -> bytes:
+    return body_of(Text(0, f"piece {number}"))
+
+
+async def read(reader: FeedReader, last: int) -> list[Item]:
+    """The next events until this one."""
+    items: list[Item] = []
+    async with asyncio.timeout(30):
+        while not items or items[-1].seq < last:
+            page = await reader.next()
+            assert page is not None
+            assert page.frames == b"".join(item.frame for item in page.items)
+            items += page.items
+    return items
+
+
+def frames_of(store: Store, after: int = 0) -> list[tuple[int, bytes]]:
+    """The frames of the events that the log has."""
+    feeds = Feeds(store, EventFrames(1000).frame)
+    return [(item.seq, item.frame) for item in feeds._read("r", after, 1000)]
+
+
+def test_what_this_process_commits_is_not_read_back(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_source, "MAX_POLL", 60.0)
+    store.poll = 60.0
+
+    async def test() -> list[Item]:
+        feeds = Feeds(store, EventFrames(1000).frame)
+        async with feeds.reading("r") as reader, feeds.reading("r", FIRST) as second:
+            items = await read(reader, FIRST - 1)
+            append(store, FIRST, text(0))
+            items += await read(reader, FIRST)  # the first look at the log may be under way until here
+            await asyncio.sleep(0)
+            with monkeypatch.context() as patch:
+                patch.setattr(store, "read", None)
+                patch.setattr(store, "find", None)
+                for number in range(FIRST + 1, FIRST + 20):
+                    await asyncio.to_thread(append, store, number, text(number))
+                    items += await read(reader, number)
+                append(store, FIRST + 20, text(0), DONE)
+                items += await read(reader, FIRST + 21)
+                assert await reader.next() is None
+                again = await read(second, FIRST + 21)
+            assert all(one is two for one, two in zip(again, items[FIRST:], strict=True))
+        return items
+
+    assert [(item.seq, item.frame) for item in asyncio.run(test())] == frames_of(store)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_events_that_are_not_announced_come_from_the_log(
+    store: SQLiteStore, lost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three batches each, one is announced without its events, one with them, and one not at all."""
+    store.poll = 0.01
+    monkeypatch.setattr(feed_source, "FED_POLL", 0.02)
+    count = lost
+    ring_with = Doorbell.ring_with
+
+    def sometimes(self: Doorbell, batches: list[tuple[Batch, float]]) -> None:
+        nonlocal count
+        count += 1
+        if count % 3 == 0:
+            self.ring(batch.run_id for batch, _ in batches)
+        elif count % 3 == 1:
+            ring_with(self, batches)
+
+    monkeypatch.setattr(Doorbell, "ring_with", sometimes)
+
+    async def test() -> list[Item]:
+        feeds = Feeds(store, EventFrames(1000).frame)
+        async with feeds.reading("r") as reader:
+            items = await read(reader, FIRST - 1)
+            for number in range(FIRST, FIRST + 9):
+                append(store, number, text(number))
+                if number % 2:
+                    items += await read(reader, number)
+            append(store, FIRST + 9, DONE)
+            return items + await read(reader, FIRST + 9)
+
+    assert [(item.seq, item.frame) for item in asyncio.run(test())] == frames_of(store)
+
+
+def test_what_is_announced_while_the_loop_is_busy_is_held_up_to_a_limit_and_nothing_is_lost(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_source, "MAX_KEPT", 5)
+    sources: list[FeedSource] = []
+    held: list[int] = []
+
+    class Known(FeedSource):
+        async def run(self, store: Store) -> None:
+            sources.append(self)
+            await super().run(store)
+
+    monkeypatch.setattr("penstock.serve.feeds.FeedSource", Known)
+
+    async def test() -> list[Item]:
+        feeds = Feeds(store, EventFrames(1000).frame)
+        async with feeds.reading("r") as reader:
+            items = await read(reader, FIRST - 1)
+            append(store, FIRST, text(FIRST))
+            items += await read(reader, FIRST)
+            for number in range(FIRST + 1, FIRST + 40):  # nothing else runs on this loop meanwhile
+                append(store, number, text(number))
+                held.append(len(sources[0]._heard))
+            append(store, FIRST + 40, DONE)
+            return items + await read(reader, FIRST + 40)
+
+    assert [(item.seq, item.frame) for item in asyncio.run(test())] == frames_of(store)
+    assert max(held) == 5
+
+
+def test_a_feed_keeps_so_many_events_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "MAX_KEPT", 10)
+    monkeypatch.setattr(feed, "MAX_KEPT_BYTES", 1000)
+
+    async def test() -> None:
+        one = Feed("r", 0, is_over=False)
+        one.add([Item(number, Text(0, ""), b"x" * 10) for number in range(1, 31)])
+        assert one.after(19) is None
+        assert one.after(20) is not None
+        one.add([Item(31, Text(0, ""), b"x" * 990)])
+        assert one.after(28) is None
+        page = one.after(29)
+        assert page is not None
+        assert [item.seq for item in page.items] == [30, 31]
+        one.add([Item(32, Text(0, ""), b"x" * 5000)])
+        page = one.after(31)
+        assert page is not None
+        assert len(page.frames) == 5000
+        assert one.after(30) is None
+
+    asyncio.run(test())
+
+
+def test_a_reader_gets_so_many_events_and_bytes_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "PAGE", 4)
+    monkeypatch.setattr(feed, "PAGE_BYTES", 100)
+
+    async def test() -> None:
+        one = Feed("r", 0, is_over=False)
+        one.add([Item(number, Text(0, ""), b"x" * size) for number, size in enumerate((10, 10, 10, 10, 10, 95, 1), 1)])
+        sizes = []
+        after = 0
+        while after < 7:
+            page = one.after(after)
+            assert page is not None
+            sizes.append([len(item.frame) for item in page.items])
+            after = page.last
+        assert sizes == [[10, 10, 10, 10], [10, 95], [1]]
+
+    asyncio.run(test())
+
+
+def test_readers_that_come_and_go_leave_nothing_behind(store: SQLiteStore) -> None:
+    async def test() -> None:
+        feeds = Feeds(store, EventFrames(1000).frame)
+        async with feeds.reading("r") as stays:
+            await read(stays, FIRST - 1)
+            for _ in range(5):
+                async with feeds.reading("r", FIRST - 1) as reader:
+                    waiting = asyncio.create_task(reader.next())
+                    await asyncio.sleep(0)
+                    waiting.cancel()
+                    await asyncio.gather(waiting, return_exceptions=True)
+            assert feeds.readers_of("r") == 1
+            assert len(feeds._feeds["r"]._waiting) == 0
+        assert feeds.readers == 0
+        async with asyncio.timeout(30):
+            while store._doorbell.is_watched:  # noqa: ASYNC110  # until the task of the feed has ended
+                await asyncio.sleep(0.01)
+
+    asyncio.run(test())
