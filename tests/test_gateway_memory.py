@@ -163,7 +163,7 @@ def test_a_client_of_another_protocol_loses_no_vendor_state(
     assert has_state(server.requests[1].body)
 
 
-def request(text: str = "Say.", **fields: Any) -> ClientRequest:
+def request(text: Any = "Say.", **fields: Any) -> ClientRequest:
     body = {"model": "m", "input": text, "store": True, **fields}
     return decode_request(body, "openai-responses")
 
@@ -174,7 +174,7 @@ def reply(id: str = "a", text: str = "x") -> Message:
 
 def is_known(memory: ResponseMemory, id: str, key: str = "") -> bool:
     try:
-        return len(memory.complete(request(previous_response_id=f"resp_{id}"), key).messages) == 3
+        return len(memory.complete(request(previous_response_id=f"resp_{id}"), key).messages) >= 3
     except RejectedRequest:
         return False
 
@@ -193,6 +193,16 @@ def test_a_response_that_takes_too_much_is_not_remembered(monkeypatch: pytest.Mo
     memory.keep(request("x" * 1_000), "", "1", reply())
     memory.keep(request("x"), "", "2", reply())
     assert (is_known(memory, "1"), is_known(memory, "2")) == (False, True)
+
+
+def test_all_messages_that_a_request_adds_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_memory, "MAX_RESPONSE", 3_000)
+    memory = ResponseMemory()
+    memory.keep(request("x" * 2_000), "", "1", reply())
+    for id, size in (("2", 500), ("3", 3_500)):
+        new = [{"role": "user", "content": "y" * size}, {"role": "user", "content": "And?"}]
+        memory.keep(memory.complete(request(new, previous_response_id="resp_1"), ""), "", id, reply())
+    assert [id for id in "123" if is_known(memory, id)] == ["1", "2"]
 
 
 def test_a_response_belongs_to_the_key_of_its_client() -> None:

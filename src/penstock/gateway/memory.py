@@ -94,12 +94,13 @@ class ResponseMemory:
         if not is_kept and not has_calls:
             return
         instructions, messages = _split(request) if is_kept else ((), ())
-        new = messages if not request.settings.previous_response else messages[-1:]  # the others are shared
-        size = len(_encode((new, reply)))
+        owner = _owner(key)
+        known = self._responses.get((owner, _number(request.settings.previous_response)))
+        shared = len(known.messages) + 1 if known is not None else 0  # messages that the earlier response has counted
+        size = len(_encode((messages[shared:], reply)))
         if size > MAX_RESPONSE:
             return
         remembered = Remembered(instructions, messages, reply, request.settings.tools, size)
-        owner = _owner(key)
         if is_kept:
             self._add(self._responses, (owner, id), remembered)
         if has_calls:
