@@ -116,6 +116,12 @@ async def _answer_in_path(wire: str, context: GatewayContext, call: Call) -> Non
     await Answering(wire, context, call).answer(name, is_streaming=_METHODS[method])
 
 
+async def _list_models(context: GatewayContext, call: Call) -> None:
+    """List the models for clients of two protocols with one path."""
+    wire = "anthropic" if "anthropic-version" in call.request.headers else "openai-chat"
+    await endpoints.list_models(wire, endpoints.with_ids, context, call)
+
+
 _METHODS = {"generateContent": False, "streamGenerateContent": True}
 COUNT = "countTokens"
 
@@ -127,9 +133,9 @@ ROUTES: Routes[Endpoint] = Routes(
     Route("POST", "/v1beta/models/{model}", partial(_answer_in_path, "gemini")),
     Route("POST", "/v1beta/models/{owner}/{model}", partial(_answer_in_path, "gemini")),
     Route("POST", "/api/chat", partial(_answer, "ollama")),
-    Route("GET", "/v1/models", endpoints.list_models),
-    Route("GET", "/v1beta/models", endpoints.list_named_models),
-    Route("GET", "/api/tags", endpoints.list_named_models),
+    Route("GET", "/v1/models", _list_models),
+    Route("GET", "/v1beta/models", partial(endpoints.list_models, "gemini", endpoints.with_paths)),
+    Route("GET", "/api/tags", partial(endpoints.list_models, "ollama", endpoints.with_tags)),
     Route("GET", "/healed", endpoints.list_healed),
     Route("GET", "/healed/{id}", endpoints.show_healed),
     Route("GET", "/healthz", endpoints.show_health),

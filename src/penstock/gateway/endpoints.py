@@ -2,37 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond, respond_json
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.routing import model_names
+from penstock.gateway.upstream_models import listed_names
+from penstock.wires import find_response_encoder
 
+ListForm = Callable[[list[str]], dict[str, Any]]
+"""Writes a list of models in the form of a protocol."""
 MAX_LISTED = 100
 """How many requests a list has."""
 _NO_TIME = "1970-01-01T00:00:00Z"
 
 
-async def list_models(context: GatewayContext, call: Call) -> None:
-    """`GET /v1/models`: the models, in a form that all clients of this path read."""
+async def list_models(wire: str, form: ListForm, context: GatewayContext, call: Call) -> None:
+    """A list of the models in the protocol of a wire."""
+    try:
+        names = await _names(context)
+    except RejectedRequest as error:
+        encoded = find_response_encoder(wire).encode_error(error.status, error.message)
+        await respond(call.request, call.send, encoded.status, encoded.body)
+        return
+    await respond_json(call.request, call.send, form(names))
+
+
+def with_paths(names: list[str]) -> dict[str, Any]:
+    """A list of models by their paths."""
+    return {"models": [{"name": f"models/{name}"} for name in names]}
+
+
+def with_tags(names: list[str]) -> dict[str, Any]:
+    """A list of models by their tags."""
+    return {"models": [{"name": name, "model": name} for name in names]}
+
+
+def with_ids(names: list[str]) -> dict[str, Any]:
+    """A list of models by their ids, for the clients of both protocols that have `/v1/models`."""
     rows = [
         {"id": name, "object": "model", "created": 0, "owned_by": "penstock", "type": "model", "display_name": name,
          "created_at": _NO_TIME}
-        for name in await _names(context)
+        for name in names
     ]  # fmt: skip
-    ends = {"first_id": rows[0]["id"] if rows else None, "last_id": rows[-1]["id"] if rows else None}
-    await respond_json(call.request, call.send, {"object": "list", "data": rows, "has_more": False, **ends})
-
-
-async def list_named_models(context: GatewayContext, call: Call) -> None:
-    """`GET /v1beta/models` and `GET /api/tags`: the same in the forms of other protocols."""
-    is_tags = call.request.path.endswith("tags")
-    rows = [{"name": name, "model": name} if is_tags else {"name": f"models/{name}"} for name in await _names(context)]
-    await respond_json(call.request, call.send, {"models": rows})
+    ends = {"first_id": names[0] if names else None, "last_id": names[-1] if names else None}
+    return {"object": "list", "data": rows, "has_more": False, **ends}
 
 
 async def _names(context: GatewayContext) -> list[str]:
+    """The names of all models that are known; raises if there are none because no upstream answers."""
     settings = context.source.current
-    return [*dict.fromkeys([*model_names(settings), *await context.models.names(settings)])]
+    lists = await context.models.lists(settings)
+    names = [*dict.fromkeys([*model_names(settings), *listed_names(lists)])]
+    failures = [f"{name}: {one.failure}" for name, one in lists.items() if one.failure]
+    if failures and not names:
+        raise RejectedRequest(502, "", f"no upstream lists its models ({'; '.join(failures)})")
+    return names
 
 
 async def show_healed(context: GatewayContext, call: Call) -> None:
