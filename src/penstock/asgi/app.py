@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Awaitable
 
 from penstock.asgi.access import Access
 from penstock.asgi.limits import ServerLimits
@@ -34,10 +35,10 @@ class Sender:
         """Whether the head of the response was sent."""
         return bool(self.status)
 
-    async def __call__(self, message: Message) -> None:
+    def __call__(self, message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-        await self._send(message)
+        return self._send(message)  # without a coroutine of its own, which every piece of a stream would pay for
 
 
 class ASGIApp:
