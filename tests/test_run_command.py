@@ -180,7 +180,7 @@ MISTAKES = {
     "syntax.py": "syntax.py, line 1: invalid syntax",
     "empty.py": "there is no agent in empty.py: write agent = penstock.Agent(",
     "exits.py": "exits.py, line 1: SystemExit: 3",
-    "two.py": "there are several agents in two.py: name one, as in two.py:one",
+    "two.py": "there are several agents in two.py (one, two): name one, as in two.py:one",
     "needs.py": "needs.py, line 1: ModuleNotFoundError: No module named 'no_such_thing'",
     "tool.py": "tool.py, line 4",
     "tool": "tool.py, line 4",

@@ -128,7 +128,8 @@ def _only_agent(module: ModuleType, place: str) -> Any:
         case []:
             raise UsageError(f"there is no agent in {place}: write {EXAMPLE}")
         case _:
-            raise UsageError(f"there are several agents in {place}: name one, as in {place}:{next(iter(agents))}")
+            one = f"{place}:{next(iter(agents))}"
+            raise UsageError(f"there are several agents in {place} ({', '.join(agents)}): name one, as in {one}")
 
 
 def _agents(module: ModuleType) -> dict[str, Agent]:
