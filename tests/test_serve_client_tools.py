@@ -408,6 +408,15 @@ def test_a_client_that_wants_no_calls_gets_none(tmp_path: Path) -> None:
         format = {"type": "json_object"}
         reply = await browser.post(PATHS[0], body | {"response_format": format})
         assert (reply.status, reply.json["error"]["code"]) == (400, "output_refused")
+        for setting in ({"n": 2}, {"logprobs": True}, {"modalities": ["text", "audio"]}):
+            reply = await browser.post(PATHS[0], body | setting)
+            assert (reply.status, reply.json["error"]["code"]) == (400, "setting_refused")
+            assert reply.json["error"]["message"].startswith(f"{next(iter(setting))}: an agent ")
+        reply = await browser.post(PATHS[1], Client(browser, PATHS[1]).body(user("Go.")) | {"background": True})
+        assert (reply.status, reply.json["error"]["code"]) == (400, "setting_refused")
+        assert len(await rows(browser)) == 1
+        reply = await browser.post(PATHS[0], body | {"n": 1, "logprobs": False, "tool_choice": "none"})
+        assert reply.status == 200
 
     run(tmp_path, (lambda request: ", ".join(tool.name for tool in request.tools),), test)
 

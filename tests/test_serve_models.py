@@ -210,3 +210,25 @@ def test_an_agent_with_structured_output_sends_that_alone(tmp_path: Path) -> Non
             assert (await stream.get_final_response()).output_text == '{"city": "Rome", "nights": 2}'
 
     run(tmp_path, agent, test)
+
+
+def test_a_missing_key_of_the_provider_does_not_look_like_one_of_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    async def test(browser: Browser) -> None:
+        for path in models_api.WIRES:
+            body = {"model": "support", "max_tokens": 9, "messages" if path != "/v1/responses" else "input": ASK}
+            reply = await browser.post(path, body)
+            assert reply.status == 502
+            assert "provider_key_missing" in reply.json["error"].values()
+            assert "the server has no API key for the provider" in reply.json["error"]["message"]
+            streamed = await browser.post(path, body | {"stream": True})
+            assert b"provider_key_missing" in streamed.body
+        started = await browser.post("/runs", {"prompt": "Go."})
+        [error] = [event for _, event in (await browser.get(started.json["events"])).frames if event["type"] == "error"]
+        assert (error["code"], error["retryable"]) == ("MissingKeyError", False)
+        assert "no API key" in error["message"]
+
+    run(tmp_path, Agent(Model("openai:gpt-5"), name="support"), test)

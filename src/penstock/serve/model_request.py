@@ -33,6 +33,15 @@ _REFUSED = ("call_without_result", "result_without_call", "duplicate_result", "e
 """The problems of a history that cannot be mended without guessing what the client meant."""
 
 
+_UNUSUAL: tuple[tuple[str, Any, str], ...] = (
+    ("n", 1, "an agent gives one answer: leave it out, or send 1"),
+    ("logprobs", False, "an agent has no probabilities of tokens: leave it out"),
+    ("modalities", ["text"], "an agent answers with text: leave it out"),
+    ("background", False, "an answer is sent when it is made: leave it out, or start a run at /runs"),
+)
+"""Settings that change what a client gets, with the value that an agent honours; others have no effect."""
+
+
 class ModelRequest(Struct, frozen=True):
     """A request: its history without vendor state, and the results for a run of ours with which it ends, if it does."""
 
@@ -103,6 +112,9 @@ def _check_settings(request: ClientRequest, limits: ServerLimits) -> None:
         raise RejectedRequest(
             400, "tool_choice_refused", "an agent chooses its tools: send auto or none as tool_choice"
         )
+    for name, usual, why in _UNUSUAL:
+        if settings.extra.get(name, usual) != usual:
+            raise RejectedRequest(400, "setting_refused", f"{name}: {why}")
     if len(settings.tools) > limits.tools:
         raise RejectedRequest(400, "too_many_tools", f"a request may have {limits.tools} tools")
     for tool in settings.tools:

@@ -30,7 +30,7 @@ from penstock.serve.context import ModelApprovals
 from penstock.serve.feed import Item
 from penstock.serve.hosting import Host
 from penstock.serve.model_runs import Answering
-from penstock.serve.public_events import public_end
+from penstock.serve.public_events import NO_KEY, is_without_key, public_end
 
 WITHDRAWN = "the model began its answer again"
 DECLINED = "this client cannot approve calls"
@@ -57,6 +57,7 @@ class ModelResponse:
         self._last_block = 0
         self._line_breaks = LineBreaks()
         self._has_text = False
+        self._is_without_key = False  # whether that was the last error
         self._draft: list[StreamChunk] | None = None  # the text of a step that may not be the output
         if host.has_output(answering.agent):
             self._draft = []
@@ -87,6 +88,9 @@ class ModelResponse:
                 if self._draft is not None:
                     self._draft = []  # what came before was not the output
                 return ()
+            case Error():
+                self._is_without_key = is_without_key(event)
+                return ()
             case Retry():
                 return (Retry(WITHDRAWN),)  # its reason may be the words of a provider
             case Done():
@@ -110,6 +114,8 @@ class ModelResponse:
         usage, draft = _difference(done.usage, self._usage), self._draft or ()
         if done.reason in _FINISH:
             return *draft, usage, Finish(_FINISH[done.reason])
+        if self._is_without_key and done.reason == "error":
+            return usage, Error(NO_KEY, "provider_key_missing"), Finish("error")
         code = "agent_failed" if done.reason == "error" else f"agent_{done.reason}"
         return usage, Error(public_end(done) or f"the run ended: {done.reason}", code), Finish("error")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.errors import MissingKeyError
 from penstock.events import (
     Error,
     Finish,
@@ -85,6 +86,9 @@ _ENDS: dict[EndReason, str] = {
 DAMAGED = "the log of the run is damaged; whoever runs the server can repair it"
 """Why the stream of a run ends whose log cannot be read any further."""
 
+NO_KEY = "the server has no API key for the provider of this agent: whoever runs the server must set it"
+"""What a client reads if the key of a provider is missing, which is not a key of the client."""
+
 SHORTENED = "… (shortened)"
 
 
@@ -141,7 +145,13 @@ def public_result(result: ToolResult) -> dict[str, Any]:
 
 
 def _public_error(event: Error) -> dict[str, Any]:
-    return {"message": "the provider reported an error; its words are in the log of the run"}
+    words = "the provider reported an error; its words are in the log of the run"
+    return {"message": NO_KEY if is_without_key(event) else words}
+
+
+def is_without_key(event: Error) -> bool:
+    """Whether the server has no key for the provider of a model."""
+    return event.code == MissingKeyError.__name__
 
 
 def public_end(event: Done) -> str:
