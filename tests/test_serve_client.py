@@ -16,6 +16,7 @@ import uvicorn
 
 import penstock.serve
 from penstock.agent.agent import Agent
+from penstock.asgi.routes import Routes
 from penstock.asgi.server import address_of, listen
 from penstock.errors import UsageError
 from penstock.events import Reasoning, Text, ToolCall, ToolCallDelta, ToolCallStart, Unknown
@@ -36,7 +37,7 @@ from penstock.serve.client import exchange
 from penstock.serve.client.exchange import MAX_FRAME, Frames, Pause, Response, Send, request
 from penstock.serve.client.received_events import HIDDEN, received_event
 from penstock.serve.hosting import read_events
-from penstock.serve.public_events import PUBLIC_FIELDS, public_event
+from penstock.serve.public_events import PUBLIC_FIELDS, public_event, public_messages
 from penstock.testing import ReceivedRequest, Reply, Scripted, call, think
 from penstock.tools.tool import tool
 from tests.serve_events import EXAMPLES
@@ -195,6 +196,20 @@ def test_a_remote_run_has_the_events_and_the_result_of_a_local_one(client: Clien
     assert run.usage.output_tokens > 0
     result = run.result()
     assert (result.output, result.reason, result.id) == ("Sunny in both.", "answered", run.id)
+    row = server.store.find(run.id)
+    assert row is not None
+    whole = server.app.context.host.rebuild(row, read_events(server.store, run.id)).history
+    assert public_messages(result.messages) == public_messages(whole)
+    assert (result.messages, events[-1].messages) == (run.messages, tuple(run.messages))
+
+
+def test_the_end_of_a_remote_run_is_not_lost_if_its_messages_cannot_be_had(
+    client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "FIRST_PAUSE", 0.0)
+    server.app.routes = Routes(*(route for route in server.app.routes.routes if not route.path.endswith("/messages")))
+    result = client.start("hello").result()
+    assert (result.output, result.reason, result.messages) == ("You said: hello", "answered", [])
 
 
 @pytest.mark.parametrize("sends", [1, 2, 3])
@@ -234,8 +249,13 @@ def test_a_person_decides_and_gives_results(client: Client) -> None:
     run = client.start("locate me")
     paused = run.result()
     assert (paused.reason, [request.name for request in paused.waiting]) == ("paused", ["locate"])
+    assert paused.usage.output_tokens > 0
+    assert [message.role for message in paused.messages] == ["user", "assistant", "tool"]  # which says that it waits
+    assert (run.finish_reason, run.usage, run.messages) == ("paused", paused.usage, paused.messages)
     assert run.provide(paused.waiting[0].call_id, {"lat": 1})
-    assert run.result().output == "There."
+    result = run.result()
+    assert (result.output, result.reason, run.finish_reason) == ("There.", "answered", "answered")
+    assert result.usage.output_tokens > paused.usage.output_tokens
 
 
 def test_a_decision_without_reading_names_what_the_server_shows(client: Client) -> None:
@@ -253,7 +273,7 @@ def test_a_run_is_cancelled_and_gets_messages(client: Client) -> None:
     run = client.start("locate me", thread="t")
     run.result()
     assert run.say("hurry")
-    assert run.why == ""
+    assert run.why == "the run waits for a decision or a result"
     assert run.cancel("enough")
     assert not run.cancel("again")
     events = [*run]

@@ -187,6 +187,7 @@ ROUTES: Routes[Endpoint] = Routes(
     Route("POST", "/runs", runs_api.start_run),
     Route("GET", "/runs", runs_api.list_runs),
     Route("GET", "/runs/{id}", runs_api.show_run),
+    Route("GET", "/runs/{id}/messages", runs_api.show_messages),
     Route("GET", "/runs/{id}/events", runs_api.follow_run),
     Route("POST", "/runs/{id}/cancel", runs_api.cancel_run),
     Route("POST", "/runs/{id}/decide", runs_api.decide),

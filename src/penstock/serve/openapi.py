@@ -81,6 +81,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", "/runs"): Operation(body=bodies.StartBody, reply=replies.StartedRun, status=201),
     ("GET", "/runs"): Operation(reply=replies.RunList, query=_SELECTION),
     ("GET", "/runs/{id}"): Operation(reply=replies.RunState),
+    ("GET", "/runs/{id}/messages"): Operation(reply=replies.RunMessages),
     ("GET", "/runs/{id}/events"): Operation(reply=str, query={"after": _CURSOR}, media_type="text/event-stream"),
     ("POST", "/runs/{id}/cancel"): Operation(body=bodies.CancelBody, reply=replies.Accepted, is_body_optional=True),
     ("POST", "/runs/{id}/decide"): Operation(body=bodies.DecideBody, reply=replies.Accepted),

@@ -38,6 +38,13 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     done: dict[str, Any] | None
 
 
+class RunMessages(Struct, frozen=True):
+    """The messages of a run, with those before it in its conversation, and without instructions."""
+
+    id: str
+    messages: list[dict[str, Any]]
+
+
 class RunList(Struct, frozen=True):
     """Runs, the newest first."""
 

@@ -24,7 +24,7 @@ from penstock.serve.bodies import (
 )
 from penstock.serve.context import Call, ServeContext
 from penstock.serve.public_events import approval_hash, public_event, public_messages
-from penstock.serve.replies import Accepted, RunList, StartedRun, ThreadState, state_of, summary_of
+from penstock.serve.replies import Accepted, RunList, RunMessages, StartedRun, ThreadState, state_of, summary_of
 
 MAX_LISTED = 100
 _STATES: tuple[RunPhase, ...] = get_args(RunPhase)
@@ -60,6 +60,13 @@ async def show_run(context: ServeContext, call: Call) -> None:
     row = await context.host.find(call.parts["id"], call.tenant)
     run = await context.host.rebuilt(row)
     await respond_json(call.request, call.send, state_of(row, **_public_run(run)))
+
+
+async def show_messages(context: ServeContext, call: Call) -> None:
+    """`GET /runs/{id}/messages`: the messages of a run, as a thread has them."""
+    row = await context.host.find(call.parts["id"], call.tenant)
+    run = await context.host.rebuilt(row)
+    await respond_json(call.request, call.send, RunMessages(row.id, public_messages(run.history)))
 
 
 async def follow_run(context: ServeContext, call: Call) -> None:

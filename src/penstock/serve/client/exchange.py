@@ -117,13 +117,30 @@ def follow(run_id: str, after: int, *, tries: int) -> Exchange[None]:
                 events = frames.feed(data)
                 if events:
                     count.reset()
-                    after = events[-1][0]
+                    after, last = events[-1]
+                    if is_end := last.get("type") == "done":
+                        last["messages"] = yield from _messages_at_end(run_id, tries)
                     yield Ready(events)
-                    if events[-1][1].get("type") == "done":
+                    if is_end:
                         return
         except ServerError as problem:
             error = problem
         yield count.pause(error)
+
+
+def messages_of(run_id: str, tries: int) -> Exchange[list[dict[str, Any]]]:
+    """The messages of a run, as the server sends them."""
+    reply = yield from request("GET", f"/runs/{quote(run_id, safe='')}/messages", tries=tries)
+    messages: list[dict[str, Any]] = reply["messages"]
+    return messages
+
+
+def _messages_at_end(run_id: str, tries: int) -> Exchange[list[dict[str, Any]]]:
+    """The same, or none if they cannot be had: the run has ended, and that must not be lost."""
+    try:
+        return (yield from messages_of(run_id, tries))
+    except (ServerError, KeyError, TypeError):
+        return []
 
 
 class Frames:

@@ -1,17 +1,18 @@
 """What a server sends of events, as the events that a local run has.
 
-Fields that do not leave the server have their defaults: a tool's private data, vendor state, and the history in `Done`.
+Fields that do not leave the server have their defaults: a tool's private data, instructions and vendor state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from penstock.events import Retry, Text, Unknown
-from penstock.messages import File, Image, ToolResult, user
+from penstock.events import Reasoning, Refusal, Retry, Text, ToolCall, ToolCallInvalid, Unknown
+from penstock.messages import File, Image, Message, Part, ToolResult, user
 from penstock.run.events import Done, Nested, OutputInvalid, RunStart, Said, StreamEvent, ToolEnd
 
 HIDDEN = ("run_start", "taken", "waiting")
@@ -44,11 +45,14 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def _tool_end(public: Mapping[str, Any]) -> ToolEnd:
-    result = public.get("result", {})
+    result = _result(public["call_id"], public["name"], public.get("result", {}))
+    return ToolEnd(public["call_id"], result, public["ending"])
+
+
+def _result(call_id: str, name: str, result: Mapping[str, Any]) -> ToolResult:
     media = [_medium(part) for part in result.get("media", ())]
     text = (Text(0, result["text"]),) if result.get("text") else ()
-    content = ToolResult(public["call_id"], public["name"], (*text, *media), bool(result.get("is_error")))
-    return ToolEnd(public["call_id"], content, public["ending"])
+    return ToolResult(call_id, name, (*text, *media), bool(result.get("is_error")))
 
 
 def _medium(part: Mapping[str, Any]) -> Image | File:
@@ -57,7 +61,24 @@ def _medium(part: Mapping[str, Any]) -> Image | File:
 
 
 def _done(public: Mapping[str, Any]) -> Done:
-    return msgspec.convert({**public, "messages": ()}, Done)
+    messages = received_messages(public.get("messages", ()))
+    return replace(msgspec.convert({**public, "messages": ()}, Done), messages=messages)
+
+
+def received_messages(messages: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
+    """The messages of a run, without parts that this version does not know."""
+    return tuple(Message(each["role"], tuple(filter(None, map(_part, each["parts"])))) for each in messages)
+
+
+def _part(public: Mapping[str, Any]) -> Part | None:
+    match public.get("type"):
+        case "tool_result":
+            return _result(public["call_id"], public["name"], public)
+        case "image" | "file":
+            return _medium(public)
+        case _:
+            event = received_event(public)
+            return event if isinstance(event, Text | Reasoning | Refusal | ToolCall | ToolCallInvalid) else None
 
 
 def _nested(public: Mapping[str, Any]) -> Nested:

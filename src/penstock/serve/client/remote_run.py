@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self
 
+import msgspec
+
 from penstock.agent.run_result import RunResult
 from penstock.events import Retry, Text, Usage
+from penstock.messages import Message
 from penstock.run.events import ApprovalRequest, Decision, Done, EndReason, Nested, StepStart, StreamEvent, ToolEnd
 from penstock.serve.client.carriers import AsyncCarrier, Carrier
-from penstock.serve.client.exchange import Exchange, follow, request
-from penstock.serve.client.received_events import received_event
+from penstock.serve.client.exchange import Exchange, follow, messages_of, request
+from penstock.serve.client.received_events import received_event, received_messages
 
 
 class RemoteRunState:
@@ -30,6 +33,7 @@ class RemoteRunState:
         self._requests: dict[str, ApprovalRequest] = {}
         self._shown: dict[str, str] = {}  # what a decision must name
         self._is_waiting = False
+        self._pause: Done | None = None  # the end so far, if the run waits and `result` has returned
 
     @property
     def text(self) -> str:
@@ -43,18 +47,27 @@ class RemoteRunState:
 
     @property
     def usage(self) -> Usage:
-        """The tokens of all responses together, when the run has ended."""
-        return self.done.usage if self.done is not None else Usage()
+        """The tokens of all responses together, when the run has ended or `result` has found that it waits."""
+        return self._end.usage if self._end is not None else Usage()
 
     @property
     def finish_reason(self) -> EndReason | None:
-        """How the run ended; None until then."""
-        return self.done.reason if self.done is not None else None
+        """How the run ended, or `paused` if `result` has found that it waits; None until then."""
+        return self._end.reason if self._end is not None else None
 
     @property
     def why(self) -> str:
         """Why the run ended, in a sentence; empty until then, and if there is nothing to say."""
-        return self.done.why if self.done is not None else ""
+        return self._end.why if self._end is not None else ""
+
+    @property
+    def messages(self) -> list[Message]:
+        """The history of the run without instructions, when it has ended or `result` has found that it waits."""
+        return [*self._end.messages] if self._end is not None else []
+
+    @property
+    def _end(self) -> Done | None:
+        return self.done or self._pause
 
     @property
     def waiting(self) -> list[ApprovalRequest]:
@@ -63,7 +76,7 @@ class RemoteRunState:
 
     def _add(self, number: int, public: dict[str, Any]) -> StreamEvent | None:
         """Take an event that has come; returns what its reader gets."""
-        self.position = number
+        self.position, self._pause = number, None
         self._is_waiting = public.get("type") == "waiting"
         event = received_event(public)
         inner = event.event if isinstance(event, Nested) else event
@@ -88,12 +101,16 @@ class RemoteRunState:
                 pass
         return event
 
-    def _result(self) -> RunResult[str]:
-        done = self.done
-        if done is None:
-            why = "the run waits for a decision or a result"
-            return RunResult(self.text, [], Usage(), "paused", why, waiting=tuple(self.waiting), id=self.id)
-        return RunResult(done.output, [], done.usage, done.reason, done.why, id=self.id)
+    def _result(self, tries: int) -> Exchange[RunResult[str]]:
+        if self.done is None:
+            state = yield from request("GET", f"/runs/{self.id}", tries=tries)
+            messages = received_messages((yield from messages_of(self.id, tries)))
+            usage, why = msgspec.convert(state["usage"], Usage), "the run waits for a decision or a result"
+            self._pause = Done("paused", self.text, messages, usage, why)
+        end = self._end
+        assert end is not None
+        waiting = tuple(self.waiting)
+        return RunResult(end.output, self.messages, end.usage, end.reason, end.why, waiting=waiting, id=self.id)
 
     def _decide(
         self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str, tries: int
@@ -150,11 +167,11 @@ class RemoteRun(RemoteRunState):
             self._events = None
 
     def result(self) -> RunResult[str]:
-        """Read the run to its end, or until it waits for somebody (`paused`); `messages` stay on the server."""
+        """Read the run to its end, or until it waits for somebody (`paused`)."""
         if self.done is None:
             for _ in self._read(until_waiting=True):
                 pass
-        return self._result()
+        return self._carrier.send(self._result(self._carrier.tries))
 
     def cancel(self, why: str = "the client cancelled the run") -> bool:
         """End the run; False if it was cancelled before, or was over."""
@@ -211,11 +228,11 @@ class AsyncRemoteRun(RemoteRunState):
             self._events = None
 
     async def result(self) -> RunResult[str]:
-        """Read the run to its end, or until it waits for somebody (`paused`); `messages` stay on the server."""
+        """Read the run to its end, or until it waits for somebody (`paused`)."""
         if self.done is None:
             async for _ in self._read(until_waiting=True):
                 pass
-        return self._result()
+        return await self._carrier.send(self._result(self._carrier.tries))
 
     async def cancel(self, why: str = "the client cancelled the run") -> bool:
         """End the run; False if it was cancelled before, or was over."""
