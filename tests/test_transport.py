@@ -10,10 +10,9 @@ import logging
 import os
 import pickle
 import socket
-import subprocess
-import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -674,33 +673,26 @@ def test_the_loopback_server_stops_at_once_with_open_connections(step: Step, sen
             gc.collect()  # anything left open warns here
 
 
-PROXIED = """
-import asyncio, sys
-from penstock import Model, Retries
-model = Model("openai-compatible:m", base_url="http://far.invalid/v1", retries=Retries(attempts=0))
-if sys.argv[1] == "async":
-    turn = asyncio.run(model.astream_text_and_classify("Hi"))
-else:
-    turn = model.stream_text_and_classify("Hi")
-print(turn.text)
-"""
-
-
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@sync_and_async
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
 @pytest.mark.parametrize("form", ["{}", "http://{}"])
 @pytest.mark.parametrize("is_exempt", [False, True])
-def test_the_proxy_of_the_environment_is_used(mode: str, name: str, form: str, is_exempt: bool) -> None:
+def test_the_proxy_of_the_environment_is_used(
+    mode: str, name: str, form: str, is_exempt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in list(os.environ):
+        if variable.lower().endswith("_proxy"):
+            monkeypatch.delenv(variable)
+    host = f"{uuid.uuid4().hex}.invalid"  # the connections of a host are opened with the proxy that they began with
     with Loopback(always("Through the proxy.")) as server:
-        others = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
-        proxy = {name: form.format(urlsplit(server.base_url("openai-chat")).netloc)}
-        exempt = {"NO_PROXY": "far.invalid"} if is_exempt else {}
-        command = [sys.executable, "-c", PROXIED, mode]
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=30, env={**others, **proxy, **exempt}
-        )
-    assert done.stdout.strip() == ("" if is_exempt else "Through the proxy."), done.stderr
-    assert ("ConnectionFailed" in done.stderr) == is_exempt
+        monkeypatch.setenv(name, form.format(urlsplit(server.base_url("openai-chat")).netloc))
+        if is_exempt:
+            monkeypatch.setenv("NO_PROXY", host)
+        model = Model("openai-compatible:m", base_url=f"http://{host}/v1", retries=Retries(attempts=0))
+        if is_exempt:
+            failure(mode, ConnectionFailed, model)
+        else:
+            assert read(mode, model)[1].turn.text == "Through the proxy."
 
 
 @sync_and_async
