@@ -51,7 +51,7 @@ ALLOWED = {
     "tracing": "errors events content messages turn jsontext run agent",
     "testing": "errors events declarations redaction framing calls wires providers log transport model",
     "asgi": "errors jsontext",
-    "inspector": "errors events turn redaction jsontext framing wires decoder transport model asgi",
+    "inspector": "errors events turn redaction jsontext framing wires dialects decoder transport model asgi",
     "serve": "errors events content results messages wires history run log agent runs asgi inspector",
     "gateway": "errors events messages turn declarations jsontext framing calls wires dialects decoder providers"
     " history transport model asgi inspector",

@@ -376,6 +376,9 @@ CALL = piece(0, "{}", id="x", name="f")
 END = chunk({}, "tool_calls") + USAGE + DONE
 
 
+IN_TEXT = 'call>{"name": "f", "arguments": {}}</tool_call>'
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
@@ -394,6 +397,9 @@ END = chunk({}, "tool_calls") + USAGE + DONE
          ["2 pieces with control characters, shown escaped; the first: in the text"]),
         (chunk({"content": "\ufffd"}, "stop") + USAGE + DONE,
          ["1 piece with a broken character (U+FFFD): in the text"]),
+        (chunk({"content": "Look. <tool_"}) + chunk({"content": f"{IN_TEXT}"}, "stop") + USAGE + DONE,
+         ['1 call in the text: f as hermes; calls="hermes", rescue=True or `penstock gateway` finds it (quirk 86)']),
+        (chunk({"content": f"Like `<tool_{IN_TEXT}`, or a <tool_call>."}, "stop") + USAGE + DONE, []),
     ],
 )  # fmt: skip
 def test_oddities_are_listed_at_the_end(body: str, expected: list[str]) -> None:

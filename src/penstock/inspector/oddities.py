@@ -9,6 +9,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from penstock.dialects.rescue import LEAKS
+from penstock.dialects.stage import TextCalls
 from penstock.events import (
     Error,
     Finish,
@@ -42,6 +44,7 @@ Oddity = Literal[
     "jump",
     "continued",
     "changed",
+    "in_text",
     "control",
     "broken",
 ]
@@ -61,13 +64,14 @@ COUNTED: dict[Oddity, tuple[str, str]] = {
         "calls continued after their JSON had closed",
     ),
     "changed": ("call with arguments that changed at its end", "calls with arguments that changed at their end"),
+    "in_text": ("call in the text", "calls in the text"),
     "control": ("piece with control characters, shown escaped", "pieces with control characters, shown escaped"),
     "broken": ("piece with a broken character (U+FFFD)", "pieces with broken characters (U+FFFD)"),
 }
 """The singular and the plural of each."""
 
 NO_ID, REPEATED_ID, INTERLEAVED, CONTINUED, RAW_CONTROLS, TRAILING_TEXT, CUT = 19, 21, 25, 39, 41, 44, 48
-HALF_CHARACTERS, STOP_WITH_CALLS, CALLS_WITHOUT_CALL, NO_REASON, SECOND_START = 50, 53, 54, 55, 123
+HALF_CHARACTERS, STOP_WITH_CALLS, CALLS_WITHOUT_CALL, NO_REASON, CALL_IN_TEXT, SECOND_START = 50, 53, 54, 55, 86, 123
 INVALID_QUIRKS: dict[str, int] = {
     "unnamed": 17, "duplicated": 36, "cumulative": 37, "control_characters": RAW_CONTROLS, "double_encoded": 43,
     "trailing_text": TRAILING_TEXT, "malformed": 46, "not_an_object": 46, "cut": CUT,
@@ -90,15 +94,17 @@ class Oddities:
         self._counted: dict[Oddity, tuple[int, str]] = {}
         self._endings: list[str] = []
         self._calls = CallOddities()
+        self._text = TextCalls(LEAKS)
 
     def add(self, event: StreamChunk) -> list[tuple[str, int]]:
         """Adds an event; returns what is odd about it, each with the number of its quirk."""
         self._types.add(event.type)
         found: list[tuple[str, int]] = []
-        for oddity, example, quirk in self._find(event):
+        for oddity, example, quirk in (*self._find(event), *self._in_text(event)):
             count, first = self._counted.get(oddity, (0, example))
             self._counted[oddity] = (count + 1, first)
-            found.append((_describe(oddity, (1, example)).removeprefix("1 "), quirk))
+            described = _describe(oddity, (1, example))
+            found.append((described.removeprefix("1 ").removesuffix(f" (quirk {quirk})"), quirk))
         if isinstance(event, Finish):
             ending, quirk = self._ending(event)
             if ending:
@@ -130,6 +136,16 @@ class Oddities:
                 yield "retry", one_line(event.reason, 80), SECOND_START
             case ToolCallStart() | Opaque() | Usage() | Finish():
                 pass
+
+    def _in_text(self, event: StreamChunk) -> Iterator[Finding]:
+        """Calls that the model wrote into its text. Whoever reads the events has not asked for them."""
+        if not isinstance(event, Text | Finish | Retry):
+            return
+        for call in self._text.feed(event):
+            if isinstance(call, ToolCall | ToolCallInvalid):
+                dialect = call.origin.removeprefix("text:")
+                advice = f'calls="{dialect}", rescue=True or `penstock gateway` finds it (quirk {CALL_IN_TEXT})'
+                yield "in_text", f"{one_line(call.name, 40)} as {dialect}; {advice}", CALL_IN_TEXT
 
     def _ending(self, finish: Finish) -> tuple[str, int]:
         known = self._reasons.get(finish.raw_reason or "")
