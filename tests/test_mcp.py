@@ -476,7 +476,9 @@ def test_unknown_content_is_text_and_output_that_is_not_json_is_ignored(liar: MC
     assert garbage == "after garbage"
 
 
-def test_a_list_without_an_end_ends_and_has_a_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_without_an_end_ends_has_a_cap_and_is_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("penstock.mcp.connection.MAX_PAGES", 3)
     monkeypatch.setattr("penstock.mcp.declared.MAX_TOOLS", 2)
     with tools([*LIAR, "endless"], connect_timeout=LONG) as source:
@@ -484,6 +486,7 @@ def test_a_list_without_an_end_ends_and_has_a_cap(monkeypatch: pytest.MonkeyPatc
         assert "more than 2 tools" in source.skipped["flood"]
         connection: Any = source._state.connection
         assert len(asyncio.run(elsewhere(connection.list_tools()))) == 3 * 15  # without the invalid one
+    assert caplog.text.count("on more than 3 pages (MAX_PAGES): the rest is left out") == 1
 
 
 @sync_and_async

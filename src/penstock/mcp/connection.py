@@ -42,6 +42,7 @@ class Connection:
         self._calls: list[RunningCall] = []
         self._is_wanted = asyncio.Event()
         self._is_watched = True
+        self._is_cut = False  # the list of tools
         self._task: asyncio.Task[None] | None = None
         self.skipped: dict[str, str] = {}
         self.is_open = False
@@ -91,6 +92,8 @@ class Connection:
                     tools += page.tools
                     if (cursor := page.next_cursor) is None:
                         break
+                else:
+                    self._report_rest()
         except BaseException:  # also a timeout, which cancels this
             self.is_stale = True
             raise
@@ -108,6 +111,13 @@ class Connection:
         finally:
             CALL.reset(token)
             self._calls.remove(call)
+
+    def _report_rest(self) -> None:
+        """Warn, once, that the list of tools was cut."""
+        if not self._is_cut:
+            self._is_cut = True
+            problem = "the MCP server %s lists its tools on more than %d pages (MAX_PAGES): the rest is left out"
+            _logger.warning(problem, self._name, MAX_PAGES)
 
     async def _run(self, opened: asyncio.Future[None]) -> None:
         try:
