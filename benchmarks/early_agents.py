@@ -10,6 +10,7 @@ the tool started in the second run, on the clock that all processes share.
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import json
 import signal
@@ -162,6 +163,7 @@ def main(name: str, url: str) -> None:
     with redirect_stdout(sys.stderr), asyncio.Runner() as runner:  # some agents print
         for _ in range(2):
             STARTS.clear()
+            gc.collect()  # else the pause of a full collection, for what was imported, may fall into the run
             if inspect.iscoroutine(running := go("Go.")):
                 runner.run(running)
     print(json.dumps(STARTS), flush=True)
