@@ -14,6 +14,7 @@ import pytest
 
 from penstock.agent.agent import Agent
 from penstock.agent.streamer import AgentStreamer
+from penstock.agent.sync_dispatcher import MAX_TOGETHER, SyncDispatcher
 from penstock.errors import ToolError, UsageError
 from penstock.events import Text, Usage
 from penstock.model.model import Model
@@ -437,3 +438,23 @@ def test_a_message_said_during_a_run_reaches_the_next_request(mode: str) -> None
     assert [message.role for message in running.messages] == ["user", "assistant", "user", "assistant"]
     with pytest.raises(UsageError, match="the run is over"):
         running.say("Thanks.")
+
+
+@pytest.mark.parametrize("has_callback", [False, True])
+def test_a_run_that_nobody_watches_wakes_its_reader_once_for_several_reads(
+    has_callback: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups, arrived = list[int](), SyncDispatcher._arrived
+
+    def counted(dispatcher: SyncDispatcher, *, can_wait: bool = False) -> None:
+        groups.append(dispatcher._waiting + 1)
+        arrived(dispatcher, can_wait=can_wait)
+
+    monkeypatch.setattr(SyncDispatcher, "_arrived", counted)
+    seen = list[str]()
+    agent = Agent(
+        Model("openai-compatible:m", via=Scripted([Reply(*(say("piece ") for _ in range(100)))], cuts=1)),
+        on_text=seen.append if has_callback else None,
+    )
+    assert agent.run("Go.").output == "piece " * 100
+    assert max(groups) == (1 if has_callback else MAX_TOGETHER + 1)

@@ -741,6 +741,7 @@ ELSEWHERE = {
     "mcp.MAX_TOOLS": "test_mcp.py",
     "output.MAX_KNOWN": "test_output_types.py",
     "output.MAX_PROBLEM": "test_output_runs.py",
+    "agent.MAX_TOGETHER": "test_agent.py",
     "run.MAX_AHEAD": "test_progress.py",
     "run.MAX_LEVELS": "test_nested_machine.py",
     "asgi.MAX_SERIES": "test_serve.py",

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
-from typing import assert_never
+from typing import assert_never, get_args
 
 from penstock.agent.approval_checks import SyncChecks
 from penstock.agent.dispatcher import Dispatcher, OuterCall
@@ -31,18 +31,27 @@ from penstock.run.commands import (
     StartTool,
     StopAsking,
 )
-from penstock.run.events import Done
+from penstock.run.events import Done, RunEvent, StreamEvent
 from penstock.run.outbox import Gate
 from penstock.transport.loop_thread import Joinable, RunLoop
 
+MAX_TOGETHER = 16
+"""For how many reads of the network a reader that nobody watches (`agent.run`) is woken once: each time costs a switch
+between two threads."""
+
+_OWN = frozenset(get_args(RunEvent))
+
 
 class SyncDispatcher(Dispatcher):
-    """Carries out the commands of a run under its lock. `arrivals` has at least one entry per item in the outbox."""
+    """Carries out the commands of a run under its lock. `arrivals` has at least one entry per item in the outbox
+    that the reader has to see now."""
 
     def __init__(self, driven: DrivenRun, outer: SyncDispatcher | None = None, key: str = "") -> None:
         super().__init__(driven, ThreadTimers(), None if outer is None else OuterCall(outer, key))
         self.lock: threading.RLock = threading.RLock() if outer is None else outer.lock
         self.arrivals: SimpleQueue[None] = SimpleQueue() if outer is None else outer.arrivals
+        self._is_unseen = not driven.config.is_read and not driven.config.callbacks.are_set
+        self._waiting = 0  # items for which the reader was not woken
         self.inner = InnerAgents[SyncDispatcher](driven, self)
         loop: RunLoop | None = None if outer is None else outer.tools.loop
         self.tools: SyncToolRunner = SyncToolRunner(driven, self, self.lock, loop)
@@ -69,7 +78,7 @@ class SyncDispatcher(Dispatcher):
                     if self._outer is not None:
                         self._outer.emit(command, is_over=driven.run.is_over)
                     elif driven.outbox.put(command.events, command.log):
-                        self.arrivals.put(None)
+                        self._arrived(can_wait=self._can_wait(command.events))
                     if is_notable and isinstance(last := command.events[-1], Done):
                         driven.remember(last)
                 case PrepareStep() | AskModel() | StartTool(awaits_reader=True):
@@ -105,7 +114,7 @@ class SyncDispatcher(Dispatcher):
             if self._outer is not None:
                 self._outer.dispatcher.hold(gate)
             elif self._driven.outbox.hold(gate):
-                self.arrivals.put(None)
+                self._arrived()
 
     def call(self, callback: Callable[[], None]) -> None:
         with self.lock:
@@ -142,6 +151,18 @@ class SyncDispatcher(Dispatcher):
         inner = [one for dispatcher in self.inner.close() for one in dispatcher.close()]
         tools = self.tools.close()
         return [*self.responses.close(), *inner, *tools]
+
+    def _can_wait(self, events: list[StreamEvent]) -> bool:
+        """Whether these events can reach the reader with what follows them: nobody sees when they come."""
+        return self._is_unseen and self._waiting < MAX_TOGETHER and _OWN.isdisjoint(map(type, events))
+
+    def _arrived(self, *, can_wait: bool = False) -> None:
+        """There is an item more for the reader: wake it, unless this can wait for the next one."""
+        self._waiting += 1
+        if not can_wait:
+            for _ in range(self._waiting):
+                self.arrivals.put(None)
+            self._waiting = 0
 
     def _reached(self, command: PrepareStep | AskModel | StartTool) -> None:
         """The reader has come to a command that waited."""
