@@ -16,7 +16,7 @@ from penstock import Agent, Model, OutputDelta, OutputInvalid, StreamEvent
 from penstock.declarations import OutputDeclaration
 from penstock.model.output_request import OUTPUT_TOOL
 from penstock.testing import Loopback, ReceivedRequest, Reply, call
-from penstock.wires import WIRES, find_output_form
+from penstock.wires import WIRES, WireName, find_output_form
 from penstock.wires.shared.request import Request
 
 PAGE = (Path(__file__).parent.parent / "docs" / "structured-output.md").read_text(encoding="utf-8")
@@ -162,3 +162,16 @@ def test_the_table_has_every_wire() -> None:
 def test_each_wire_chooses_a_form(wire: str) -> None:
     request = Request(model="some-model", messages=(), output=OutputDeclaration("o", {"type": "object"}))
     assert find_output_form(wire)(request, frozenset()) in ("native", "grammar", "tool")
+
+
+def find(city: str) -> str:
+    """Find a city."""
+    return f"{city} is in Italy"
+
+
+@pytest.mark.parametrize("tools", [[], [find]], ids=["no tools", "tools"])
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_simulated_model_answers_with_the_output_that_it_is_asked_for(wire: WireName, tools: list[Any]) -> None:
+    result = Agent(Model("sim:fast", wire=wire), tools=tools, output=City).run("Find the city Rome.")
+    assert result.output.name == "Rome"
+    assert sum(message.role == "tool" for message in result.messages) == len(tools)

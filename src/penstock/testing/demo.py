@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
+from penstock.model.output_request import OUTPUT_TOOL
 from penstock.providers import Provider
 from penstock.testing.in_process import Scripted
-from penstock.testing.reply import Reply, ScriptedCall, call, say
+from penstock.testing.reply import Reply, Say, ScriptedCall, call, say
 from penstock.testing.request import ReceivedRequest, ReceivedResult
 from penstock.testing.sample import Sampler, names_in
 
@@ -32,15 +34,27 @@ def connector(name: str, wire: str | None) -> tuple[str, Provider, Scripted]:
 
 
 def demo(request: ReceivedRequest) -> Reply:
-    """Calls the tools that match the prompt, then summarises their results; equal requests get equal replies."""
-    tools = [tool for tool in request.tools if not tool.is_custom]
+    """Calls the tools that match the prompt, then summarises their results; equal requests get equal replies.
+
+    If the answer must match a schema, it does.
+    """
+    tools = [tool for tool in request.tools if not tool.is_custom and tool.name != OUTPUT_TOOL]
     results = request.results
-    if results:
-        return Reply(say(_summary(results)))
-    if tools and request.tool_choice != "none":
+    if tools and not results and request.tool_choice not in ("none", OUTPUT_TOOL):
         calls = _calls(request, tools)
         return Reply(say(f"Let me ask {_listed(list(dict.fromkeys(made.name for made in calls)))}."), *calls)
-    return Reply(say(_greeting(request.prompt)))
+    if (output := _output(request)) is not None:
+        return Reply(output)
+    return Reply(say(_summary(results) if results else _greeting(request.prompt)))
+
+
+def _output(request: ReceivedRequest) -> ScriptedCall | Say | None:
+    """The answer as the request wants it: a call of the output tool, or JSON; None if it wants text."""
+    prompt, schema = request.prompt, request.output_schema
+    for tool in request.tools:
+        if tool.name == OUTPUT_TOOL:
+            return call(tool.name, Sampler(prompt, tool.parameters).arguments())
+    return None if schema is None else say(json.dumps(Sampler(prompt, schema).value(schema), ensure_ascii=False))
 
 
 def _calls(request: ReceivedRequest, tools: list[ToolDeclaration]) -> list[ScriptedCall]:

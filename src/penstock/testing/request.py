@@ -115,6 +115,23 @@ class ReceivedRequest(Struct, frozen=True, dict=True):  # the dict is for cached
         return _choice(self._fields.get("tool_choice") or (config if isinstance(config, dict) else None))
 
     @property
+    def output_schema(self) -> Mapping[str, Any] | None:
+        """The JSON Schema that the answer must match; None if there is none."""
+        match self.head:
+            case (
+                {"response_format": {"json_schema": {"schema": dict() as schema}}}
+                | {"response_format": {"json_schema": dict() as schema}}
+                | {"text": {"format": {"schema": dict() as schema}}}
+                | {"output_config": {"format": {"schema": dict() as schema}}}
+                | {"generationConfig": {"responseJsonSchema": dict() as schema}}
+                | {"generationConfig": {"responseSchema": dict() as schema}}
+                | {"format": dict() as schema}
+            ):
+                return schema
+            case _:
+                return None
+
+    @property
     def prompt(self) -> str:
         """The text of the last user message."""
         return next((entry.text for entry in reversed(_entries(self._fields)) if entry.role == "user"), "")

@@ -162,6 +162,6 @@ def _module(wire: str, name: str) -> Any:
 
 __all__ = [
     "ALIASES", "READING_ORDER", "RESPONSE_ENCODERS", "SERVED_WIRES", "WIRES", "WireName", "all_facts", "all_readers",
-    "find_client_calls", "find_encoder", "find_facts", "find_output_fields", "find_output_form",
-    "find_response_encoder", "find_settings_reader", "find_wire", "wire_name",
+    "find_client_calls", "find_encoder", "find_facts", "find_habits", "find_output_fields", "find_output_form",
+    "find_response_encoder", "find_settings_reader", "find_token_counter", "find_wire", "wire_name",
 ]  # fmt: skip
