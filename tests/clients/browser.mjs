@@ -5,13 +5,23 @@ import { launch } from "./browsers.mjs";
 const browser = await launch(chromiumFolder);
 const problems = [], pages = [];
 
+/** Once a page that was loaded knows whether an answer is under way: else that stream may show the next message too, beside its own. */
+const joined = page => new Promise(resolve => {
+  const asked = new Set();
+  const answered = request => { if (asked.delete(request) && !asked.size) resolve(); };
+  page.on("request", request => { if (request.url().endsWith("/stream")) asked.add(request); });
+  page.on("response", response => answered(response.request()));
+  page.on("requestfailed", answered);
+});
 const open = async (id, context) => {
   const page = await (context ?? await browser.newContext()).newPage();
   pages.push(page);
   page.setDefaultTimeout(20_000);
   page.on("pageerror", error => problems.push(String(error)));
+  const hasJoined = joined(page);
   await page.goto(`${url}/page${version}#${id}`);
   await page.waitForSelector("main");
+  await hasJoined;
   return page;
 };
 const say = async (page, text) => { await page.fill("input", text); await page.click('button:text-is("Send")'); };

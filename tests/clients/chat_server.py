@@ -1,14 +1,13 @@
 """Agents for the page in the box, on a real server: what they do depends on the first word of the message.
 
-It prints its port. `POST /gate/{name}` lets an answer go on that waits at this gate, and `POST /cut` cuts all streams
-of events. A second argument is the token that it asks for.
+It prints its port. A second argument is the token that it asks for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
 from mcp.server.mcpserver import Elicit, MCPServer, Resolve
@@ -16,15 +15,11 @@ from pydantic import BaseModel
 
 import penstock.mcp
 from penstock.agent.agent import Agent
-from penstock.asgi.limits import ServerLimits
-from penstock.asgi.server import listen, run_server
-from penstock.log.sqlite import SQLiteStore
 from penstock.model.model import Model
-from penstock.serve import app
 from penstock.testing import ReceivedRequest, Reply, Scripted, call, drop, fail, think, wait
 from penstock.tools.tool import Context, tool
 from penstock.transport.policy import Retries
-from tests.clients.server import gate, respond
+from tests.clients.gated_server import broken, hold, locate, serve, steps_done
 
 HTML = "<img src=x onerror=\"document.title='hacked'\"><script>document.title='hacked'</script> **bold** &amp;"
 SHOP = MCPServer("shop")
@@ -54,29 +49,10 @@ async def weather(context: Context[Any], city: str, units: str = "metric") -> di
     return {"city": city, "sky": "clear", "temperature": 21, "wind": "light, from the south-west", "units": units}
 
 
-@tool(read_only=True)
-async def hold(name: str) -> str:
-    """Wait until a gate is opened."""
-    await asyncio.wait_for(gate(name).wait(), 60)
-    return f"{name} is open"
-
-
 @tool(approval=True)
 def refund(order: str, amount: float) -> str:
     """Refund an order."""
     return f"refunded {amount} for {order}"
-
-
-@tool(deferred=True)
-def locate(accuracy: str) -> str:
-    """Ask the device of the user where it is."""
-    raise NotImplementedError
-
-
-@tool(read_only=True)
-def broken() -> str:
-    """Fail."""
-    raise ValueError("no such thing")
 
 
 WEATHER = (
@@ -94,7 +70,7 @@ TRIED: set[str] = set()
 
 
 def answer(request: ReceivedRequest) -> Any:
-    done, prompt = _steps_done(request), request.prompt
+    done, prompt = steps_done(request), request.prompt
     name = prompt.partition(" ")[2]
     match prompt.partition(" ")[0]:
         case "weather":
@@ -128,15 +104,8 @@ def answer(request: ReceivedRequest) -> Any:
 
 
 def research(request: ReceivedRequest) -> Any:
-    done = _steps_done(request)
+    done = steps_done(request)
     return Reply("Looking at the sky. ", call("weather", {"city": "Bergen"})) if not done else "The sky is clear."
-
-
-def _steps_done(request: ReceivedRequest) -> int:
-    """How many responses there are after the last user message."""
-    messages = request.body["messages"]
-    last = max(index for index, message in enumerate(messages) if message["role"] == "user")
-    return sum(message["role"] == "assistant" for message in messages[last:])
 
 
 def agents() -> list[Agent[Any]]:
@@ -148,34 +117,7 @@ def agents() -> list[Agent[Any]]:
 
 
 def main() -> None:
-    token = sys.argv[2] if len(sys.argv) > 2 else ""
-    limits = ServerLimits(keep_alive_seconds=0.5)
-    served = app(agents(), log=SQLiteStore(sys.argv[1]), limits=limits, shutdown_seconds=0.2, token=token)
-    streams: set[asyncio.Task[None]] = set()
-
-    async def with_gates(scope: Any, receive: Any, send: Any) -> None:
-        path = scope.get("path", "")
-        if path.startswith("/gate/"):
-            gate(path.removeprefix("/gate/")).set()
-            await respond(send, 204, b"")
-        elif path == "/cut":
-            for task in streams:
-                task.cancel()
-            await respond(send, 204, b"")
-        elif path.endswith("/events"):
-            task = cast("asyncio.Task[None]", asyncio.current_task())
-            streams.add(task)
-            try:
-                await served(scope, receive, send)
-            finally:
-                streams.discard(task)
-        else:
-            await served(scope, receive, send)
-
-    with listen("127.0.0.1", 0) as listener:
-        sys.stdout.write(f"{listener.getsockname()[1]}\n")
-        sys.stdout.flush()
-        run_server(with_gates, listener, limits, on_stop=served.context.feeds.close)
+    serve(agents(), sys.argv[1], token=sys.argv[2] if len(sys.argv) > 2 else "")
 
 
 if __name__ == "__main__":

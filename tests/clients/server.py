@@ -1,33 +1,22 @@
 """An agent for the tests of clients, on a real server: what it does depends on the last user message.
 
-It prints its port. `POST /gate/{name}` lets an answer go on that waits at this gate, and `POST /cut` cuts the
-connections of all chats and followers. `/page6` and `/page7` are pages of the folder that is its second argument.
+It prints its port. `/page6` and `/page7` are pages of the folder that is its second argument.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from msgspec import Struct
 
 from penstock.agent.agent import Agent
-from penstock.asgi.limits import ServerLimits
-from penstock.asgi.server import listen, run_server
-from penstock.log.sqlite import SQLiteStore
 from penstock.model.model import Model
-from penstock.serve import app
 from penstock.testing import ReceivedRequest, Reply, Scripted, call, drop, fail, think
 from penstock.tools.tool import Context, ToolOutput, tool
 from penstock.transport.policy import Retries
-
-GATES: dict[str, asyncio.Event] = {}
-
-
-def gate(name: str) -> asyncio.Event:
-    return GATES.setdefault(name, asyncio.Event())
+from tests.clients.gated_server import broken, hold, locate, serve, steps_done
 
 
 @tool(read_only=True)
@@ -37,13 +26,6 @@ async def look(context: Context[Any], city: str) -> ToolOutput:
     return ToolOutput({"city": city, "sky": "clear"}, data={"secret": "s3cret"})
 
 
-@tool(read_only=True)
-async def hold(name: str) -> str:
-    """Wait until a gate is opened."""
-    await asyncio.wait_for(gate(name).wait(), 60)
-    return f"{name} is open"
-
-
 @tool(approval=True)
 def pay(amount: int) -> str:
     """Pay."""
@@ -51,21 +33,9 @@ def pay(amount: int) -> str:
 
 
 @tool(deferred=True)
-def locate(accuracy: str) -> str:
-    """Ask the device of the user where it is."""
-    raise NotImplementedError
-
-
-@tool(deferred=True)
 def time_zone() -> str:
     """The time zone of the user."""
     raise NotImplementedError
-
-
-@tool(read_only=True)
-def broken() -> str:
-    """Fail."""
-    raise ValueError("no such thing")
 
 
 class Form(Struct):
@@ -84,7 +54,7 @@ RETRIES: dict[str, int] = {}
 
 
 def answer(request: ReceivedRequest) -> Any:
-    done = _steps_done(request)
+    done = steps_done(request)
     prompt = request.prompt
     match prompt.partition(" ")[0]:
         case "three":
@@ -118,20 +88,8 @@ def answer(request: ReceivedRequest) -> Any:
             return f"You said: {prompt}"
 
 
-def _steps_done(request: ReceivedRequest) -> int:
-    """How many responses there are after the last user message."""
-    messages = request.body["messages"]
-    last = max(index for index, message in enumerate(messages) if message["role"] == "user")
-    return sum(message["role"] == "assistant" for message in messages[last:])
-
-
 def _result(request: ReceivedRequest) -> str:
     return str(request.body["messages"][-1]["content"])
-
-
-async def respond(send: Any, status: int, body: bytes) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/html")]})
-    await send({"type": "http.response.body", "body": body})
 
 
 def main() -> None:
@@ -141,36 +99,8 @@ def main() -> None:
     forms = Agent(
         Model("deepseek:test", via=Scripted(lambda request: '{"name": "Ada", "age": 36}')), name="forms", output=Form
     )
-    agents: Any = [agent, forms]
-    limits = ServerLimits(keep_alive_seconds=0.5)
-    served = app(agents, log=SQLiteStore(sys.argv[1]), limits=limits, shutdown_seconds=0.2)
-
-    pages = Path(sys.argv[2])
-    streams: set[asyncio.Task[None]] = set()
-
-    async def with_gates(scope: Any, receive: Any, send: Any) -> None:
-        path = scope.get("path", "")
-        if path.startswith("/gate/"):
-            gate(path.removeprefix("/gate/")).set()
-            await respond(send, 204, b"")
-        elif path in ("/page6", "/page7"):
-            await respond(send, 200, (pages / f"{path[1:]}.html").read_bytes())
-        elif path == "/cut":
-            for task in streams:
-                task.cancel()
-            await respond(send, 204, b"")
-        elif path == "/api/chat" or path.endswith("/events"):
-            task = cast("asyncio.Task[None]", asyncio.current_task())
-            streams.add(task)
-            await served(scope, receive, send)
-            streams.discard(task)
-        else:
-            await served(scope, receive, send)
-
-    with listen("127.0.0.1", 0) as listener:
-        sys.stdout.write(f"{listener.getsockname()[1]}\n")
-        sys.stdout.flush()
-        run_server(with_gates, listener, limits, on_stop=served.context.feeds.close)
+    pages = {path: Path(sys.argv[2]) / f"{path[1:]}.html" for path in ("/page6", "/page7")}
+    serve([agent, forms], sys.argv[1], pages=pages)
 
 
 if __name__ == "__main__":
