@@ -283,3 +283,11 @@ def test_structured_output_of_a_model_has_its_type() -> None:
         return stream.output
 
     assert asyncio.run(read()).name == "Rome"
+
+
+def test_agents_with_structured_output_are_served_and_driven() -> None:
+    plain: Agent[None] = Agent(scripted("Hi."), name="plain")
+    cities: Agent[None, City] = Agent(scripted("{}"), name="cities", output=City)
+    assert_type(penstock.serve.app([plain, cities]), penstock.serve.ServeApp)
+    assert_type(penstock.serve.app(cities), penstock.serve.ServeApp)
+    assert_type(penstock.Runs(penstock.log.memory(), {"plain": plain, "cities": cities}), penstock.Runs)

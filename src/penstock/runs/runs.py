@@ -66,7 +66,7 @@ class Runs:
     def __init__(
         self,
         store: Store,
-        agents: Mapping[str, Agent[Any]],
+        agents: Mapping[str, Agent[Any, Any]],
         *,
         deps: Callable[[Any], Any] | None = None,
         on_waiting: Callable[[str], Any] | None = None,
@@ -288,7 +288,7 @@ class Runs:
             raise
         return claim
 
-    def _agent(self, name: str) -> Agent[Any]:
+    def _agent(self, name: str) -> Agent[Any, Any]:
         if name not in self._agents:
             raise UsageError(f"there is no agent called {name!r} here; there are: {', '.join(self._agents) or 'none'}")
         return self._agents[name]

@@ -43,7 +43,7 @@ PUBLIC_PATHS = ("/", "/healthz", "/inspect")
 
 
 def app(
-    agents: Agent[Any] | Iterable[Agent[Any]] | Mapping[str, Agent[Any]],
+    agents: Agent[Any, Any] | Iterable[Agent[Any, Any]] | Mapping[str, Agent[Any, Any]],
     *,
     log: Store | None = None,
     token: str = "",
@@ -208,11 +208,13 @@ ROUTES: Routes[Endpoint] = Routes(
 """The paths of the app."""
 
 
-def _by_name(agents: Agent[Any] | Iterable[Agent[Any]] | Mapping[str, Agent[Any]]) -> dict[str, Agent[Any]]:
+def _by_name(
+    agents: Agent[Any, Any] | Iterable[Agent[Any, Any]] | Mapping[str, Agent[Any, Any]],
+) -> dict[str, Agent[Any, Any]]:
     """The agents by their names."""
-    named: dict[str, Agent[Any]]
+    named: dict[str, Agent[Any, Any]]
     if isinstance(agents, Mapping):
-        named = {**cast("Mapping[str, Agent[Any]]", agents)}
+        named = {**cast("Mapping[str, Agent[Any, Any]]", agents)}
     else:
         each = [agents] if isinstance(agents, Agent) else [*agents]
         if any(not agent.name for agent in each):

@@ -52,7 +52,7 @@ class Host:
     """The runs of a server. A run belongs to its log: it goes on when the request that started it ends."""
 
     def __init__(
-        self, store: Store, agents: Mapping[str, Agent[Any]], limits: ServerLimits,
+        self, store: Store, agents: Mapping[str, Agent[Any, Any]], limits: ServerLimits,
         deps: Callable[[Any], Any] | None = None,
     ) -> None:  # fmt: skip
         self.store = store
@@ -145,7 +145,7 @@ class Host:
         """The runs of a conversation, the newest first."""
         return await apatiently(partial(self.store.list, thread=thread, tenant=tenant, limit=limit))
 
-    def agent(self, name: str) -> Agent[Any]:
+    def agent(self, name: str) -> Agent[Any, Any]:
         """The agent with this name; the only one if the name is empty."""
         return self.agents[self.agent_name(name)]
 

@@ -131,7 +131,7 @@ def _media(message: Message) -> Iterator[Image | File]:
             yield from (content for content in part.content if isinstance(content, Image | File))
 
 
-async def client_tools(request: ClientRequest, agent: Agent[Any]) -> list[dict[str, Any]]:
+async def client_tools(request: ClientRequest, agent: Agent[Any, Any]) -> list[dict[str, Any]]:
     """The declarations of the client's tools; a `RejectedRequest` if the agent has a tool of the same name."""
     settings = request.settings
     if not settings.tools or settings.tool_choice == "none":
