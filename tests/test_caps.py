@@ -716,6 +716,7 @@ ELSEWHERE = {
     "agent.MAX_CHECKS": "test_stop.py",
     "agent.MAX_MESSAGE": "test_hooks.py",
     "agent.MAX_WAIT": "test_cancel.py",
+    "dialects.MAX_COMPARED": "test_quoted_sources.py",
     "dialects.MAX_MARKUP": "test_provenance.py",
     "dialects.MAX_READINGS": "test_provenance.py",
     "dialects.MAX_SEARCHES": "test_provenance.py",

@@ -26,6 +26,7 @@ _HEX = "[0-9a-fA-F]"
 _ESCAPE = re.compile(
     rf"\\(?:u\{{({_HEX}{{1,6}})\}}|u({_HEX}{{4}})|x({_HEX}{{2}})|U({_HEX}{{8}})|([0-3][0-7]{{2}})|(.))", re.DOTALL
 )
+_OCTETS = re.compile(r"(?:\\x[89a-fA-F][0-9a-fA-F]|\\[23][0-7]{2})+")
 _PERCENT_U = re.compile(rf"%u({_HEX}{{4}})")
 _QUOTED_PRINTABLE = re.compile(rf"(?:={_HEX}{{2}}|=[ \t]*\r?\n)+")
 _LINE_END = re.compile(r"=(?:[ \t]*\r?\n)?")
@@ -54,6 +55,16 @@ def _character(escape: re.Match[str]) -> str:
         return _SPACES.get(character, character)
     number = int(octal, 8) if octal else int(next(code for code in digits if code), 16)
     return chr(number) if number <= sys.maxunicode else escape[0]
+
+
+def _decode_octet_escapes(text: str) -> str:
+    """Decodes the octets of UTF-8 that Python and Git print as escapes."""
+    return _OCTETS.sub(_escaped_octets, text) if "\\" in text else text
+
+
+def _escaped_octets(match: re.Match[str]) -> str:
+    numbers = (int(code[1:], 16) if code[0] == "x" else int(code, 8) for code in match[0].split("\\")[1:])
+    return bytes(numbers).decode("utf-8", "replace")
 
 
 def _decode_percent_u(text: str) -> str:
@@ -102,5 +113,6 @@ def _base64_text(run: str) -> str | None:
 
 
 _DECODERS: tuple[Callable[[str], str], ...] = (
-    _decode_escapes, html.unescape, unquote, _decode_percent_u, _decode_quoted_printable, _decode_base64,
+    _decode_octet_escapes, _decode_escapes, html.unescape, unquote, _decode_percent_u, _decode_quoted_printable,
+    _decode_base64,
 )  # fmt: skip

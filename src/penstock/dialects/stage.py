@@ -65,6 +65,8 @@ class TextCalls:
         self._reasoning = reasoning
         self._inside = inside_reasoning
         self._blocks = BlockNumbers(numbering)
+        self._provenance = provenance
+        self._own: set[int] = set()  # the blocks of reasoning and calls: their vendor state is the model's own
         self._choices: dict[int, ChoiceText] = {}
 
     def feed(self, event: StreamChunk) -> list[StreamChunk]:
@@ -72,9 +74,16 @@ class TextCalls:
         match event:
             case Text():
                 return self._read(event)
-            case Reasoning() | Refusal() | ToolCallStart() | ToolCall() | ToolCallInvalid():
+            case Reasoning() | ToolCallStart() | ToolCall() | ToolCallInvalid():
+                self._own.add(event.block)
                 return [*self._end(event.choice), self._blocks.renumber(event)]
-            case ToolCallDelta() | ToolCallClosed() | Opaque():
+            case Refusal():
+                return [*self._end(event.choice), self._blocks.renumber(event)]
+            case ToolCallDelta() | ToolCallClosed():
+                return [self._blocks.renumber(event)]
+            case Opaque():
+                if self._provenance is not None and event.block not in self._own:
+                    self._provenance.add_state(event)
                 return [self._blocks.renumber(event)]
             case Finish():
                 return [*self._end(event.choice, is_cut=event.reason in _CUT), self._finish(event)]

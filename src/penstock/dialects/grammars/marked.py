@@ -130,7 +130,7 @@ def inkling(source: Source, mark: str) -> Reading[None]:
             yield from source.accept("<|content_thinking|>")
         return
     if not source.only_declared:
-        source.hold(name)
+        source.hold(name, name + kind)
     if kind == "<|content_invoke_tool_json|>":
         yield from source.space()
         yield from object_call(source, INKLING, name)

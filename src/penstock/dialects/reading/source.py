@@ -110,11 +110,11 @@ class Source(Cursor):
 
     # -- held text (see `held_text`) -------------------------------------------------------------------------------
 
-    def hold(self, mark: str = "") -> None:
-        """Holds back what is read from here on, and the mark before it."""
+    def hold(self, mark: str = "", written: str = "") -> None:
+        """Holds back what is read from here on, and the mark before it; `written` is the mark with what was dropped."""
         self._held = HeldText(mark)
         if self.markup is not None and self.call is None:
-            self.markup.begin(mark, self._text, self._at)
+            self.markup.begin(written or mark, self._text, self._at)
 
     def release(self) -> None:
         """Emits what was held as text."""

@@ -1,0 +1,80 @@
+"""Lines of a call in a text where every line has a margin: `// `, `mail.txt:12:`, the time of a log, a box.
+
+There is no end to the margins that tools print, so none is known here. The lines of the call must follow each other,
+and what is around them must look the same in each: words and numbers count as equal.
+The model may also have added the margin itself; then it is part of the lines, and not of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+MAX_COMPARED = 200_000
+"""How many lines of a text are compared for one call. If these do not suffice, the call counts as quoted."""
+
+_WIDEST = 120  # how many characters a margin may have
+_ADDED = "+"  # before the shape of a margin that the model has added
+_HEAD = 4  # how many characters of a text show where the last line continues after an added margin
+_WORD = re.compile(r"\w+")
+_STRINGS = re.compile(r'(?<!\\)"\s{0,40},\s{0,40}"')  # between the strings of an array
+
+
+def split_lines(text: str) -> list[str]:
+    """Returns the lines of a text."""
+    return text.split("\n")
+
+
+def split_strings(text: str) -> list[str]:
+    """Returns the strings of the arrays in a text: tools also return the lines of a file as an array."""
+    return _STRINGS.split(text)
+
+
+def has_lines(text: Sequence[str], lines: Sequence[str]) -> bool:
+    """Returns whether a text has these lines, of which there are at least two. None of them is empty."""
+    compared = 0
+    for at, line in enumerate(text):
+        if (start := line.rfind(lines[0])) < 0:
+            continue
+        end, is_match = _compare(text, at, lines, line[start + len(lines[0]) :])
+        compared += end - at
+        if is_match or compared > MAX_COMPARED:
+            return True
+    return False
+
+
+def _compare(text: Sequence[str], at: int, lines: Sequence[str], after: str) -> tuple[int, bool]:
+    """Compares the lines after the first, which is at `at` and has `after` after it.
+
+    Returns the number of the line that was compared last, and whether all lines are there.
+    """
+    margin: str | None = None
+    number = 1
+    while number < len(lines):
+        at += 1
+        if at == len(text):
+            return at, False
+        before = _before(text[at], lines[number], after, is_last=number == len(lines) - 1)
+        if before is not None and margin in (None, before):
+            number += 1
+        else:  # it can only be a blank line, which has nothing but the margin
+            before = _shape(text[at].removesuffix(after)) if len(text[at]) <= _WIDEST else None
+            if before is None or margin not in (None, before):
+                return at, False
+        margin = before
+    return at, True
+
+
+def _before(text: str, line: str, after: str, *, is_last: bool) -> str | None:
+    """Returns the shape of the margin before a line; None if the line is not there. Anything may follow the last."""
+    start = text.find(line) if is_last else len(text) - len(line) - len(after)
+    if 0 <= start <= _WIDEST and text.startswith(line if is_last else line + after, start):
+        return _shape(text[:start])
+    head = text if not is_last else text[:_HEAD]
+    start = line.find(head, 1, min(len(line) // 2, _WIDEST) + len(head))
+    is_added = start > 0 and (text.startswith(line[start:]) if is_last else len(line) == start + len(text))
+    return _ADDED + _shape(line[:start]) if is_added else None
+
+
+def _shape(margin: str) -> str:
+    return _WORD.sub("0", margin)

@@ -1,0 +1,192 @@
+"""Texts of a conversation that a model may quote, in a form in which they can be compared with a call.
+
+They are the texts of user messages, of tool results, and of the files in both, and vendor state: what hosted tools
+returned. State on reasoning or on a call is the model's own. Each text is prepared once, when the first call ends.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+from penstock.dialects.encodings import readings
+from penstock.dialects.quoted_lines import has_lines, split_lines, split_strings
+from penstock.errors import UsageError
+from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
+from penstock.messages import File, Message, ToolResult
+
+# -- folding -------------------------------------------------------------------------------------------------------
+
+_LEVELS = 3  # how often HTML escapes are decoded
+_COLOURS = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\))")  # of a terminal
+_LAYOUT = re.compile(r"</?(?:br|wbr|p|div|span|code|pre|b|i|em|strong|li|td|tr)\b[^<>]{0,200}>", re.IGNORECASE)
+_NUMBERS = re.compile(r"^[\s>|*+#-]{0,40}\d{1,6}[ \t]{0,4}[\t:|.)\u2192]", re.MULTILINE)  # of lists and listings
+_DROPPED = re.compile(
+    r"[\s\"'`\\>|*+#\u00ab\u00bb\u2010-\u201f\u2039\u203a\u2212\u2500-\u257f\u00ad\u200b-\u200f\u2060\ufeff-]+"
+)
+
+
+def plain(text: str) -> str:
+    """Returns a text in one case and one form of its characters, without HTML escapes and colours."""
+    for _ in range(_LEVELS):
+        if "&" not in text or (decoded := html.unescape(text)) == text:
+            break
+        text = decoded
+    if "\x1b" in text:
+        text = _COLOURS.sub("", text)
+    return (text if text.isascii() else unicodedata.normalize("NFKC", text)).casefold()
+
+
+def fold(text: str) -> str:
+    """Returns a plain text without white space, quotes, backslashes and the margins of quotes, lists and tables."""
+    return _DROPPED.sub("", text)
+
+
+def layouts(text: str) -> Iterable[str]:
+    """Returns a plain text, and the same without line numbers and the tags of a layout."""
+    return dict.fromkeys((text, _NUMBERS.sub("", _LAYOUT.sub("", text))))
+
+
+def _variants(text: str) -> Iterable[str]:
+    """Returns the readings of a text, each in its layouts."""
+    return dict.fromkeys(layout for reading in readings(text) for layout in layouts(plain(reading)))
+
+
+# -- texts ---------------------------------------------------------------------------------------------------------
+
+_BEFORE = re.compile(
+    r"(?:(?:[<=\]]|\w\.|[^\s>]>)|\b(?:action|name|tool|function|call|recipient)[\"'\\]*\s*[:=]\s*)[\"'\\]*\Z"
+)
+_AFTER = re.compile(r"[\"'\\]*(?:[(\[{]|<[|/\w]|\s*[:,]?\s*\{)")
+_CONTEXT = 40  # how many characters before and after a name show how it is written
+
+
+class Places(NamedTuple):
+    """Where a name is in a folded text: anywhere, and where it is written as in a call."""
+
+    all: list[int]
+    as_call: list[int]
+
+
+class SourceText:
+    """A text of the conversation, in one of its readings. `is_result`: it is not what a user asks for."""
+
+    def __init__(self, text: str, *, is_result: bool) -> None:
+        self._text = text
+        self._places: dict[str, Places] = {}
+        self.folded = fold(text)
+        self.is_result = is_result
+
+    def places(self, name: str) -> Places:
+        """Finds a name, as a whole word; the text is searched once per name."""
+        if name not in self._places:
+            self._places[name] = self._find(name) if name in self._text else Places([], [])
+        return self._places[name]
+
+    def _find(self, name: str) -> Places:
+        places, text, at, folded = Places([], []), self._text, 0, 0
+        for match in re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", text):
+            folded += len(fold(text[at : match.start()]))
+            at = match.start()
+            places.all.append(folded)
+            before, after = text[max(0, at - _CONTEXT) : at], text[match.end() : match.end() + _CONTEXT]
+            if _BEFORE.search(before) or _AFTER.match(after):
+                places.as_call.append(folded)
+        return places
+
+    def has_near(self, places: list[int], distance: int, value: str) -> bool:
+        """Returns whether a value is within this distance of one of the places, which must not be inside it."""
+        start = self.folded.find(value) if places else -1
+        while start >= 0:
+            end = start + len(value)
+            before, after = bisect_left(places, start), bisect_left(places, end)
+            if before and start - places[before - 1] <= distance:
+                return True
+            if after < len(places) and places[after] - end <= distance:
+                return True
+            start = self.folded.find(value, end)
+        return False
+
+    def has_lines(self, lines: list[str]) -> bool:
+        """Returns whether these folded lines follow each other in the text, each in the same margin."""
+        return any(has_lines(own, lines) for own in self._lines)
+
+    @cached_property
+    def _lines(self) -> list[list[str]]:
+        split = [split_lines(self._text), split_strings(self._text)]
+        return [[line for part in parts if (line := fold(part))] for parts in split if len(parts) > 1]
+
+
+def source_texts(source: Message | Opaque) -> list[SourceText]:
+    """Returns the texts of a message or of vendor state. They are kept with the message for later requests."""
+    if isinstance(source, Opaque):
+        return _prepared(_texts_of_state(source))
+    texts: list[SourceText] | None = source.__dict__.get("source_texts")
+    if texts is None:
+        texts = [] if source.is_example else _prepared(_texts_of_message(source))
+        vars(source)["source_texts"] = texts
+    return texts
+
+
+Written = tuple[str, bool]
+"""A text, and whether it is a result rather than what a user asks for."""
+
+
+def _prepared(written: Iterable[Written]) -> list[SourceText]:
+    return [SourceText(variant, is_result=is_result) for text, is_result in written for variant in _variants(text)]
+
+
+def _texts_of_message(message: Message) -> Iterator[Written]:
+    if message.role == "system":
+        return
+    if message.role == "assistant":
+        own = {part.block for part in message.parts if isinstance(part, Reasoning | ToolCall | ToolCallInvalid)}
+        for part in message.parts:
+            if isinstance(part, Opaque) and part.block not in own:
+                yield from _texts_of_state(part)
+        return
+    if text := "\n".join(part.text for part in message.parts if isinstance(part, Text)):
+        yield text, message.role == "tool"
+    for part in message.parts:
+        match part:
+            case ToolResult():
+                yield from _texts_of_result(part)
+            case File():
+                yield from _texts_of_file(part)
+            case Opaque():
+                yield from _texts_of_state(part)
+            case _:
+                pass
+
+
+def _texts_of_result(result: ToolResult) -> Iterator[Written]:
+    if result.text:
+        yield result.text, True
+    for part in result.content:
+        if isinstance(part, File):
+            yield from _texts_of_file(part)
+    for state in result.state:
+        yield from _texts_of_state(state)
+
+
+def _texts_of_file(file: File) -> Iterator[Written]:
+    """Yields what a file says if that is text, and its vendor state: its title, for example."""
+    if file.is_inline and not file.media_type.startswith(("audio/", "video/")):
+        try:
+            yield file.data.decode(), True
+        except (UsageError, ValueError):  # it is a link, or not text
+            pass
+    for state in file.state:
+        yield from _texts_of_state(state)
+
+
+def _texts_of_state(state: Opaque) -> Iterator[Written]:
+    """Yields vendor state as JSON, if it has any structure; other text in it is a signature."""
+    if isinstance(state.data, dict | list):
+        yield json.dumps(state.data, ensure_ascii=False, default=str), True
