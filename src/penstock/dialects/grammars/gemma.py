@@ -164,8 +164,11 @@ class GemmaCalls(Struct, frozen=True):
             yield from source.accept(self.quote)
             return
         text = (yield from source.match(bare)).strip()
-        if (yield from source.accept(self.quote)):
+        if (yield from source.accept(self.quote)):  # the opening one is missing, unless this is the opening one
             call.add(quote(text))
+            yield from source.space()
+            if not (yield from source.sees(*AFTER_VALUE, self.closes)):
+                call.doubt(UNESCAPED)
         elif atom := plain_atom(text):
             call.add(atom)
         else:

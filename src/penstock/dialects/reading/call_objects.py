@@ -167,22 +167,26 @@ def end_object(source: Source, call: TextCall, others: OtherFields, *, is_empty:
         call.fail("malformed", why)
         source.call = None
     elif beside:
-        call.doubt(why, is_unambiguous=True)
+        call.doubt(why, is_unambiguous=not call.schema.keys or beside.keys() <= set(call.schema.keys))
     source.end()
 
 
 def arguments_beside(source: Source, call: TextCall, others: OtherFields, *, is_empty: bool) -> dict[str, str]:
     """Returns the fields of a call object that may be arguments in the wrong place: key to JSON.
 
-    If the tool is unknown and the object has no arguments, any field may be one. Empty values do not count, nor do
-    those that are in the arguments too.
+    If the object has no arguments, an object under any key may be them; if the tool is unknown too, any field may be
+    one. Empty values do not count, nor do those that are in the arguments too.
     """
     if not others.fields:
         return {}
     tool_keys = set(call.schema.keys)
     is_unknown = is_empty and not (call.name in source.tools and call.schema.types)
     usual = {*ARGUMENTS, *(ALIASES if is_empty else ())}
-    candidates = {key: raw for key, raw in others.fields.items() if is_unknown or key in tool_keys or key in usual}
+    candidates = {
+        key: raw
+        for key, raw in others.fields.items()
+        if is_unknown or key in tool_keys or key in usual or (is_empty and raw.startswith("{"))
+    }
     arguments = strict_object(call.raw() if candidates else "") or {}
 
     def is_new(key: str, raw: str) -> bool:
