@@ -36,10 +36,14 @@ def explain(case: Case, name: str) -> str:
     """A case in which a property does not hold, made smaller, and what was seen."""
     small = shrink(case, lambda candidate: name in broken_properties(candidate))
     seen = broken_properties(small)[name]
-    flag = " --recorded" if case.origin.startswith("recording") else ""
-    again = f"again: python -m tests.fuzz.streams --wire {case.wire} --seed {case.seed}{flag}"
-    text = f"{name!r} does not hold: {seen}\n{describe(small)}\n{again}\n"
+    text = f"{name!r} does not hold: {seen}\n{describe(small)}\n{again(case)}\n"
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def again(case: Case) -> str:
+    """How to try a case again."""
+    flag = " --recorded" if case.origin.startswith("recording") else ""
+    return f"again: python -m tests.fuzz.streams --wire {case.wire} --seed {case.seed}{flag}"
 
 
 def main() -> None:
@@ -68,7 +72,7 @@ def make_any(wire: str, seed: int, is_recorded: bool) -> Case | None:
 def fuzz(wires: list[str], seconds: float) -> bool:
     """Tries cases until the time is over; returns whether a property did not hold."""
     start, seed, count = time.monotonic(), random.randrange(2**40), 0
-    reported = set[tuple[str, str]]()
+    reported: dict[tuple[str, str], str] = {}  # wire and property to the command that tries the case again
     while time.monotonic() - start < seconds:
         for wire in wires:
             case = make_any(wire, seed, is_recorded=seed % 4 == 0)
@@ -76,13 +80,15 @@ def fuzz(wires: list[str], seconds: float) -> bool:
                 continue
             count += 1
             for name in broken_properties(case):
-                if (wire, name) not in reported:
-                    reported.add((wire, name))
+                is_new = (wire, name) not in reported
+                reported.setdefault((wire, name), again(case))
+                if is_new:
                     sys.stdout.write(explain(case, name))
                     sys.stdout.flush()
         seed += 1
-    sys.stdout.write(f"{count} streams tried on {len(wires)} wires, {len(reported)} faults\n")
-    return bool(reported)
+    faults = [f"{name!r}, {command}" for (_, name), command in reported.items()]
+    sys.stdout.write("\n".join([f"{count} streams tried on {len(wires)} wires, {len(faults)} faults", *faults, ""]))
+    return bool(faults)
 
 
 if __name__ == "__main__":

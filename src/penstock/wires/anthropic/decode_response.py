@@ -29,6 +29,7 @@ from penstock.wires.anthropic.frames import (
     ThinkingDelta,
     decode_block_frame,
     kind_of_untyped,
+    kind_of_untyped_block,
     spelled_inputs,
 )
 from penstock.wires.shared.claude import PAUSES
@@ -254,7 +255,7 @@ class Anthropic(NumberedWire):
         self.report_once(value, ("type", "index", "content_block"))
 
     def _begin(self, number: Any, block: dict[str, Any], spelled: str) -> None:
-        kind = block.get("type") or ("thinking" if "thinking" in block else "text" if "text" in block else "")
+        kind = block.get("type") or kind_of_untyped_block(block)
         match kind:
             case "text" | "thinking":
                 self._begin_content(number, kind, block)
@@ -327,8 +328,7 @@ class Anthropic(NumberedWire):
         if isinstance(usage, dict) and isinstance(fields.get("usage"), dict):
             usage = fields["usage"] | usage
         self._message_fields(fields if usage is None else fields | {"usage": usage})
-        known = ("type", "usage", "delta") if isinstance(delta, dict) else ("type", "usage")
-        self.report_once(value, known)
+        self.report_once(value, ("type", "usage", *(("delta",) if isinstance(delta, dict) else ())))
 
     def _message_stop(self, value: dict[str, Any]) -> None:
         if isinstance(value.get(_METRICS), dict):

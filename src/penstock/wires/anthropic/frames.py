@@ -107,3 +107,10 @@ def kind_of_untyped(value: dict[str, Any]) -> str:
             return "content_block_delta"
         case _:
             return ""
+
+
+def kind_of_untyped_block(block: dict[str, Any]) -> str:
+    """The type of a block without one, if its fields show it; the narrow structs read such a call too."""
+    if "name" in block and "input" in block and block.keys() <= {"id", "name", "input", "caller", "type"}:
+        return "tool_use"
+    return next((kind for kind in ("thinking", "text") if kind in block), "")

@@ -52,6 +52,9 @@ class IndexedCalls:
             call.fail("cut", message)
 
     def _label(self, index: int | None) -> int | None:
-        """The index, or, if no call ever had it, the index of the only open call."""
-        is_new = index not in self.open and index not in self._ended
+        """The index, or, if no call ever had it, the index of the only open call.
+
+        After a loss, the index may be that of a call whose start was lost.
+        """
+        is_new = index not in self.open and index not in self._ended and not self._answer.has_loss
         return next(iter(self.open)) if is_new and len(self.open) == 1 else index

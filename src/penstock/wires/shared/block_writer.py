@@ -33,7 +33,10 @@ class BlockWriter:
                 self.content(part, text)
 
     def state(self, part: OpenBlock) -> None:
-        """Emits the state of a block."""
+        """Emits the state of a block; that of an invalid call is reported, as nothing more comes for its block."""
+        if isinstance(part, OpenTool) and part.call.has_failed:
+            self._report(part, "state of an invalid call")
+            return
         for field, pieces in part.take_state().items():
             if part.block < 0:
                 part.block = self._answer.new_block()
@@ -55,5 +58,8 @@ class BlockWriter:
             self._reports.unknown(part.whole(), "a block that was cut")
             return
         self.flush(part)
+        self._report(part, "state of a block that was cut")
+
+    def _report(self, part: OpenBlock, note: str) -> None:
         if state := {field: self._join_state(field, pieces) for field, pieces in part.take_state().items()}:
-            self._reports.unknown(state, "state of a block that was cut")
+            self._reports.unknown(state, note)

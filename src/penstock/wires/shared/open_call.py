@@ -23,7 +23,10 @@ class OpenCall(GrowingCall):
     look.
     """
 
-    __slots__ = ("_held", "_json", "_last_piece", "_out", "has_unknown_pieces", "is_damaged", "is_ended", "is_started")
+    __slots__ = (
+        "_held", "_json", "_last_piece", "_out", "has_failed", "has_unknown_pieces", "is_damaged", "is_ended",
+        "is_started",
+    )  # fmt: skip
 
     def __init__(self, out: list[StreamChunk], block: int, choice: int, id: str, kind: CallKind = "function") -> None:
         super().__init__(out, block, id, choice=choice)
@@ -32,6 +35,7 @@ class OpenCall(GrowingCall):
         self.kind = kind
         self.is_started = False
         self.is_ended = False
+        self.has_failed = False  # it has ended, and is invalid: nothing more comes for its block
         self.is_damaged = False  # a piece may have been lost
         self.has_unknown_pieces = False  # something readable came for it that is not a piece of its arguments
         self._next_settle = 0  # below this size pieces take the short path; 0 until the call has started
@@ -216,6 +220,7 @@ class OpenCall(GrowingCall):
         else:
             self.is_ended = True
             is_valid = self._end(sealed_by)
+            self.has_failed = not is_valid
             self._emit = _ignore
             return is_valid
         return False
@@ -231,7 +236,7 @@ class OpenCall(GrowingCall):
     def fail(self, why: Fault, message: str) -> None:
         """Ends the call, unless it has ended: it must not run."""
         if not self.is_ended:
-            self.is_ended = True
+            self.is_ended = self.has_failed = True
             self.release()
             super().fail(why, message)
             self._emit = _ignore
