@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ import penstock.log
 from penstock.agent.agent import Agent
 from penstock.errors import UsageError
 from penstock.history.check import check
+from penstock.log.in_memory import MemoryStore
 from penstock.log.take_up import read_log
 from penstock.messages import user
 from penstock.model.model import Model
 from penstock.run.events import Done, Said, StepStart, StreamEvent, ToolStart
+from penstock.run.rebuild import rebuild
 from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call
 from penstock.tools.tool import tool
@@ -214,3 +217,26 @@ def test_a_message_from_a_thread_is_not_lost_silently_if_the_run_ends_meanwhile(
     assert done.reason == "cancelled"
     assert [str(error) for error in errors] == ["the run is over: start another one, with this message as its prompt"]
     assert user("Wait.") not in done.messages
+
+
+@sync_and_async
+def test_a_run_that_was_told_something_at_any_event_is_rebuilt_as_it_was(mode: str) -> None:
+    def run_with(place: int) -> int:
+        """Say something at this event; returns how many events there were."""
+        store, count = MemoryStore(), 0
+
+        def say(run: Any, event: StreamEvent) -> None:
+            nonlocal count
+            count += 1
+            if count == place:
+                with suppress(UsageError):  # it has just ended
+                    run.say("Hurry.")
+
+        agent, _ = looking(before_step=lambda step: None, name="a")
+        _, run = drive(lambda prefix: getattr(agent, f"{prefix}stream")("Go.", log=store, run_id="r"), mode, say)
+        log = [event for _, _, event in read_log(store, "r")]
+        assert list(rebuild(log, agent.config.policies).messages) == list(run.messages), place
+        return count
+
+    for place in range(1, run_with(0)):
+        run_with(place)

@@ -103,6 +103,8 @@ class Replay:
                 self._close_tools()
                 run.replace_history(event.splices)
             case Said():
+                if run.executions.table.is_finished:  # hooks decide on the next step, and this is for the one after it
+                    self._close_tools()
                 run.said.append(event.message)
             case OutputInvalid():
                 run.tally.invalid_outputs += 1
