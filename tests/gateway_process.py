@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,8 +16,15 @@ START_SECONDS = 60.0
 
 
 @contextmanager
-def gateway_process(upstreams: Mapping[str, str], *options: str) -> Iterator[str]:
+def gateway_process(upstreams: Mapping[str, str], *options: str) -> Generator[str]:
     """The address of a gateway on any free port; `upstreams` are URLs by their names."""
+    with running_gateway(upstreams, *options) as (address, _):
+        yield address
+
+
+@contextmanager
+def running_gateway(upstreams: Mapping[str, str], *options: str) -> Generator[tuple[str, int]]:
+    """The address of a gateway, and the id of its process."""
     words = [word for name, url in upstreams.items() for word in ("--upstream", f"{name}={url}")]
     command = [sys.executable, "-m", "penstock.cli", "gateway", "--port", "0", *words, *options]
     with TemporaryDirectory() as folder:
@@ -27,7 +34,7 @@ def gateway_process(upstreams: Mapping[str, str], *options: str) -> Iterator[str
             subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT) as process,
         ):
             try:
-                yield _address(process, log)
+                yield _address(process, log), process.pid
             finally:
                 process.terminate()
                 process.wait(30)

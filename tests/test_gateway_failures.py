@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
@@ -311,6 +312,18 @@ def test_an_upstream_that_is_not_a_model_is_an_error_in_the_shape_of_the_protoco
     [reply] = ask(Server(step))
     assert reply.status in (status, 503)
     assert reply.json["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("kind", ["text/html", "application/json", "text/event-stream", "image/png", ""])
+def test_a_server_that_lies_about_its_content_type_is_understood(kind: str, stream: bool) -> None:
+    """Its body is what counts: a stream, or a whole response."""
+    message = {"role": "assistant", "content": WORDS}
+    whole = {"id": "x", "model": "m", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    for body in (sse(delta(content=WORDS), delta("stop")), json.dumps(whole).encode()):
+        [reply] = ask(Server(Raw(body, content_type=kind)), stream=stream)
+        assert reply.status == 200
+        assert WORDS in (text_of(reply.body) if stream else reply.json["choices"][0]["message"]["content"])
 
 
 def test_an_endless_response_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ import pytest
 import uvicorn
 from msgspec.structs import replace
 
+from penstock.asgi.limits import MEGABYTE
 from penstock.gateway import app
 from penstock.gateway.app import GatewayApp
 from penstock.gateway.context import LIMITS
@@ -81,7 +83,7 @@ def between(upstream: Callable[[], SlowServer], test: Callable[[SlowServer, int]
         slow = upstream()
         server = await asyncio.start_server(slow.answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        limits = replace(LIMITS, write_seconds=1.0, keep_alive_seconds=0.2)
+        limits = replace(LIMITS, write_seconds=1.0, keep_alive_seconds=0.2, body_seconds=0.5)
         async with server, served(app(f"http://127.0.0.1:{port}/v1", limits=limits)) as gateway_port:
             await asyncio.wait_for(test(slow, gateway_port), 60)
 
@@ -142,3 +144,55 @@ def test_clients_of_vendors_see_that_a_late_error_is_not_the_answer() -> None:
                 await messages_client.messages.create(model="m", messages=ASK, max_tokens=9)
 
     between(lambda: SlowServer(HEAD, chunk(PIECE), seconds=0.8), test)
+
+
+async def send(port: int, length: int, body: bytes) -> tuple[int, bytes]:
+    """The status and the body of the response to a request that says how long it is, and sends this much of it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = "POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    writer.write(f"{head}content-length: {length}\r\n\r\n".encode() + body)
+    answer = await reader.readuntil(b"\r\n\r\n")
+    found = re.search(rb"content-length: (\d+)", answer)
+    assert found
+    rest = await reader.readexactly(int(found[1]))
+    writer.close()
+    return int(answer.split()[1]), rest
+
+
+def test_half_a_body_and_a_huge_one_are_refused_in_the_shape_of_the_protocol() -> None:
+    async def test(slow: SlowServer, port: int) -> None:
+        for length, status in ((100, 408), (100 * MEGABYTE, 413)):
+            answered, body = await send(port, length, b'{"model": ')
+            error = json.loads(body)
+            assert (answered, error["type"]) == (status, "error")
+            assert error["error"]["message"]
+        assert not slow.asked.is_set()
+
+    between(SlowServer, test)
+
+
+def test_clients_that_leave_at_once_leave_nothing_behind() -> None:
+    """With half a head, half a body, or a whole request."""
+    body = json.dumps(chat()).encode()
+    first = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    head = f"{first}content-length: {len(body)}\r\n\r\n"
+
+    async def test(slow: SlowServer, port: int) -> None:
+        for sent in (head.encode()[:30], head.encode() + body[:9], head.encode() + body) * 10:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(sent)
+            writer.close()
+        reader, writer = await ask(port, True)
+        await reader.readuntil(b"word ")
+        assert requests_under_way() > 0
+        writer.close()
+        async with asyncio.timeout(30):
+            while requests_under_way() > 0:  # noqa: ASYNC110  # uvicorn does not say when it has answered one
+                await asyncio.sleep(0.02)
+
+    between(lambda: SlowServer(HEAD, chunk(PIECE)), test)
+
+
+def requests_under_way() -> int:
+    """How many requests uvicorn is answering."""
+    return sum("RequestResponseCycle.run_asgi" in repr(task.get_coro()) for task in asyncio.all_tasks())

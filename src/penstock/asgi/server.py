@@ -16,6 +16,21 @@ GRACE_SECONDS = 5.0
 """How many seconds responses may take to end when the server stops, after their streams were asked to end."""
 
 
+FILES_PER_CONNECTION = 2
+"""The connection of a client, and one to an upstream or a database."""
+
+
+def allow_files(count: int) -> None:
+    """Allow this process so many open files, as far as the system lets it: the usual limit of 1,024 is soon reached."""
+    with suppress(ImportError, ValueError, OSError):  # there are no such limits on Windows
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A socket on this address; a `UsageError` says why there is none."""
     try:
@@ -49,6 +64,7 @@ def run_server(
     except ImportError:
         raise UsageError("this needs a web server: pip install 'penstock-llm[serve]'") from None
 
+    allow_files(limits.connections * FILES_PER_CONNECTION)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="on", server_header=False, date_header=False,
         timeout_graceful_shutdown=int(GRACE_SECONDS), limit_concurrency=limits.connections, proxy_headers=False,
