@@ -27,6 +27,7 @@ MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "gateway": gateway.measure,
     "serve": serve.measure,
     "concurrent-peers": concurrent.measure_peers,
+    "gateway-peers": gateway.measure_peers,
     "output-peers": output.measure_peers,
     "peers": peers.measure,
 }

@@ -1,177 +1,154 @@
 """What the gateway costs: CPU time per chunk, memory per stream and added latency, beside a relay that copies bytes.
 
-This process is the server behind and the clients in front at once. Each chunk has the time at which it was sent, and
-the client reads it back, so that one clock measures the latency. The relays are processes of their own and take turns.
+The relays are processes of their own and take turns; the best round of each counts, because disturbances only add to
+it. With the peers, LiteLLM's proxy gets the same streams once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import re
-import statistics
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from benchmarks.environment import ROOT
-from benchmarks.process import variables
+from benchmarks import gateway_load
+from benchmarks.environment import ROOT, Environment, InstallFailed
+from benchmarks.gateway_load import CHUNKS, INTERVAL, STREAMS, Load
+from benchmarks.process import ProcessFailed, variables
 from benchmarks.report import Report, Table, say
 
-STREAMS = 200
-CHUNKS = 60
-INTERVAL = 0.1
-ROUNDS = 2
+ROUNDS = 3
 CPU_TARGET = 1.5
 """How many times the CPU time per chunk of the relay the gateway may take."""
 MEMORY_TARGET = 50.0
 """How many kB a stream may take."""
-
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-_SENT = re.compile(rb'"content":"(\d{12,})')
-_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-
-
-@dataclass
-class Load:
-    """What one crowd of streams cost."""
-
-    cpu: float = 0.0  # µs per chunk
-    memory: float = 0.0  # kB per stream
-    lags: list[float] = field(default_factory=list)  # seconds from server to client
-    first: list[float] = field(default_factory=list)  # seconds until the head of the response
-    whole: int = 0  # streams that ended well
+PROXY_TARGET = 0.1
+"""What part of the CPU time per chunk of LiteLLM's proxy the gateway may take."""
+PROXY = Environment("litellm-proxy", ("litellm[proxy]==1.106.2",))
+PROXY_SETTINGS = """
+model_list:
+  - model_name: "*"
+    litellm_params: {{model: "openai/*", api_base: "{upstream}", api_key: "none"}}
+"""
+PROXY_SECONDS = 120.0
+"""How long the proxy may take to start."""
+NO_RELAY, RELAY, GATEWAY, LITELLM = "no relay", "relay", "gateway", "LiteLLM's proxy"
+COLUMNS = ["", "µs/chunk", "× relay", "kB/stream", "lag p50 ms", "lag p99 ms", "first p50 ms"]
 
 
 def measure() -> Report:
+    """The gateway beside the relay."""
     report = Report()
     if not Path("/proc/self/stat").exists():
-        report.skipped.append("gateway: CPU time of other processes is read from /proc")
-        return report
-    loads: dict[str, list[Load]] = {"relay": [], "gateway": []}
-    for _ in range(ROUNDS):
-        for kind, many in loads.items():
-            say(f"{STREAMS} streams through the {kind}")
-            many.append(asyncio.run(_load(kind)))
-    best = {kind: min(many, key=lambda load: load.cpu) for kind, many in loads.items()}
-    relay, gateway = best["relay"], best["gateway"]
-    lost = sum(STREAMS - load.whole for many in loads.values() for load in many)
-    if lost:
-        report.missed.append(f"{lost} streams were lost")
-    rows = [_row(kind, load) for kind, load in best.items()]
-    rows[1][2] = report.judge("CPU per chunk, times the relay", gateway.cpu / relay.cpu, CPU_TARGET)
-    rows[1][3] = report.judge("kB per stream", gateway.memory, MEMORY_TARGET)
-    title = f"gateway: {STREAMS} streams, {CHUNKS} chunks of text, one every {INTERVAL * 1000:.0f} ms"
-    columns = ["", "µs/chunk", "× relay", "kB/stream", "lag p50 ms", "lag p99 ms", "first p50 ms"]
-    report.tables.append(Table(title, columns, rows))
-    report.rows += [{"kind": kind, "cpu": load.cpu, "memory": load.memory} for kind, load in best.items()]
+        report.skipped.append("the CPU time of other processes is read from /proc")
+    else:
+        _judge(report, _rounds())
     return report
 
 
-def _row(kind: str, load: Load) -> list[str]:
-    lags = statistics.quantiles(load.lags, n=100)
-    times = [f"{value * 1000:.2f}" for value in (lags[49], lags[98], statistics.median(load.first))]
-    return [kind, f"{load.cpu:.1f}", "1.00", f"{load.memory:.0f}", *times]
+def measure_peers() -> Report:
+    """The same, and LiteLLM's proxy in its own environment."""
+    report = Report()
+    if not Path("/proc/self/stat").exists():
+        return measure()
+    loads = _rounds()
+    try:
+        if not PROXY.is_ready:
+            say(f"gateway: installing {', '.join(PROXY.requirements)} into .bench/{PROXY.name}")
+            PROXY.make()
+        loads[LITELLM] = asyncio.run(_load(LITELLM))
+    except (InstallFailed, ProcessFailed) as failure:
+        report.skipped.append(f"{LITELLM}: {failure}")
+    _judge(report, loads)
+    if LITELLM in loads:
+        part = report.judge("CPU per chunk, times LiteLLM's", loads[GATEWAY].cpu / loads[LITELLM].cpu, PROXY_TARGET)
+        report.notes.append(f"gateway, times the CPU per chunk of {', '.join(PROXY.requirements)}: {part}")
+    return report
+
+
+def _rounds() -> dict[str, Load]:
+    """The best load of each relay."""
+    loads = {NO_RELAY: asyncio.run(_load(NO_RELAY))}
+    for _ in range(ROUNDS):
+        for kind in (RELAY, GATEWAY):
+            load = asyncio.run(_load(kind))
+            loads[kind] = min(load, loads.get(kind, load), key=lambda one: (-one.whole, one.cpu))
+    return loads
+
+
+def _judge(report: Report, loads: Mapping[str, Load]) -> None:
+    """Adds a table with a line per relay."""
+    lines: list[list[str]] = []
+    for kind, load in loads.items():
+        ratio, memory = load.cpu / loads[RELAY].cpu, load.memory
+        is_judged = kind == GATEWAY
+        report.rows.append({"kind": kind, "cpu": load.cpu, "ratio": ratio, "memory": memory, "times": load.times})
+        if load.whole < STREAMS:
+            report.missed.append(f"{kind}: {STREAMS - load.whole} streams were lost")
+        cells = [
+            report.judge("CPU per chunk, times the relay", ratio, CPU_TARGET) if is_judged else f"{ratio:.2f}",
+            report.judge("kB per stream", memory, MEMORY_TARGET) if is_judged else f"{memory:.0f}",
+        ]
+        lines.append([kind, f"{load.cpu:.1f}", *cells, *(f"{time:.2f}" for time in load.times)])
+    title = f"Gateway: {STREAMS} streams of {CHUNKS} chunks of text, one every {INTERVAL * 1000:.0f} ms"
+    report.tables.append(Table(title, COLUMNS, lines))
 
 
 async def _load(kind: str) -> Load:
-    server = await asyncio.start_server(_serve, "127.0.0.1", 0, backlog=4096)
-    upstream = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    with _relay(kind, upstream) as (pid, port):
-        load = Load()
-        await _crowd(port, 20, 3, Load())  # imports and connections
-        cpu, memory = _cpu(pid), _memory(pid)
-        peak = asyncio.create_task(_peak(pid))
-        await _crowd(port, STREAMS, CHUNKS, load)
-        load.cpu = (_cpu(pid) - cpu) / (STREAMS * CHUNKS) * 1e6
-        peak.cancel()
-        load.memory = (_peaks.pop(pid, memory) - memory) / STREAMS
-    server.close()
-    return load
-
-
-async def _crowd(port: int, streams: int, chunks: int, load: Load) -> None:
-    await asyncio.gather(*(_client(port, chunks, number / streams * INTERVAL, load) for number in range(streams)))
-
-
-async def _client(port: int, chunks: int, delay: float, load: Load) -> None:
-    await asyncio.sleep(delay)
-    body = json.dumps(
-        {"model": f"m{chunks}", "stream": True, "messages": [{"role": "user", "content": "Hi."}]}
-    ).encode()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    asked = time.monotonic()
-    writer.write(
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-        b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(body), body)
-    )
-    await reader.readuntil(b"\r\n\r\n")
-    load.first.append(time.monotonic() - asked)
-    rest = b""
-    while data := await reader.read(65536):
-        now = time.monotonic_ns()
-        load.lags += [(now - int(sent)) / 1e9 for sent in _SENT.findall(data)]
-        rest = data
-    load.whole += b"[DONE]" in rest or b"0\r\n\r\n" in rest
-    writer.close()
-
-
-async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """The server behind: a stream whose chunks have the time at which they were sent."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = re.search(rb"content-length: (\d+)", head.lower())
-    body = await reader.readexactly(int(length[1]) if length else 0)
-    match = re.search(rb'"m(\d+)"', body)
-    writer.write(HEAD)
-    for _ in range(int(match[1]) if match else 0):
-        _write(writer, b'{"content":"%d word "}' % time.monotonic_ns(), b"null")
-        await asyncio.sleep(INTERVAL)
-    _write(writer, b"{}", b'"stop"')
-    writer.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
-    writer.close()
-
-
-def _write(writer: asyncio.StreamWriter, delta: bytes, reason: bytes) -> None:
-    frame = (
-        b'data: {"id":"chatcmpl-1234567890abcdef","object":"chat.completion.chunk","created":1700000000,"model":"m",'
-        b'"system_fingerprint":"fp_0123456789","choices":[{"index":0,"delta":%s,"logprobs":null,"finish_reason":%s}]}\n\n'
-        % (delta, reason)
-    )
-    writer.write(b"%x\r\n%s\r\n" % (len(frame), frame))
+    say(f"{STREAMS} streams: {kind}")
+    async with gateway_load.upstream() as port:
+        if kind == NO_RELAY:
+            return await gateway_load.run(port)
+        with _relay(kind, f"http://127.0.0.1:{port}/v1") as (process, relay):
+            return await gateway_load.run(relay, process)
 
 
 @contextmanager
 def _relay(kind: str, upstream: str) -> Generator[tuple[int, int]]:
-    """The id and the port of a relay."""
+    """The id of the process of a relay, and its port."""
+    if kind == LITELLM:
+        with _proxy(upstream) as found:
+            yield found
+        return
     command = [sys.executable, "-m", "benchmarks.gateway_server", kind, upstream]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, env=variables(), stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        yield process.pid, int(process.stdout.readline())
-        process.stdin.close()
+        try:
+            yield process.pid, int(process.stdout.readline())
+        finally:
+            process.stdin.close()
 
 
-_peaks: dict[int, float] = {}
+@contextmanager
+def _proxy(upstream: str) -> Generator[tuple[int, int]]:
+    """LiteLLM's proxy with one worker, as its documentation starts it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    with TemporaryDirectory() as folder:
+        settings = Path(folder) / "config.yaml"
+        settings.write_text(PROXY_SETTINGS.format(upstream=upstream), encoding="utf-8")
+        command = [PROXY.python.with_name("litellm"), "--config", settings, "--host", "127.0.0.1", "--port", str(port)]
+        quiet = subprocess.DEVNULL
+        with subprocess.Popen(command, cwd=folder, env=variables(), stdout=quiet, stderr=quiet) as process:
+            try:
+                _wait_for(port, process)
+                yield process.pid, port
+            finally:
+                process.kill()
 
 
-async def _peak(pid: int) -> None:
-    while True:
-        _peaks[pid] = max(_peaks.get(pid, 0.0), _memory(pid))
-        await asyncio.sleep(0.2)
-
-
-def _cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-def _memory(pid: int) -> float:
-    """The resident memory of a process in kB."""
-    match = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
-    return float(match[1]) if match else 0.0
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Waits until a server accepts connections."""
+    deadline = time.monotonic() + PROXY_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+            return
+        time.sleep(0.2)
+    raise ProcessFailed(f"it did not start within {PROXY_SECONDS:.0f} seconds")

@@ -1,7 +1,7 @@
 """A relay in its own process: `python -m benchmarks.gateway_server relay|gateway UPSTREAM`.
 
-`relay` is the floor: an ASGI app that copies the bytes of the upstream, and notices when its client leaves. `gateway`
-is the gateway as `penstock gateway` serves it. Prints the port; ends with its standard input.
+`relay` is the floor: an ASGI app that copies the bytes of the upstream, and notices when its client leaves. Both are
+served as `penstock gateway` serves. Prints the port; ends with its standard input.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import sys
 import threading
 from typing import Any
 
-import uvicorn
-
+from penstock.asgi.server import run_server
 from penstock.gateway import app as gateway_app
 from penstock.gateway.context import LIMITS
 
@@ -58,8 +57,7 @@ def main(kind: str, upstream: str) -> None:
     listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
     print(listener.getsockname()[1], flush=True)
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
-    config = uvicorn.Config(application, log_level="warning", access_log=False, lifespan="on")
-    uvicorn.Server(config).run(sockets=[listener])
+    run_server(application, listener, LIMITS)
 
 
 if __name__ == "__main__":
