@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -30,12 +30,11 @@ logger = logging.getLogger("penstock.gateway")
 
 
 class Answer(Struct):
-    """The answer of a candidate that has begun: `first` are its first events, `rest` those of each later read."""
+    """The answer of a candidate that has begun: `first` are its first events, its stream has the others."""
 
     candidate: Candidate
     asked: Asked
     first: list[StreamChunk]
-    rest: AsyncIterator[list[StreamChunk]]
 
     async def close(self) -> None:
         """Close the connection to the upstream."""
@@ -106,15 +105,13 @@ async def _open(
     asked = ask(candidate, request, caller, has_fallback=has_fallback, is_doubtful=is_doubtful)
     stream = asked.stream
     try:
-        await stream.__aenter__()
-        rest = stream.batches()
-        first: list[StreamChunk] = await anext(rest, [])
+        first = await stream.start()
         if (failure := failure_in(first)) is not None:
             raise failure
     except BaseException:
         await stream.close()
         raise
-    return Answer(candidate, asked, first, rest)
+    return Answer(candidate, asked, first)
 
 
 def failure_in(chunks: Sequence[StreamChunk]) -> ProviderError | None:
@@ -142,7 +139,7 @@ async def whole_answer(
         left = left[left.index(answer.candidate) + 1 :]
         chunks = answer.first
         try:
-            async for some in answer.rest:
+            while (some := await answer.asked.stream.next_batch()) is not None:
                 chunks += some
         finally:
             await answer.close()

@@ -88,15 +88,15 @@ class Answering:
             return
         encoder = self._encoder(self._head(request, answer))
         record = self._context.memory.record(request, self._caller.key, self._caller.id)
+        chunks, next_batch = answer.first, answer.asked.stream.next_batch
         try:
-            chunks = answer.first
             while True:
                 if record is not None:
                     record.add(chunks)
                 if data := encoder.feed(chunks):
                     self._inspected.send(data)
                     await stream.write(data)
-                if encoder.error is not None or (following := await anext(answer.rest, None)) is None:
+                if encoder.error is not None or (following := await next_batch()) is None:
                     break
                 chunks = following
             if record is not None:

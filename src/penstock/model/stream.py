@@ -194,6 +194,26 @@ class AsyncStream(StreamedResponse[Output]):
             self._chunks = aiter(self)
         return await anext(self._chunks)
 
+    async def start(self) -> list[StreamChunk]:
+        """Send the request, wait for the first chunks and return them; `next_batch` returns the others."""
+        self._begin_reading()
+        await self.__aenter__()
+        return self._before_loop or []
+
+    async def next_batch(self) -> list[StreamChunk] | None:
+        """The chunks of the next network read, of which there may be none; None at the end of the response.
+
+        For callers that started the stream with `start` and close it themselves: it costs less than an iterator.
+        """
+        if (body := self._body) is None or self._clock() > body.steady_until:
+            return await self._advance()
+        try:
+            if data := await self._connection.read(body.timeout):
+                return body.feed(data)
+        except ProviderError as failure:
+            return await self._advance(error=failure)
+        return await self._advance(b"")
+
     def batches(self) -> AsyncIterator[list[StreamChunk]]:
         """Iterate over the chunks of each network read as a list, instead of one by one.
 
@@ -222,7 +242,7 @@ class AsyncStream(StreamedResponse[Output]):
                     for delta in view.feed(chunk) if view is not None else ():
                         yield delta
                 self._fold_many()
-                chunks = await self._next_batch()
+                chunks = await self.next_batch()
         finally:
             await self.close()
 
@@ -232,20 +252,9 @@ class AsyncStream(StreamedResponse[Output]):
             while chunks is not None:
                 if chunks:
                     yield chunks
-                chunks = await self._next_batch()
+                chunks = await self.next_batch()
         finally:
             await self.close()
-
-    async def _next_batch(self) -> list[StreamChunk] | None:
-        """The chunks of the next read; None at the end of the exchange."""
-        if (body := self._body) is None or self._clock() > body.steady_until:
-            return await self._advance()
-        try:
-            if data := await self._connection.read(body.timeout):
-                return body.feed(data)
-        except ProviderError as failure:
-            return await self._advance(error=failure)
-        return await self._advance(b"")
 
     def _carry_out(self, command: Authorize | OpenRequest | ReadBytes | Sleep | CloseConnection) -> Awaitable[Any]:
         match command:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -54,20 +54,25 @@ class HealedDecoding:
         self._calls = CallHealing(context.healing.repair, context.report, find_wire(context.wire).FINISH)
         self._texts = self._text_stage()
         self._output = Output()
+        self.progress: Callable[[], Progress] = self._decoder.progress
 
     def feed(self, data: bytes) -> list[StreamChunk]:
         """The healed events that these bytes complete."""
-        self._habits.feed(data)
-        return self._heal(self._decoder.feed(data))
+        chunks = self._decoder.feed(data)
+        if len(chunks) == 1 and type(chunk := chunks[0]) is Text:  # as nearly all reads are while a model writes text
+            self._habits.feed_text(data)
+            if self._texts is None or self._texts.passes(chunk):
+                self._output.size += len(chunk.text)
+                return chunks
+        else:
+            self._habits.feed(data)
+        return self._heal(chunks)
 
     def close(self) -> list[StreamChunk]:
         """The events that were held back."""
         chunks = self._heal(self._decoder.close())
         self._habits.close()
         return chunks
-
-    def progress(self) -> Progress:
-        return self._decoder.progress()
 
     def _text_stage(self) -> WholeCalls | None:
         """The stage that reads the text, if there is anything to find in it."""
@@ -83,14 +88,10 @@ class HealedDecoding:
         )  # fmt: skip
 
     def _heal(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
-        texts = self._texts
-        if len(chunks) == 1 and type(chunk := chunks[0]) is Text and (texts is None or texts.passes(chunk)):
-            self._output.size += len(chunk.text)
-            return chunks  # as nearly all reads are while a model writes text
         if not chunks:
             return chunks
-        if texts is not None:
-            chunks = self._without_marks(texts.feed(chunks), chunks)
+        if self._texts is not None:
+            chunks = self._without_marks(self._texts.feed(chunks), chunks)
         chunks = self._calls.feed(chunks)
         if self._context.estimate is not None:
             self._output.add(chunks)

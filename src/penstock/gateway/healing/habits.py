@@ -1,7 +1,7 @@
 """Finds the habits of a server: what of its frames was healed by decoding them.
 
-The frames of a response are looked at when it has ended, and only if it has calls. So a stream of text costs one search
-for a word per network read.
+The frames of a response are looked at when it has ended, and only if it has calls. So a stream of text costs nearly
+nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +27,19 @@ class Habits:
         self._report = report
         self._kept: list[bytes] = []
         self._size = 0
+        self._before = b""  # the last read, if it had nothing but text
+
+    def feed_text(self, data: bytes) -> None:
+        """Pass over the bytes of a network read that has nothing but text, and perhaps the start of another frame."""
+        if self._kept:
+            self.feed(data)
+        else:
+            self._before = data
 
     def feed(self, data: bytes) -> None:
         """Look at the bytes of a network read."""
+        if self._before:
+            data, self._before = self._before + data, b""
         if self._kept or _CALLS in data or _LEGACY in data:
             if self._find is None or self._size >= MAX_EXAMINED:
                 return
