@@ -54,7 +54,9 @@ def read_declarations(tools: Iterable[Any] | None) -> list[ToolDeclaration]:
 
 def check_tool_list(tools: object) -> None:
     """Raises if `tools` is not a list of tools, for example a single function."""
-    if tools is not None and (isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable)):
+    if tools is None or type(tools) in (list, tuple):
+        return
+    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
         raise UsageError(f"tools must be a list of tools, not {type_name(tools)}")
 
 

@@ -68,6 +68,7 @@ __all__ = [
 
 T = TypeVar("T")
 Role = Literal["system", "user", "assistant", "tool"]
+_ROLES = get_args(Role)
 
 Part = Text | Reasoning | Refusal | ToolCall | ToolCallInvalid | Opaque | Image | File | ToolResult
 
@@ -84,7 +85,7 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):  # the dict i
     is_example: bool = False
 
     def __post_init__(self) -> None:
-        if self.role not in get_args(Role):
+        if self.role not in _ROLES:
             raise UsageError(f"a message has the role system, user, assistant or tool, not {self.role!r}")
         if isinstance(self.parts, str):
             raise UsageError(

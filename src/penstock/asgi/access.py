@@ -8,6 +8,7 @@ import inspect
 import ipaddress
 import time
 from collections.abc import Awaitable, Callable, Collection
+from functools import lru_cache
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
@@ -135,6 +136,7 @@ def shown_key(request: HTTPRequest) -> str:
     return next((request.headers[name] for name in KEY_HEADERS if request.headers.get(name)), "")
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(address: str) -> bool:
     """Whether an address is one of this machine."""
     try:

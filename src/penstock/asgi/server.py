@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -71,6 +72,7 @@ def run_server(
     )  # fmt: skip
     config.load()
     config.http_protocol_class = _timed(config.http_protocol_class, limits.head_seconds)
+    gc.freeze()  # what is loaded stays: the collector need not look at it again and again
 
     class Server(uvicorn.Server):
         async def serve(self, sockets: list[socket.socket] | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -85,9 +86,7 @@ def ask(
     A candidate with a fallback is given less time, and one that `is_doubtful` (its circuit is open) no second attempt.
     """
     upstream, healing = candidate.upstream, candidate.healing
-    retries = RouteRetries(
-        attempts=0 if is_doubtful else upstream.retries, longest_wait=IMPATIENCE if has_fallback else PATIENCE
-    )
+    retries = _retries(0 if is_doubtful else upstream.retries, IMPATIENCE if has_fallback else PATIENCE)
     prepared = prepare(candidate, request, caller, retries)
     report = HealingReport()
     context = ResponseContext(
@@ -139,14 +138,22 @@ def _id_prefix(caller: Caller) -> str:
 
 def _model(candidate: Candidate, caller: Caller, retries: Retries) -> Model:
     upstream = candidate.upstream
-    timeouts = Timeouts(
-        connect=upstream.connect, first_event=upstream.first_token, idle=upstream.idle, total=upstream.total
-    )
+    timeouts = _timeouts(upstream.connect, upstream.first_token, upstream.idle, upstream.total)
     return Model(
         f"{upstream.provider}:{candidate.model}", upstream.url or None, _key(upstream, caller.key),
         wire=wire_of(upstream), headers=upstream.headers, timeouts=timeouts, retries=retries, record=caller.record,
         via=upstream.via,
     )  # fmt: skip
+
+
+@lru_cache(maxsize=100)  # to check the values of each request takes longer than to look them up
+def _timeouts(connect: float, first_event: float, idle: float, total: float) -> Timeouts:
+    return Timeouts(connect=connect, first_event=first_event, idle=idle, total=total)
+
+
+@lru_cache(maxsize=100)
+def _retries(attempts: int, longest_wait: float) -> RouteRetries:
+    return RouteRetries(attempts=attempts, longest_wait=longest_wait)
 
 
 def wire_of(upstream: Upstream) -> WireName:

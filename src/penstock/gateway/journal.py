@@ -95,7 +95,8 @@ class Journal:
             metrics.add("tokens", self._usage.output_tokens, kind="output", upstream=upstream)
         if answer is not None:
             metrics.add("first_event_seconds", self._first, upstream=upstream)
-        self._log(response)
+        if logger.isEnabledFor(logging.INFO):
+            self._log(response)
 
     def _log(self, response: HealedResponse) -> None:
         total = time.monotonic() - self._started

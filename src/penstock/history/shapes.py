@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from penstock.wires import all_facts, all_readers
 from penstock.wires.shared.fields import Json, clean_value
@@ -57,14 +58,19 @@ def read_message(message: Json, place: str, context: ReadContext, shape: str, fa
 
 def history_fields(body: Json) -> tuple[str, ...]:
     """The fields of a request that its history is read from, the messages first; none if it is not a request."""
-    fields = dict.fromkeys(reader.history_field for reader in reversed(all_readers().values()))
-    messages = [name for name in fields if name in body][:1]
+    messages = [name for name in _message_fields() if name in body][:1]
     return (*messages, *(name for name in _system_fields() if messages and name in body))
 
 
-def _system_fields() -> list[str]:
+@cache
+def _message_fields() -> tuple[str, ...]:
+    return (*dict.fromkeys(reader.history_field for reader in reversed(all_readers().values())),)
+
+
+@cache
+def _system_fields() -> tuple[str, ...]:
     fields = (field for reader in reversed(all_readers().values()) for field in reader.system_fields)
-    return [*dict.fromkeys(fields)]
+    return (*dict.fromkeys(fields),)
 
 
 def _readers_of(body: Json) -> list[RequestReader]:
@@ -85,11 +91,11 @@ def is_continued(body: Json) -> bool:
 
 def read_system_fields(body: Json) -> Iterator[PlacedMessage]:
     """The system messages in fields of a request."""
-    context = new_context()
     for name in _system_fields():
         content = clean_value(body.get(name), name)
         if content in (None, "", []):
             continue
+        context = new_context()
         readers = (reader for reader in all_readers().values() if name in reader.system_fields)
         found = (reader.read_system(content, name, context) for reader in readers)
         yield from next(messages for messages in found if messages is not None)

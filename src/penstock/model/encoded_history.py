@@ -30,6 +30,12 @@ class EncodedBody(Struct, frozen=True):
     parts: tuple[bytes, ...]
 
 
+def encode_once(request: Request, wire: str, quirks: frozenset[str]) -> EncodedBody:
+    """Encode a request that is not one of a conversation; raises as `EncodedHistory.encode` does."""
+    body = find_encoder(wire)(request, quirks)
+    return EncodedBody(body.path, (msgspec.json.encode(body.body),))
+
+
 class EncodedHistory:
     """The history of the last request, as it was encoded."""
 

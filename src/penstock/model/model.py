@@ -24,7 +24,7 @@ from penstock.model.checks import (
     check_types,
 )
 from penstock.model.connect import Connector, HTTPConnector
-from penstock.model.encoded_history import EncodedHistory
+from penstock.model.encoded_history import EncodedHistory, encode_once
 from penstock.model.endpoint import APIKey, Endpoint
 from penstock.model.event_loop import warn_if_blocking
 from penstock.model.options import ModelOptions, RequestOptions
@@ -294,7 +294,8 @@ class Model:
 
     def _http_request(self, request: Request, key: str) -> HTTPRequest:
         try:
-            sent = (self._history or EncodedHistory()).encode(request, self.wire, self._endpoint.provider.quirks)
+            encode = encode_once if self._history is None else self._history.encode
+            sent = encode(request, self.wire, self._endpoint.provider.quirks)
         except UsageError:
             raise
         except (TypeError, ValueError, RecursionError) as error:

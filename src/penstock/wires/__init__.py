@@ -156,6 +156,7 @@ def find_facts(wire: str) -> WireFacts:
     return all_facts().get(wire) or WireFacts(wire=wire)
 
 
+@cache
 def _module(wire: str, name: str) -> Any:
     return import_module(f"penstock.wires.{wire.replace('-', '_')}.{name}")
 
