@@ -11,6 +11,7 @@ from penstock.events import Progress, StreamChunk
 from penstock.framing import Body, Frames
 from penstock.framing.sdk_objects import payload_of
 from penstock.wires import WireName, find_wire
+from penstock.wires.shared.text_frames import TextFrames
 
 
 class Decoder:
@@ -26,7 +27,8 @@ class Decoder:
     without one.
 
     `feed` has a fast lane for a read that is exactly one frame (`Body.fast_lane`, `Wire.feed_one`); the reference is
-    `Body.feed` and `Wire.feed`. The laws compare the two: they cut every vector frame by frame, and elsewhere.
+    `Body.feed` and `Wire.feed`. The laws compare the two: they cut every vector frame by frame, and elsewhere. Of such
+    reads, those that differ from the last one only in a piece of text take an even shorter way (`TextFrames`).
     """
 
     def __init__(self, wire: WireName, tools: Iterable[Any] | None = None, *, id_prefix: str = "call_") -> None:
@@ -34,6 +36,7 @@ class Decoder:
         self._wire = kind(tool_names(tools), id_prefix)
         self._end_signs = self._wire.end_signs
         self._body = Body(kind.framing)
+        self._texts = TextFrames(kind.text_key)
         self._is_closed = False
         self._last: list[StreamChunk] = []  # the events of the last read, once something says that the response ends
 
@@ -41,6 +44,8 @@ class Decoder:
         """Returns the events that these bytes complete."""
         lane = self._body.fast_lane
         try:
+            if (text := self._texts.read(data)) is not None:
+                return [text]
             payload = lane.single_frame(data)
             if payload is not None:
                 chunks = self._wire.feed_one(payload, lane.event)
@@ -52,6 +57,10 @@ class Decoder:
             raise UsageError(f"feed takes bytes, not {type_name(data)}; feed_any also takes text and dicts") from None
         if self._end_signs.has_any:
             self._last = chunks
+        if payload is not None and (text := self._wire.plain_text) is not None and not self._end_signs.has_any:
+            self._texts.learn(data, text)
+        else:
+            self._texts.clear()
         return chunks
 
     def progress(self) -> Progress:
@@ -68,6 +77,7 @@ class Decoder:
     def feed_object(self, item: Any) -> list[StreamChunk]:
         """Returns the events of one parsed frame: a dict, or an object of a vendor's SDK."""
         payload = payload_of(item)
+        self._texts.clear()
         return [] if payload is None else self._wire.feed([Frames("", [payload])])
 
     def close(self) -> list[StreamChunk]:
@@ -75,6 +85,7 @@ class Decoder:
         if self._is_closed:
             return []
         self._is_closed = True
+        self._texts.clear()
         return self._wire.close(self._body.close())
 
     def feed_any(self, item: Any) -> list[StreamChunk]:

@@ -49,6 +49,7 @@ class OpenAIChat(Wire):
     }  # fmt: skip
 
     has_short_path: ClassVar[bool] = True
+    text_key: ClassVar[bytes] = b'"content"'
     decode = staticmethod(msgspec.json.Decoder(Chunk).decode)
 
     def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
@@ -122,7 +123,8 @@ class OpenAIChat(Wire):
                     if not delta.content and choice.calls.add_piece(delta.tool_calls):
                         return
                 elif delta.content and choice.answer.open_kind == "text":
-                    self.out.append(Text(choice.answer.open_block, delta.content, entry.index))
+                    self.plain_text = Text(choice.answer.open_block, delta.content, entry.index)
+                    self.out.append(self.plain_text)
                     return
         self.read_typed([value], [payload], event)
 

@@ -106,7 +106,7 @@ class ResponseEncoder(ResponseBodies):
             elif self.error is None:
                 self._write_in_order(event)
                 kind, block, write, call = self._lane
-        if not self.waits_for_call_state:
+        if self._beginning is not None and not self.waits_for_call_state:
             self._begin()
         return self._take()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from penstock.events import Finish, FinishReason, Progress, Retry, StreamChunk
+from penstock.events import Finish, FinishReason, Progress, Retry, StreamChunk, Text
 from penstock.framing import Framed, Frames, FramingName, Stray
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.answers import Answers
@@ -47,6 +47,8 @@ class Wire:
     """Names of events whose frames hardly ever have the narrow shape: it is not tried."""
     has_short_path: ClassVar[bool] = False
     """Whether the wire implements `read_typed_one`."""
+    text_key: ClassVar[bytes] = b""
+    """The quoted name of the field that has a piece of text, if `read_typed_one` tells frames of nothing but text."""
 
     def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
         self.tools = tuple(tools)
@@ -60,6 +62,7 @@ class Wire:
         self.loose = LooseFrames(self.reports, has_object_arguments=self.has_object_arguments)
         self.usage = UsageWriter(self.out, self.USAGE)
         self._model = ModelName()
+        self.plain_text: Text | None = None  # the last frame that `feed_one` read, if it was nothing but this
 
     # What a subclass implements.
 
@@ -106,6 +109,7 @@ class Wire:
 
     def feed_one(self, payload: bytes, event: str) -> list[StreamChunk]:
         """`feed` for a read that is exactly one frame, as reads are while a model streams."""
+        self.plain_text = None
         if self.is_ended or self.loose.surrogates is not None or not (payload.isascii() or is_utf8(payload)):
             return self.feed([Frames(event, [payload])])
         if self._model.is_wanted:

@@ -1,0 +1,105 @@
+"""Frames of text that differ in nothing but the text are read without the parser, and mean the same."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import penstock
+from penstock.events import StreamChunk, Text
+from penstock.wires.openai_chat.decode_response import OpenAIChat
+from penstock.wires.shared.text_frames import ATTEMPTS
+from tests.support import joined
+
+
+def frame(delta: str, rest: str = '"finish_reason":null', extra: str = "") -> bytes:
+    return f'data: {{"id":"c"{extra},"choices":[{{"index":0,"delta":{delta},{rest}}}]}}\n\n'.encode()
+
+
+def said(text: str) -> bytes:
+    return frame(f'{{"content":{json.dumps(text, ensure_ascii=False)}}}')
+
+
+def read_one_by_one(frames: list[bytes]) -> list[StreamChunk]:
+    decoder = penstock.Decoder("openai-chat")
+    return [event for data in frames for event in decoder.feed(data)] + decoder.close()
+
+
+def read_byte_by_byte(frames: list[bytes]) -> list[StreamChunk]:
+    return read_one_by_one([bytes([byte]) for data in frames for byte in data])
+
+
+CALL = '{"content":"so","tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]}'
+BETWEEN = {
+    "escapes": said('a "quoted"\nline'),
+    "a backslash at the end": said("\\"),
+    "other letters": said("größer 猫 😀"),
+    "a line separator": said("a\u2028b"),
+    "no text": said(""),
+    "half of a pair": frame('{"content":"\\ud83d"}'),
+    "bytes that are not UTF-8": said("x").replace(b'"x"', b'"\xff"'),
+    "a raw line end": said("x").replace(b'"x"', b'"a\nb"'),
+    "two frames in a read": said("x") + said("y"),
+    "half a frame": said("half")[:-20],
+    "a call beside the text": frame(CALL),
+    "reasoning": frame('{"reasoning_content":"hm"}'),
+    "the field twice": frame('{"content":"one","content":"two"}'),
+    "the field with an escape": frame('{"cont\\u0065nt":"one"}', extra=',"x":{"content":"one"}'),
+    "a comment": b": keep-alive\n\n",
+    "an error": b'data: {"error":{"message":"no","type":"x"}}\n\n',
+    "the reason for the end": frame("{}", '"finish_reason":"stop"'),
+    "the end mark": b"data: [DONE]\n\n",
+    "another choice": said("x").replace(b'"index":0', b'"index":1'),
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_frames_mean_the_same_with_and_without_the_parser(name: str) -> None:
+    frames = [said("One "), said("two "), said("three "), BETWEEN[name], said("four "), said("five "), said("six")]
+    assert joined(read_one_by_one(frames)) == joined(read_byte_by_byte(frames))
+    again = [*frames, BETWEEN[name], *frames]
+    assert joined(read_one_by_one(again)) == joined(read_byte_by_byte(again))
+
+
+def parsed(frames: list[bytes], monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many frames the parser reads."""
+    seen: list[bytes] = []
+    decode = OpenAIChat.decode
+
+    def count(payload: bytes) -> object:
+        seen.append(payload)
+        return decode(payload)
+
+    monkeypatch.setattr(OpenAIChat, "decode", staticmethod(count))
+    assert [event for event in read_one_by_one(frames) if isinstance(event, Text)]
+    return len(seen)
+
+
+def test_frames_of_nothing_but_text_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parsed([said(f"word {number} ") for number in range(100)], monkeypatch) == 2
+
+
+def test_a_field_that_changes_now_and_then_does_not_end_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = [said("word ").replace(b'"c"', b'"%d"' % (number // 10)) for number in range(50 * ATTEMPTS)]
+    assert parsed(frames, monkeypatch) == 1 + 5 * ATTEMPTS
+
+
+def test_a_server_whose_frames_differ_elsewhere_is_not_compared_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = [said("word ").replace(b'"c"', b'"%d"' % number) for number in range(2 * ATTEMPTS)]
+    assert parsed([*frames, *[said("again ")] * 10], monkeypatch) == len(frames) + 10
+
+
+MISLEADING = {
+    "the field twice": [frame(f'{{"content":"{word}","content":"one"}}') for word in ("one", "two")],
+    "the field with an escape": [
+        frame('{"cont\\u0065nt":"one"}', extra=f',"x":{{"content":"{word}"}}') for word in ("one", "two")
+    ],
+}
+
+
+@pytest.mark.parametrize("name", MISLEADING)
+def test_a_field_that_only_looks_like_the_text_is_not_read(name: str) -> None:
+    first, second = MISLEADING[name]
+    events = read_one_by_one([first, first, first, second])
+    assert [event.text for event in events if isinstance(event, Text)] == ["one"] * 4
