@@ -37,10 +37,10 @@ _SCAN = "SELECT seq, at, body FROM events WHERE run_id = ? AND seq > ? ORDER BY 
 _DELETE = """
 WITH RECURSIVE chain (number, seq, previous) AS (
     SELECT number, seq, previous FROM events
-    WHERE run_id = ?1 AND number = (SELECT last FROM runs WHERE id = ?1)
+    WHERE run_id = :run_id AND number = (SELECT last FROM runs WHERE id = :run_id)
     UNION ALL
     SELECT events.number, events.seq, events.previous FROM chain JOIN events ON events.number = chain.previous
-    WHERE run_id = ?1 AND events.seq < chain.seq
+    WHERE run_id = :run_id AND events.seq < chain.seq
 )
 DELETE FROM events WHERE number IN (SELECT number FROM chain)
 """
@@ -90,7 +90,7 @@ def read(connection: sqlite3.Connection, run_id: str, after: int, limit: int) ->
 def delete(connection: sqlite3.Connection, run_ids: Sequence[tuple[str]]) -> None:
     """Delete the events of runs."""
     for run_id in run_ids:
-        deleted = connection.execute(_DELETE, run_id)
+        deleted = connection.execute(_DELETE, {"run_id": run_id[0]})
         [seq] = connection.execute("SELECT seq FROM runs WHERE id = ?", run_id).fetchone()
         if deleted.rowcount != seq:  # the chain is broken
             connection.execute("DELETE FROM events WHERE run_id = ?", run_id)
