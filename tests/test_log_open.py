@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -14,6 +16,7 @@ import pytest
 import penstock
 from penstock.errors import UsageError
 from penstock.log import postgres_schema, sqlite_schema
+from penstock.log.flusher import flusher_of
 from penstock.log.in_memory import MAX_BYTES, MemoryStore
 from penstock.log.postgres import PostgresStore
 from penstock.log.sqlite import SQLiteStore
@@ -95,6 +98,21 @@ def test_the_error_of_a_malformed_url_does_not_show_the_password(url: str) -> No
     with pytest.raises(UsageError, match="is not the URL of a PostgreSQL database") as caught:
         penstock.log.open(url)
     assert not re.search("hi|dden", str(caught.value))
+
+
+def test_a_store_that_is_dropped_closes_its_connections(tmp_path: Path) -> None:
+    """Python warns since 3.13 of those that are not closed, in tests of users who may treat warnings as errors."""
+    store = SQLiteStore(tmp_path / "runs.db")
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(store.find, "r").result() is None
+    flusher_of(store)  # which refers to the store
+    connections = [*store._connections]
+    assert len(connections) == 2
+    del store
+    gc.collect()
+    for connection in connections:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+            connection.execute("SELECT 1")
 
 
 FIRST_FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated"

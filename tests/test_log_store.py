@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -158,13 +159,13 @@ def test_only_one_of_many_threads_claims_a_run(store: Store) -> None:
 
 def test_a_file_of_another_program_or_of_a_later_version_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "other.db"
-    with sqlite3.connect(other) as connection:
+    with closing(sqlite3.connect(other)) as connection:
         connection.execute("CREATE TABLE things (id)")
     with pytest.raises(StoreError, match="database of another program"):
         SQLiteStore(other)
     later = tmp_path / "later.db"
     SQLiteStore(later).close()
-    with sqlite3.connect(later) as connection:
+    with closing(sqlite3.connect(later)) as connection:
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(StoreError, match="a later version of penstock"):
         SQLiteStore(later)

@@ -10,6 +10,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -64,6 +65,7 @@ class SQLiteStore:
         self._clock = clock
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
+        weakref.finalize(self, _close, self._connections).atexit = False  # threads may use the store until the end
         self._lock = threading.Lock()
         self._is_closed = False
         if not self._place.parent.is_dir():
@@ -226,9 +228,7 @@ class SQLiteStore:
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
-            for connection in self._connections:
-                connection.close()
-            self._connections.clear()
+            _close(self._connections)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -338,6 +338,12 @@ class SQLiteStore:
                     if connection.in_transaction:  # SQLite has ended it itself after some errors, such as a full disk
                         connection.execute("ROLLBACK")
                     raise
+
+
+def _close(connections: list[sqlite3.Connection]) -> None:
+    for connection in connections:
+        connection.close()
+    connections.clear()
 
 
 def _claimable(now: float, run_id: str | None, agents: Sequence[str] | None) -> tuple[str, list[Any]]:
