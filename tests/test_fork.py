@@ -33,7 +33,9 @@ def ended_well(pid):
 
 def run(code: str, server: Loopback, mode: str) -> str:
     """Run a program against the server; it must end well and print nothing to standard error."""
-    command = [sys.executable, "-W", "default::ResourceWarning", "-c", PRELUDE + code]
+    command = [sys.executable, "-W", "default::ResourceWarning"]
+    command += ["-W", "ignore:This process:DeprecationWarning"]  # since 3.12, for the forks of these tests themselves
+    command += ["-c", PRELUDE + code]
     arguments = [server.base_url("openai-chat"), mode]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr

@@ -396,7 +396,11 @@ def test_a_detached_run_goes_on_when_the_task_of_its_reader_is_cancelled(store: 
     assert (done.reason, done.output) == ("answered", "Done.")
 
 
-@pytest.mark.parametrize("is_closed_hard", [False, True])
+# Since 3.13 Python warns of a generator that a reader has left, if its loop is closed before it could close it.
+LEFT = pytest.mark.filterwarnings("ignore:coroutine method 'aclose' of 'LoggedAsyncDriver._events'")
+
+
+@pytest.mark.parametrize("is_closed_hard", [False, pytest.param(True, marks=LEFT)])
 def test_a_detached_run_whose_loop_ends_is_given_back(tmp_path: Path, is_closed_hard: bool) -> None:
     store = SQLiteStore(tmp_path / "short.db", lease=1.0)
     started = asyncio.Event()

@@ -27,7 +27,7 @@ from tests.architecture import SOURCE, tree_of
 POSIX_MODULES = {"fcntl", "grp", "posix", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty", "uvloop"}
 
 WITHOUT_POSIX = """
-import asyncio, asyncio.selector_events, multiprocessing, os, signal, socket, ssl, subprocess, sys, tempfile
+import asyncio, asyncio.selector_events, multiprocessing, os, shutil, signal, socket, ssl, subprocess, sys, tempfile
 import aiohttp, click, click.testing, httpx2, rich.console, rich.progress
 
 def kill(self, number=signal.SIGKILL):
@@ -51,6 +51,7 @@ for name in (
 for name in ("SO_REUSEPORT", "MSG_DONTWAIT", "MSG_NOSIGNAL"):
     if hasattr(socket, name):
         delattr(socket, name)
+shutil._use_fd_functions = False  # as on Windows: elsewhere Python 3.13 deletes folders with O_NONBLOCK
 sys.modules |= dict.fromkeys(POSIX_MODULES)
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from weakref import ref
 
 import aiohttp
 import httpx
@@ -471,12 +472,19 @@ def test_many_streams_share_an_event_loop() -> None:
 
 
 def test_each_event_loop_has_its_own_session() -> None:
+    async def ask(model: Model) -> ref[asyncio.AbstractEventLoop]:
+        loop = asyncio.get_running_loop()
+        assert loop not in async_pool._owners
+        assert (await aread(model))[1].text == "Hi."
+        assert loop in async_pool._owners
+        return ref(loop)
+
     with Loopback(always("Hi.")) as server:
         model = model_at(server)
         for _ in range(3):
-            assert asyncio.run(aread(model))[1].text == "Hi."
+            loop = asyncio.run(ask(model))
             gc.collect()
-            assert len(async_pool._owners) == 0, "a loop that is over is not held"
+            assert loop() is None, "a loop that is over is not held"
 
 
 SYNC: dict[str, Any] = {"httpx2": httpx2.Client, "httpx": httpx.Client}
