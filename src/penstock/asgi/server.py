@@ -7,6 +7,7 @@ import gc
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from types import FrameType
 from typing import Any
 
@@ -23,9 +24,8 @@ FILES_PER_CONNECTION = 2
 
 def allow_files(count: int) -> None:
     """Allow this process so many open files, as far as the system lets it: the usual limit of 1,024 is soon reached."""
-    with suppress(ImportError, ValueError, OSError):  # there are no such limits on Windows
-        import resource
-
+    with suppress(ImportError, ValueError, OSError):
+        resource = import_module("resource")  # which Windows does not have, nor such a limit
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
         if soft != resource.RLIM_INFINITY and soft < wanted:
