@@ -27,7 +27,7 @@ say = @printf '==> %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo picture site site-serve test test-again test-clients test-agents quick test-all pytest check format fuzz chaos soak walk bench clean
+.PHONY: help demo picture screenshots site site-serve test test-again test-clients test-agents quick test-all pytest check format fuzz chaos soak walk bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,9 @@ demo: $(CLI) ## watch an agent at work with a simulated provider: no key, no net
 
 picture: $(CLI) ## draw docs/demo.svg and docs/crash.svg from runs of the demos
 	@$(BIN)/python docs/picture.py
+
+screenshots: $(DEV) ## make docs/chat-page.png and docs/inspector.png from real runs, in Chromium (after make test-clients)
+	@$(BIN)/python -m tests.clients.pictures
 
 site: $(DOCS) ## build docs/ as a site; broken links are errors
 	@$(BIN)/zensical build --strict

@@ -109,5 +109,7 @@ def penstock() -> None:
       penstock demo                          watch an agent at work; no key, no network
       penstock chat -m sim:demo              chat with a model that needs no key
       penstock run agent.py "What is new?"   run your own agent
+      penstock serve agent.py                serve it to browsers and SDKs, with a page to chat with
+      penstock gateway --upstream URL        repair the tool calls of a local model server
       curl -N … | penstock decode            see what a provider really sends
     """
