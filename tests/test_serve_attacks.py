@@ -6,6 +6,7 @@
 | a token, compared in constant time | `test_a_token_…`, `test_tokens_are_compared_…` |
 | a cookie that no script and no other site can use | `test_a_cookie_…` |
 | bodies: type, size, depth, time; messages and tools in one request | `test_a_body_…`, `test_too_many_…` |
+| heads without an end; requests with two meanings | `test_a_head_…`, `test_what_has_no_clear_meaning_…` |
 | heads and bodies that come slowly; readers that do not read | `test_serve_sockets.py` |
 | 10,000 events for readers that sleep | `test_readers_that_sleep_…` |
 | runs at once, per tenant and in all, however they begin | `test_there_are_limits_…` |
@@ -325,9 +326,11 @@ def test_what_belongs_to_another_tenant_or_was_guessed_does_not_exist(server: Se
     for tenant, run_id in ((BOB, row["id"]), (own, "0" * 32), (own, "x" * 5000), (own, "%2e%2e"), (own, "%00")):
         reached = [
             server.send("GET", f"/tenants/runs/{run_id}", headers=tenant),
+            server.send("GET", f"/tenants/runs/{run_id}/messages", headers=tenant),
             server.send("GET", f"/tenants/runs/{run_id}/events", headers=tenant),
             server.send("POST", f"/tenants/runs/{run_id}/cancel", {}, tenant),
             server.send("POST", f"/tenants/runs/{run_id}/decide", decision, tenant),
+            server.send("POST", f"/tenants/runs/{run_id}/provide", {"call_id": "c", "value": 1}, tenant),
             server.send("POST", f"/tenants/runs/{run_id}/say", {"message": "Pay!"}, tenant),
         ]
         assert {status for status, _, _ in reached} == {404}
@@ -340,6 +343,102 @@ def test_what_belongs_to_another_tenant_or_was_guessed_does_not_exist(server: Se
     state = json.loads(server.send("GET", f"/tenants/runs/{row['id']}", headers=ADA)[2])
     assert state["state"] == "waiting"
     server.send("POST", f"/tenants/runs/{row['id']}/cancel", {}, ADA)
+
+
+def test_what_has_no_clear_meaning_is_refused(server: Server) -> None:
+    """A request that a proxy in front could read in another way, and text that no database keeps."""
+    for host in ("evil@localhost", "localhost/x", "localhost#x", "localhost:x", "localhost:999999", "[", "[::1", "::1"):
+        assert server.send("GET", "/local/runs", headers={"host": host})[0] == 421, host
+    for host in ("LOCALHOST", "localhost:1", "[::1]", "[::1]:80", "127.0.0.1"):
+        assert server.send("GET", "/local/runs", headers={"host": host})[0] == 200, host
+        assert server.send("GET", "/local/runs", headers={"host": host, "origin": f"http://{host}"})[0] == 200, host
+    for origin in ("null", "http://[", "http://", "//localhost", "http://localhost/", "http://a@localhost", "\xff"):
+        assert server.send("GET", "/local/runs", headers={"origin": origin})[0] == 403, origin
+    for name in ("Host", "Origin"):
+        twice = with_length("GET /local/runs").replace(
+            b"\r\n", f"\r\n{name}: evil\r\n{name}: localhost\r\n".encode(), 1
+        )
+        with server.connection() as connection:
+            connection.sendall(twice)
+            assert b" 400 " in read_until(connection, b"\r\n\r\n")
+    for path in ("/local/runs?thread=%00", "/local/runs?agent=%00", f"/local/runs?thread={'x' * 201}"):
+        assert server.send("GET", path)[0] == 400
+    run_id = server.start("hang", "/local/runs")
+    for key in ("a\0b", "k" * 201):
+        assert server.send("POST", f"/local/runs/{run_id}/say", {"message": "x", "key": key})[0] == 400
+    server.send("POST", f"/local/runs/{run_id}/cancel", {})
+
+
+SMUGGLED = {
+    "two lengths of one body": "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+    "two lengths": "Content-Length: 5\r\nContent-Length: 19\r\n",
+    "an unknown coding": "Transfer-Encoding: xchunked\r\n",
+    "a space before the colon": "Transfer-Encoding : chunked\r\nContent-Length: 19\r\n",
+    "a negative length": "Content-Length: -1\r\n",
+    "a length without an end": f"Content-Length: {'9' * 30}\r\n",
+}
+
+
+@pytest.mark.parametrize("headers", SMUGGLED.values(), ids=SMUGGLED)
+def test_a_body_has_one_length(server: Server, headers: str) -> None:
+    before = len(runs(server))
+    head = f"POST /local/runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{headers}\r\n"
+    with server.connection() as connection:
+        connection.sendall(f'{head}13\r\n{{"prompt": "hello"}}\r\n0\r\n\r\n'.encode())
+        answers = read_until(connection, b"\r\n\r\n")
+        while piece := connection.recv(65536):
+            answers += piece
+    assert (answers.count(b"HTTP/1.1 "), answers.count(b"HTTP/1.1 400 ")) == (1, 1)
+    assert len(runs(server)) == before
+
+
+CHUNKED = "HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+STREAM = "GET /local/runs/{id}/events"
+FLOODS = {
+    "headers": ("GET /local/runs HTTP/1.1\r\n", b"X: y\r\n"),
+    "one header": ("GET /local/runs HTTP/1.1\r\nX: ", b"yyyyyy"),
+    "an address": ("GET /", b"yyyyyy"),
+    "headers after a body": (f"POST /local/runs {CHUNKED}0\r\n", b"X: y\r\n"),
+    "names of a chunk": (f"POST /local/runs {CHUNKED}1;", b"yyyyyy"),
+    "headers after a body that nobody reads": (f"{STREAM} {CHUNKED}0\r\n", b"X: y\r\n"),
+    "headers of a second request": (f"{STREAM} HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HTTP/1.1\r\n", b"X: y\r\n"),
+}
+
+
+@pytest.mark.parametrize(("begin", "piece"), FLOODS.values(), ids=FLOODS)
+def test_a_head_that_does_not_end_is_cut_off(server: Server, begin: str, piece: bytes) -> None:
+    run_id = server.start("hang", "/local/runs")
+    with server.connection() as connection:
+        connection.sendall(begin.replace("{id}", run_id).encode())
+        if begin.startswith(STREAM):
+            read_until(connection, b"begun")  # the request is answered meanwhile
+        with pytest.raises(ConnectionError):
+            send_often(connection, piece * 2_730, 2_000)  # 33 MB, of which the system keeps a part
+    server.send("POST", f"/local/runs/{run_id}/cancel", {})
+
+
+def send_often(connection: socket.socket, piece: bytes, times: int) -> None:
+    for _ in range(times):
+        connection.sendall(piece)
+
+
+def test_a_long_head_is_read_and_a_longer_one_is_refused_with_a_status(server: Server) -> None:
+    assert server.send("GET", "/local/runs", headers={"x": "y" * 60_000})[0] == 200
+    with server.connection() as connection:
+        connection.sendall(b"GET /local/runs HTTP/1.1\r\n")
+        assert b" 431 " in flood(connection, b"X: y\r\n" * 100, 2_000)
+
+
+def test_a_body_in_many_small_chunks_is_read(server: Server) -> None:
+    body = json.dumps({"prompt": "hello" + " " * 30_000}).encode()
+    with server.connection() as connection:
+        connection.sendall(
+            with_length("POST /local/runs", Content_Type="application/json", Transfer_Encoding="chunked")
+        )
+        for start in range(0, len(body), 1000):
+            connection.sendall(b"".join(b"1\r\n%c\r\n" % byte for byte in body[start : start + 1000]))
+        connection.sendall(b"0\r\n\r\n")
+        assert b" 201 " in read_until(connection, b"\r\n\r\n")
 
 
 def test_a_forged_approval_runs_nothing_on_any_protocol(server: Server) -> None:

@@ -6,11 +6,11 @@ import hashlib
 import hmac
 import inspect
 import ipaddress
+import re
 import time
 from collections.abc import Awaitable, Callable, Collection
 from functools import lru_cache
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -26,6 +26,7 @@ MIN_TOKEN = 16
 KEY_HEADERS = ("x-api-key", "api-key", "x-goog-api-key")
 """Headers in which clients send a key, beside `Authorization: Bearer`."""
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s\[\]:@/?#\\]+)(?::[0-9]{1,5})?")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -75,11 +76,13 @@ class Access(Struct, frozen=True, kw_only=True):
             raise RejectedRequest(
                 403, "local_only", "without a token, this server answers only clients on its own machine"
             )
+        if len(request.values("host")) > 1 or len(request.values("origin")) > 1:
+            raise RejectedRequest(400, "ambiguous_header", "a request has one Host, and one Origin")
         host = request.headers.get("host", "")
         if not self._is_own_host(_host_name(host)):
             raise RejectedRequest(421, "wrong_host", f"this server is not called {host or 'nothing'}: see hosts")
         origin = request.headers.get("origin", "")
-        if origin and origin not in self.origins and urlsplit(origin).netloc.lower() != host.lower():
+        if origin and origin not in self.origins and not _is_origin_of(host, origin):
             raise RejectedRequest(403, "foreign_origin", "pages of other hosts may not use this server: see origins")
         site = request.headers.get("sec-fetch-site", "")
         if not origin and site in ("cross-site", "same-site") and request.method not in _SAFE_METHODS:
@@ -146,11 +149,14 @@ def is_loopback(address: str) -> bool:
 
 
 def _host_name(host: str) -> str:
-    """The name in a `Host` header, without its port."""
-    try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
-    except ValueError:
-        return ""
+    """The name in a `Host` header, without its port; empty if it is not valid."""
+    match = _HOST.fullmatch(host)
+    return match[1].strip("[]").lower() if match else ""
+
+
+def _is_origin_of(host: str, origin: str) -> bool:
+    """Whether a page with this origin comes from a host."""
+    return origin.lower() in (f"http://{host}".lower(), f"https://{host}".lower())
 
 
 def _unauthorized(message: str) -> RejectedRequest:

@@ -12,6 +12,7 @@ class ServerLimits(Struct, frozen=True, kw_only=True):
 
     | limit | of |
     |---|---|
+    | `head` | the head of a request |
     | `body` | the body of a request |
     | `depth` | the nesting of JSON in a body |
     | `messages`, `tools` | the messages and the tools in one request |
@@ -24,6 +25,7 @@ class ServerLimits(Struct, frozen=True, kw_only=True):
     | `runs`, `tenant_runs` | runs at once: in all, and of one tenant |
     """
 
+    head: int = 64 * 1024
     body: int = 4 * MEGABYTE
     depth: int = 64
     messages: int = 2_000

@@ -48,6 +48,11 @@ class HTTPRequest:
         self._receive = receive
         self._limits = limits
 
+    def values(self, name: str) -> list[str]:
+        """The values of a header, which may come more than once; `headers` has the last."""
+        wanted = name.encode("latin-1")
+        return [value.decode("latin-1") for key, value in self.scope["headers"] if key.lower() == wanted]
+
     @property
     def query(self) -> dict[str, str]:
         """The parameters of the query; the last value of each."""

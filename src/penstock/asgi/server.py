@@ -1,4 +1,4 @@
-"""Runs an ASGI app with uvicorn: time limits for the heads of requests, a cap on connections, a stop that is clean."""
+"""Runs an ASGI app with uvicorn: limits for the heads of requests, a cap on connections, a stop that is clean."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from penstock.errors import UsageError
 GRACE_SECONDS = 5.0
 """How many seconds responses may take to end when the server stops, after their streams were asked to end."""
 
+FRAMING = 16
+"""How many bytes a client may send for the framing of a byte of a body."""
 
 FILES_PER_CONNECTION = 2
 """The connection of a client, and one to an upstream or a database."""
@@ -71,7 +73,8 @@ def run_server(
         timeout_graceful_shutdown=int(GRACE_SECONDS), limit_concurrency=limits.connections, proxy_headers=False,
     )  # fmt: skip
     config.load()
-    config.http_protocol_class = _timed(config.http_protocol_class, limits.head_seconds)
+    timed = _timed(config.http_protocol_class, limits.head_seconds)
+    config.http_protocol_class = _measured(timed, limits.head)
     gc.freeze()  # what is loaded stays: the collector need not look at it again and again
 
     class Server(uvicorn.Server):
@@ -120,3 +123,44 @@ def _timed(protocol: Any, seconds: float) -> Any:
             super().connection_lost(exc)
 
     return TimedProtocol
+
+
+def _measured(protocol: Any, most: int) -> Any:
+    """A protocol of uvicorn that closes a connection whose client sends a head with more bytes than this.
+
+    The parser keeps whatever comes before and after a body in memory, without a limit. All of that counts: what is
+    received of a request besides its body, except for the pieces of the network that it shares with others, and some
+    bytes per byte of a body that comes in chunks.
+    """
+
+    class MeasuredProtocol(protocol):  # type: ignore[misc]
+        messages = 0  # the requests that have begun
+        is_in_message = False
+        head_size = body_size = 0
+
+        def on_message_begin(self) -> None:
+            self.messages, self.is_in_message, self.head_size, self.body_size = self.messages + 1, True, 0, 0
+            super().on_message_begin()
+
+        def on_body(self, body: bytes) -> None:
+            self.body_size += len(body)
+            super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            self.is_in_message = False
+            super().on_message_complete()
+
+        def data_received(self, data: bytes) -> None:
+            messages, body_size = self.messages, self.body_size
+            super().data_received(data)
+            if self.is_in_message and self.messages == messages:
+                self.head_size += len(data) - (self.body_size - body_size)
+                if self.head_size > most + FRAMING * self.body_size:
+                    self.refuse_head()
+
+        def refuse_head(self) -> None:
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n\r\n")
+            self.transport.close()
+
+    return MeasuredProtocol

@@ -25,6 +25,7 @@ from penstock.run.rebuild import rebuild
 from penstock.runs.client_tools import with_client_tools
 from penstock.runs.runs import Runs
 from penstock.serve.abandonment import Abandonment
+from penstock.serve.bodies import MAX_ID
 from penstock.serve.driven_runs import STEERED, DrivenRuns
 
 TAKEOVER_POLL = 1.0
@@ -110,7 +111,8 @@ class Host:
 
     async def find(self, run_id: str, tenant: str) -> RunRow:
         """The row of a run of this tenant."""
-        row = await apatiently(partial(self.store.find, run_id)) if 0 < len(run_id) <= 200 else None
+        is_id = 0 < len(run_id) <= MAX_ID and run_id.isprintable()  # no database has others
+        row = await apatiently(partial(self.store.find, run_id)) if is_id else None
         if row is None or row.tenant != tenant:
             raise RejectedRequest(404, "unknown_run", "there is no such run")
         return row

@@ -49,8 +49,8 @@ async def list_runs(context: ServeContext, call: Call) -> None:
     state = query.get("state")
     if state is not None and state not in _STATES:
         raise RejectedRequest(400, "invalid_query", f"state must be one of {', '.join(_STATES)}")
-    find = partial(context.host.store.list, tenant=call.tenant, limit=MAX_LISTED, state=state,
-                   thread=query.get("thread"), agent=query.get("agent"))  # fmt: skip
+    selected = {name: _check_text(query[name], name) for name in ("thread", "agent") if name in query}
+    find = partial(context.host.store.list, tenant=call.tenant, limit=MAX_LISTED, state=state, **selected)
     rows = await apatiently(find)
     await respond_json(call.request, call.send, RunList([summary_of(row) for row in rows]))
 
@@ -125,7 +125,7 @@ async def say(context: ServeContext, call: Call) -> None:
     row = await context.host.find(call.parts["id"], call.tenant)
     body = await read_body(call.request, SayBody)
     message = user_message(body.message, context.limits)
-    put = partial(context.host.runs.say, row.id, message, key=body.key or None)
+    put = partial(context.host.runs.say, row.id, message, key=_check_text(body.key, "key") or None)
     await respond_json(call.request, call.send, Accepted(row.id, await context.host.steer(row, put)))
 
 
@@ -170,6 +170,12 @@ def _position(call: Call) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise RejectedRequest(400, "invalid_position", "after and Last-Event-ID must be the number of an event")
     return int(text)
+
+
+def _check_text(text: str, place: str) -> str:
+    if not text.isprintable() or len(text) > MAX_ID:  # PostgreSQL has no text with a NUL character
+        raise RejectedRequest(400, "invalid_text", f"{place}: send at most {MAX_ID} printable characters")
+    return text
 
 
 def _check_id(id: str, what: str) -> str:
