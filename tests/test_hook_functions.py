@@ -222,7 +222,7 @@ def test_a_hook_counts_the_tokens_of_its_own_requests() -> None:
     agent = Agent(Model("openai-compatible:m", via=Scripted([])), before_step=[first, second])
     result = agent.run("Go.")
     assert (result.usage.input_tokens, result.usage.output_tokens, seen) == (105, 15, [105])
-    with pytest.raises(UsageError, match="takes the usage of a response, not an int"):
+    with pytest.raises(UsageError, match="takes the usage of a response, not 5"):
         step_of([user("Go.")]).add_usage(5)  # type: ignore[arg-type]
 
 

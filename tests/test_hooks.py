@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import penstock
@@ -199,7 +200,16 @@ BAD: list[tuple[Hook, str]] = [
     (lambda step: step.replace(temprature=1), "did you mean 'temperature'"),
     (lambda step: step.replace(temperature="hot"), "temperature must be a number"),
     (lambda step: step.replace(extra={"x": object()}), "options that cannot be written as JSON"),
-    (lambda step: step.replace(instructions=5), "instructions that are an int, not a string"),
+    (lambda step: step.replace(instructions=5), "a step whose `instructions` is an int: use step.replace"),
+    (lambda step: step.stop(5), "why must be a string, not an int"),
+    (lambda step: step.replace(fallbacks="openai:m"), "must be a list of models, not a str"),
+    (lambda step: step.replace(temperature=float("nan")), "temperature must be a finite number"),
+    (lambda step: step.replace(extra="x"), "extra must be a dict"),
+    (lambda step: step.add_usage(penstock.Usage(-1, 0)), "takes the usage of a response"),
+    (lambda step: step.replace_history([user("Go."), assistant("Gone.")]), "ends with a response: add what to answer"),
+    (lambda step: msgspec.structs.replace(step, options=None), "a step whose `options` is None"),
+    (lambda step: msgspec.structs.replace(step, history=(1, 2)), "something else in its history"),
+    (lambda step: msgspec.structs.replace(step, tools=("look",)), "something else in its tools"),
     (lambda step: step.replace_history([user("Go."), assistant(penstock.ToolCall("c", "look", {}))]), "keep each call"),
 ]  # fmt: skip
 

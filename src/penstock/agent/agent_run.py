@@ -21,6 +21,7 @@ from penstock.messages import History
 from penstock.model.event_loop import warn_if_blocking
 from penstock.run.envelope import Key, sign
 from penstock.run.events import ApprovalRequest, Done, EndReason, StreamEvent
+from penstock.run.input_checks import expect_decision, expect_user, sentence
 from penstock.run.machine import Run
 
 AnySyncDriver = SyncDriver | LoggedSyncDriver
@@ -129,7 +130,7 @@ class RunReader(Generic[D, Output]):
         When this returns, no tool starts any more, no request is sent, and the connection is closed. The reader gets
         no unread events, only the ends of tools that had started, of the step and of the run.
         """
-        self._driver.cancel(why)
+        self._driver.cancel(sentence("why", why))
 
     def detach(self) -> None:
         """Let a run with a log continue when its reader leaves: leaving `with` or the loop does not cancel it then.
@@ -144,11 +145,15 @@ class RunReader(Generic[D, Output]):
 
         The message is a string, or anything that `messages=` takes for one message.
         """
-        for one in as_messages(message):
+        messages = as_messages(message)
+        for one in messages:
+            expect_user(one)
+        for one in messages:
             self._driver.say(one)
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
         """Approve or decline a call that waits for approval, from any thread; `arguments` replace the model's."""
+        expect_decision(approved, reason)
         self._driver.decide(call_id, approved, arguments, reason)
 
     def provide(self, call_id: str, value: Any, is_error: bool = False) -> None:

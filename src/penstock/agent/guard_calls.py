@@ -11,6 +11,7 @@ from penstock.errors import GuardError, type_name
 from penstock.guard.checks import Check
 from penstock.guard.guard import Guard, GuardContext, StopRun, with_context
 from penstock.guard.stage import MAX_HELD, GuardStage
+from penstock.jsontext.surrogates import join_surrogates
 
 Verdict = str | StopRun | None
 
@@ -76,13 +77,15 @@ def guard_calls(driven: DrivenRun) -> GuardCalls | None:
 def verdict(check: Check, value: Any) -> Verdict:
     """The verdict that a function of the guard returned; raises a `GuardError` if it is not a verdict."""
     if isinstance(value, StopRun):
-        return value
+        if not isinstance(value.why, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise GuardError(f"the guard returned a StopRun whose why is {type_name(value.why)}, not a string")
+        return StopRun(join_surrogates(value.why))
     if check.arguments is not None:
         if value is None:
             return None
         raise GuardError(f"the guard returned {type_name(value)} for a call: return None or a StopRun")
     if isinstance(value, str):
-        return value
+        return join_surrogates(value)
     raise GuardError(f"the guard returned {type_name(value)}: return the text to pass on, or a StopRun")
 
 

@@ -16,6 +16,7 @@ from penstock.messages import Message
 from penstock.model.checks import check_option_names, check_option_values
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
+from penstock.run.input_checks import sentence
 from penstock.run.limits import add_usage
 from penstock.tools.signature import Context
 from penstock.tools.tool import Tool, as_tool
@@ -82,7 +83,7 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
             tools=self.tools if tools is None else _tools(tools, self.agent_tools),
             instructions=self.instructions if instructions is None else instructions,
             model=self.model if model is None else _model(model),
-            fallbacks=self.fallbacks if fallbacks is None else tuple(_model(one) for one in fallbacks),
+            fallbacks=self.fallbacks if fallbacks is None else _models(fallbacks),
             options={**self.options, **options},
         )
 
@@ -100,14 +101,15 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
         """A copy that counts these tokens for the run: those of a model that the hook has asked itself."""
         if usage is None:
             return self
-        if not isinstance(usage, Usage):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"step.add_usage takes the usage of a response, not {type_name(usage)}")
+        given: Any = usage
+        if not isinstance(given, Usage) or min(given.input_tokens, given.output_tokens) < 0:
+            raise UsageError(f"step.add_usage takes the usage of a response, not {given!r}")
         used = add_usage(self.hook_usage or Usage(), usage)
         return replace(self, usage=add_usage(self.usage, usage), hook_usage=used)
 
     def stop(self, why: str) -> Step:
         """A copy that ends the run before this request: with the reason `stopped`, and why in a sentence."""
-        return replace(self, stopped=why)
+        return replace(self, stopped=sentence("why", why))
 
 
 BeforeStep = Callable[[Step], Step | Awaitable[Step | None] | None]
@@ -127,6 +129,12 @@ def _model(model: Any) -> Any:
     if not isinstance(model, Model | str):
         raise UsageError(f"the model of a step must be a Model, or the name of one, not {type_name(model)}")
     return model
+
+
+def _models(models: Any) -> tuple[Any, ...]:
+    if isinstance(models, str | Model) or not isinstance(models, Iterable):
+        raise UsageError(f"the fallbacks of a step must be a list of models, not {type_name(models)}")
+    return tuple(map(_model, models))
 
 
 def _tools(tools: Iterable[Any], known: Mapping[str, Tool[..., Any]]) -> tuple[Tool[..., Any], ...]:

@@ -84,6 +84,8 @@ class StepHooks:
         history = splices_between(first.history, step.history)
         if step.stopped is not None:
             return StepDecision(StepChanges(usage=step.hook_usage), history, step.stopped)
+        if history and step.history[-1].role == "assistant":
+            raise HookError("before_step replaced the history by one that ends with a response: add what to answer")
         has_instructions = step.instructions != config.instructions
         changes = StepChanges(
             messages=splices_between(step.history, step.messages) or None,
@@ -191,9 +193,17 @@ def _checked(value: Any, step: Step) -> Step:
         raise HookError(f"before_step must return {expected}, not {type_name(value)}")
     if (value.number, value.run_id) != (step.number, step.run_id):
         raise HookError(f"before_step returned step {value.number} of another request: return the one that it gets")
-    # What the step of a caller has may be anything, whatever its types say.
-    if not all(isinstance(message, Message) for message in value.messages):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise HookError("before_step returned a step whose messages are not messages: use step.replace(messages=…)")
-    if not isinstance(value.instructions, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise HookError(f"before_step returned instructions that are {type_name(value.instructions)}, not a string")
+    for name, kind in _KINDS.items():  # what a step has may be anything, whatever its types say
+        if not isinstance(field := getattr(value, name), kind):
+            raise HookError(f"before_step returned a step whose `{name}` is {type_name(field)}: use step.replace(…)")
+    for name, kind in _ITEMS.items():
+        if not all(isinstance(item, kind) for item in getattr(value, name)):
+            raise HookError(f"before_step returned a step with something else in its {name}: use step.replace(…)")
     return value
+
+
+_KINDS: dict[str, Any] = {
+    "messages": tuple, "history": tuple, "tools": tuple, "fallbacks": tuple, "instructions": str, "model": Model | str,
+    "options": Mapping, "hook_usage": Usage | None, "stopped": str | None,
+}  # fmt: skip
+_ITEMS: dict[str, Any] = {"messages": Message, "history": Message, "tools": Tool, "fallbacks": Model | str}

@@ -67,9 +67,9 @@ def placeholder(value: Any, error: Exception) -> str:
 
 
 def text_of(value: Any) -> str:
-    """`str(value)`, or a placeholder if that raises."""
+    """`str(value)`, or a placeholder if that raises; without halves of characters."""
     try:
-        return str(value)
+        return join_surrogates(str(value))
     except (Exception, SystemExit) as error:  # noqa: BLE001  # `__str__` is user code
         return f"<{type(value).__name__} whose __str__ raised {type(error).__name__}>"
 

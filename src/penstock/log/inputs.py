@@ -11,12 +11,14 @@ from penstock.events import ToolCall
 from penstock.log.store import Input, ProvidedResult, not_text
 from penstock.messages import Media, Message, result
 from penstock.run.events import Decision, Said
+from penstock.run.input_checks import expect_decision, expect_user, sentence
 
 
 def decision_input(
     run_id: str, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
 ) -> Input:
     """Approve or decline a call; the first decision on it counts."""
+    expect_decision(approved, reason)
     return Input(run_id, "decide", call_id, _body(Decision(call_id, approved, arguments, reason)))
 
 
@@ -32,12 +34,13 @@ def result_input(run_id: str, call_id: str, value: Any, is_error: bool = False) 
 
 def message_input(run_id: str, message: Message, key: str | None = None) -> Input:
     """Add a user message; with a `key`, it counts once."""
+    expect_user(message)
     return Input(run_id, "say", key or uuid.uuid4().hex, _body(Said(message)))
 
 
 def cancel_input(run_id: str, why: str) -> Input:
     """End the run."""
-    return Input(run_id, "cancel", "cancel", why.encode("utf-8", "replace"))
+    return Input(run_id, "cancel", "cancel", sentence("why", why).encode())
 
 
 def _body(input: Decision | ProvidedResult | Said) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from inspect import signature
@@ -44,10 +45,14 @@ def check_option_values(options: Mapping[str, Any]) -> None:
             continue
         if name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise UsageError(f"{name} must be a number, not {value!r}")
+        if name in _NUMBERS and not math.isfinite(value):
+            raise UsageError(f"{name} must be a finite number, not {value!r}")
         if name in _COUNTS and (isinstance(value, bool) or not isinstance(value, int)):
             raise UsageError(f"{name} must be a whole number, not {value!r}")
         if name == "stop" and not isinstance(value, str) and not _are_strings(value):
             raise UsageError(f"stop must be a string or a list of strings, not {value!r}")
+        if name == "extra" and not isinstance(value, Mapping):
+            raise UsageError(f"extra must be a dict of fields of the request, not {value!r}")
         if name == "cache" and value not in (True, False, "5m", "1h"):
             raise UsageError(f"cache must be True, False, '5m' or '1h', not {value!r}")
 

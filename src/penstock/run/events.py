@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.events import Event, FinishReason, StreamChunk, Usage
 from penstock.jsontext.nearest import nearest_json
+from penstock.jsontext.surrogates import join_all_surrogates
 from penstock.messages import Message, ToolResult
 from penstock.run.step_changes import UNCHANGED, Splice, StepChanges
 
@@ -253,11 +254,13 @@ def is_chunk(event: StreamEvent) -> bool:
 
 
 def encode(event: LogEvent) -> bytes:
-    """An event as one line of JSON; data of a tool that JSON cannot hold is replaced by its closest equivalent."""
+    """An event as one line of JSON. Data of a tool that JSON cannot hold is replaced by its closest equivalent, and
+    half of a character (a lone surrogate) by U+FFFD."""
     try:
         return _encoder.encode(event)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        return _encoder.encode(_portable(event))
+        fields = msgspec.to_builtins(_portable(event), enc_hook=nearest_json)
+        return _encoder.encode(join_all_surrogates(fields))
 
 
 def _portable(event: Any) -> Any:

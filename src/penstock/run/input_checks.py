@@ -1,0 +1,33 @@
+"""Checks of what a program tells a run, from any process: a log with anything else could not be read again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.errors import UsageError, type_name
+from penstock.jsontext.surrogates import join_surrogates
+from penstock.messages import Message
+
+
+def sentence(name: str, text: Any) -> str:
+    """The text, as any store can keep it; a `UsageError` if it is not a string."""
+    _expect_string(name, text)
+    return join_surrogates(text)
+
+
+def expect_decision(approved: Any, reason: Any) -> None:
+    """Raise a `UsageError` unless a decision is True or False, as the string "no" must not approve a call."""
+    if not isinstance(approved, bool):
+        raise UsageError(f"approved must be True or False, not {approved!r}")
+    _expect_string("reason", reason)
+
+
+def _expect_string(name: str, text: Any) -> None:
+    if not isinstance(text, str):
+        raise UsageError(f"{name} must be a string, not {type_name(text)}")
+
+
+def expect_user(message: Message) -> None:
+    """Raise a `UsageError` for a message that is not one of the user."""
+    if message.role != "user":
+        raise UsageError(f"only messages of the user can be added to a run, not one with the role {message.role!r}")
