@@ -83,6 +83,13 @@ def test_an_event_that_must_be_durable_does_not_wait_for_others(
     assert commits.next() == 2
 
 
+def test_an_event_that_cannot_be_encoded_is_an_error_of_its_own_run(writer: RunWriter, commits: Commits) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        writer.put([Text(0, "half of a character: \ud800")])
+    writer.put([Said(user("Hello."))])
+    assert commits.next() == 1
+
+
 def test_after_a_long_outage_the_lease_is_renewed_before_the_run_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

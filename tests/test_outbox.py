@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
+import pytest
+
 from penstock.events import Text
 from penstock.log.flusher import RunWriter
 from penstock.log.outbox import LoggedOutbox
-from penstock.run.events import ApprovalRequest, LogEvent, StreamEvent, ToolProgress
+from penstock.run.events import ApprovalRequest, LogEvent, StreamEvent, ToolProgress, encode
 from penstock.run.outbox import MAX_AHEAD, Outbox
 
 
@@ -137,6 +139,20 @@ def test_what_only_the_reader_gets_comes_with_the_last_unit_and_is_not_written()
     assert (unit(outbox), unit(outbox)) == (report("a", 0), [*text(2), *report("a", 1)])
     assert callable(outbox.take())
     assert outbox.is_idle
+
+
+def test_a_unit_that_cannot_be_written_does_not_take_the_place_of_the_next_one() -> None:
+    class Writer:
+        def put(self, events: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
+            encode(events[0])
+
+    outbox = LoggedOutbox()
+    outbox.writer = cast(RunWriter, Writer())
+    with pytest.raises(UnicodeEncodeError):
+        outbox.put([Text(0, "half of a character: \ud800")])
+    outbox.put(text())
+    assert outbox.committed(1) == 1
+    assert taken(outbox) == text()
 
 
 def test_a_newer_report_never_comes_before_an_older_one() -> None:

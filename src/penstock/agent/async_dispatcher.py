@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, assert_never
@@ -50,6 +51,8 @@ class AsyncDispatcher(Dispatcher):
         self.hooks = AsyncHookCalls(driven, self)
         self.tools = AsyncToolRunner(driven, self, self.loop, self.room)
         self.checks = AsyncChecks(driven.run, driven.policy_of, self.approval_checked)
+        self._commits: deque[int] = deque()  # the numbers of units that the loop has not heard of
+        self._deliver = self._deliver_next  # made once: one per commit would occupy the garbage collector
 
     def happened(self, step: Callable[[], list[Command]]) -> None:
         self.carry_out(self._driven.guarded(step))
@@ -111,10 +114,12 @@ class AsyncDispatcher(Dispatcher):
         self.arrived.set()
 
     def committed(self, units: int) -> None:
-        self.loop.post(partial(self._committed, units))
+        self._commits.append(units)
+        self.loop.post(self._deliver)
 
-    def _committed(self, units: int) -> None:
-        self._driven.logged_outbox.committed(units)
+    def _deliver_next(self) -> None:
+        """Deliver what the next commit has, on the loop."""
+        self._driven.logged_outbox.committed(self._commits.popleft())
         self.arrived.set()  # also if there is nothing to read: the run may have to pause
 
     def can_go_on(self) -> bool:

@@ -18,7 +18,7 @@ from functools import partial
 from msgspec import Struct
 
 from penstock.log import points
-from penstock.log.bodies import body_of
+from penstock.log.bodies import body_of, types_of
 from penstock.log.patience import patiently
 from penstock.log.store import Batch, Claim, Input, LostRunError, RunPhase, Store, StoreError
 from penstock.run.events import (
@@ -69,10 +69,13 @@ class RunCallbacks(Struct, frozen=True):
     can_go_on: Callable[[], bool] = lambda: True
 
 
-class _Unit(Struct, frozen=True, gc=False):
-    events: Sequence[LogEvent]
-    inputs: Sequence[int] = ()
-    state: RunPhase | None = None
+class _Gathered(Struct, frozen=True):
+    """What is written together: batches of some writers, taken at a time; `durable` if they must be on disk."""
+
+    writers: Sequence[RunWriter]
+    batches: Sequence[Batch]
+    at: float
+    durable: bool
 
 
 class RunWriter:
@@ -82,8 +85,12 @@ class RunWriter:
         self.claim = claim
         self.callbacks = callbacks
         self.seq = claim.seq  # of the last event that is committed
-        self.units: list[_Unit] = []
-        self.gathered = 0
+        self.units = 0  # which wait for the next commit, with their events as they are stored
+        self.bodies: list[bytes] = []
+        self.inputs: tuple[int, ...] = ()
+        self.refused: tuple[int, ...] = ()
+        self.state: RunPhase = "running"
+        self.wake_in: float | None = None
         self.deadline = claim.deadline
         self.next_renewal = 0.0
         self.taken: set[int] = set()  # inputs that were handed to the run
@@ -100,9 +107,25 @@ class RunWriter:
         self.deadline = max(self.deadline, sent + lease)
         self.next_renewal = sent + lease / RENEWALS
 
+    def take(self, now: float) -> Batch:
+        """The units that wait, which are written now."""
+        batch = Batch(
+            self.claim.run_id, self.claim.epoch, self.seq, self.bodies, self.state, self.inputs, self.wake_in,
+            self.refused, now >= self.next_renewal, self.units,
+        )  # fmt: skip
+        self.units, self.bodies, self.inputs, self.refused = 0, [], (), ()
+        return batch
+
+    def take_inputs(self, inputs: Sequence[int], *, is_refused: bool) -> None:
+        """A unit comes from these inputs; without events, they are refused."""
+        if is_refused:
+            self.refused += tuple(inputs)
+        else:
+            self.inputs += tuple(inputs)
+
     def put(self, events: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
         """Append a unit: what one input to the run has emitted, all of it or nothing."""
-        self._flusher.put(self, _Unit(events, inputs))
+        self._flusher.put(self, events, inputs)
 
     def close(self) -> None:
         """Write nothing more, and let the lease end."""
@@ -110,7 +133,7 @@ class RunWriter:
 
     def release(self) -> None:
         """Release the run, so that another worker can continue it at once."""
-        self._flusher.put(self, _Unit((), state="ready"))
+        self._flusher.put(self, (), state="ready")
 
     def lose(self, error: Exception) -> None:
         """Write nothing more, and report the error to the run."""
@@ -125,7 +148,8 @@ class Flusher:
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._writers: dict[str, RunWriter] = {}  # by the id of the run
-        self._due: set[str] = set()  # the runs with units to write
+        self._due: list[RunWriter] = []  # those with units to write
+        self._is_idle = False  # whether the thread waits for any unit, and not only for one that is urgent
         self._is_urgent = False
         self._is_durable = False  # whether a unit must be on disk before its run goes on
         self._thread: threading.Thread | None = None
@@ -143,8 +167,7 @@ class Flusher:
         with self._wake:
             earlier = self._writers.pop(claim.run_id, None)
             if earlier is not None:
-                earlier.is_closed = True  # it must not mark the units of this one as due
-                self._due.discard(claim.run_id)
+                earlier.is_closed = True  # so that its units are not written
             self._writers[claim.run_id] = writer
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="penstock-log", daemon=True)
@@ -153,19 +176,32 @@ class Flusher:
             self.lose(earlier, _lost(earlier))
         return writer
 
-    def put(self, writer: RunWriter, unit: _Unit) -> None:
-        is_durable = False
-        for event in unit.events:
-            if _kind(event) in _DURABLE:
+    def put(
+        self, writer: RunWriter, events: Sequence[LogEvent], inputs: Sequence[int] = (), state: RunPhase = "running"
+    ) -> None:
+        """Take a unit; its events are encoded here, so that what fails then fails in their own run."""
+        bodies: list[bytes] = []
+        is_durable, wake_in = False, None
+        for event in events:
+            kind = _kind(event)
+            if kind is not ToolResults:  # which repeat ends
+                bodies.append(body_of(event))
+            if kind in _DURABLE:
                 is_durable = True
+        if is_durable:
+            state, wake_in = _state_after(events[-1])
         with self._lock:  # not the condition, whose methods cost more
             if writer.is_closed:
                 return
-            writer.units.append(unit)
-            writer.gathered += len(unit.events)
-            self._due.add(writer.claim.run_id)
-            is_urgent = is_durable or writer.gathered >= MAX_GATHERED or unit.state is not None
-            if is_urgent or len(self._due) == 1:
+            if not writer.units:
+                self._due.append(writer)
+            writer.units += 1
+            writer.bodies += bodies
+            writer.state, writer.wake_in = state, wake_in
+            if inputs:
+                writer.take_inputs(inputs, is_refused=not events)
+            is_urgent = is_durable or len(writer.bodies) >= MAX_GATHERED or state != "running"
+            if is_urgent or self._is_idle:
                 self._is_urgent |= is_urgent
                 self._is_durable |= is_durable
                 self._wake.notify()
@@ -175,7 +211,6 @@ class Flusher:
             writer.is_closed = True
             if self._writers.get(writer.claim.run_id) is writer:
                 del self._writers[writer.claim.run_id]
-                self._due.discard(writer.claim.run_id)
             self._wake.notify()
 
     # -- the thread --------------------------------------------------------------------------------------------------
@@ -197,9 +232,8 @@ class Flusher:
             gathered = self._gather(next_poll)
             if gathered is None:
                 return
-            writers, durable = gathered
-            if writers:
-                self._flush(writers, durable)
+            if gathered.batches:
+                self._flush(gathered)
             now = time.monotonic()
             if now >= next_renewal:
                 self._renew()
@@ -208,45 +242,40 @@ class Flusher:
                 self._look_for_inputs()
                 next_poll = time.monotonic() + POLL
 
-    def _gather(self, until: float) -> tuple[list[tuple[RunWriter, list[_Unit]]], bool] | None:
-        """Wait for units, and for others that may share their commit; None if there are no runs any more.
-
-        Also whether they must be on disk.
-        """
+    def _gather(self, until: float) -> _Gathered | None:
+        """Wait for units, and for others that may share their commit; None if there are no runs any more."""
         with self._wake:
+            end = self._last_flush + MAX_DELAY
+            while not self._is_urgent and self._writers and (left := end - time.monotonic()) > 0:
+                self._wake.wait(left)
             while not self._due:
                 if not self._writers:
                     self._thread = None
                     self.is_behind = False
                     return None
                 if (left := until - time.monotonic()) <= 0:
-                    return [], False
+                    return _Gathered((), (), 0.0, False)
+                self._is_idle = True
                 self._wake.wait(left)
-            end = self._last_flush + MAX_DELAY
-            while not self._is_urgent and (left := end - time.monotonic()) > 0:
-                self._wake.wait(left)
+                self._is_idle = False
             durable, self._is_urgent, self._is_durable = self._is_durable, False, False
-            due = [self._writers[run_id] for run_id in self._due if run_id in self._writers]
+            writers = [writer for writer in self._due if not writer.is_closed]
             self._due.clear()
-            taken = []
-            for writer in due:
-                taken.append((writer, writer.units))
-                writer.units, writer.gathered = [], 0
-            return taken, durable
+            now = time.monotonic()
+            return _Gathered(writers, [writer.take(now) for writer in writers], now, durable)
 
-    def _flush(self, due: list[tuple[RunWriter, list[_Unit]]], durable: bool) -> None:
-        sent = time.monotonic()
-        batches = [_batch(writer, units, sent) for writer, units in due]
+    def _flush(self, gathered: _Gathered) -> None:
+        writers, batches, sent = gathered.writers, gathered.batches, gathered.at
         try:
-            _visit("before_append", due)
-            owned = patiently(partial(self._append, batches, durable))
-            _visit("after_append", due)
+            _visit("before_append", gathered)
+            owned = patiently(partial(self._append, batches, gathered.durable))
+            _visit("after_append", gathered)
         except Exception as error:  # noqa: BLE001  # it is reported to the runs
-            for writer, _ in due:
+            for writer in writers:
                 self.lose(writer, error)
             return
         self._last_flush = time.monotonic()
-        for (writer, _), batch, is_owner in zip(due, batches, owned, strict=True):
+        for writer, batch, is_owner in zip(writers, batches, owned, strict=True):
             if not is_owner:
                 continue
             writer.seq += len(batch.bodies)
@@ -256,14 +285,14 @@ class Flusher:
                 self.remove(writer)
         if self.is_behind or self._last_flush > sent + self.store.lease:  # the runs are still owned, or not
             self._renew()
-        for (writer, units), batch, is_owner in zip(due, batches, owned, strict=True):
+        for writer, batch, is_owner in zip(writers, batches, owned, strict=True):
             if not is_owner:
                 if not writer.is_closed:  # else it knows already
                     self.lose(writer, _lost(writer))
                 continue
             if batch.state == "over" and points.hook is not None:
                 points.hook("after_done", (), writer)
-            writer.callbacks.on_committed(len(units))
+            writer.callbacks.on_committed(batch.units)
 
     def _append(self, batches: Sequence[Batch], durable: bool) -> list[bool]:
         try:
@@ -323,40 +352,27 @@ def flusher_of(store: Store) -> Flusher:
         return flusher
 
 
-def _batch(writer: RunWriter, units: list[_Unit], now: float) -> Batch:
-    bodies: list[bytes] = []
-    inputs: list[int] = []
-    refused: list[int] = []
-    for unit in units:
-        if unit.inputs:
-            (inputs if unit.events else refused).extend(unit.inputs)
-        bodies += [body_of(event) for event in unit.events if _kind(event) is not ToolResults]  # which repeat ends
-    state, wake_in = _state(units[-1])
-    renew, claim = now >= writer.next_renewal, writer.claim
-    return Batch(claim.run_id, claim.epoch, writer.seq, bodies, state, inputs, wake_in, refused, renew)
-
-
 def _kind(event: LogEvent) -> type[LogEvent]:
     """The class of an event; of an inner run, that of its event."""
     kind = type(event)
     return type(innermost(event)) if kind is Nested else kind
 
 
-def _visit(point: points.Point, due: list[tuple[RunWriter, list[_Unit]]]) -> None:
+def _visit(point: points.Point, gathered: _Gathered) -> None:
     if points.hook is not None:
-        for writer, units in due:
-            points.hook(point, [innermost(event).type for unit in units for event in unit.events], writer)
+        for writer, batch in zip(gathered.writers, gathered.batches, strict=True):
+            points.hook(point, types_of(batch.bodies), writer)
 
 
-def _state(last: _Unit) -> tuple[RunPhase, float | None]:
-    """The state of a run after a unit, and after how many seconds it has to continue."""
-    match last.events[-1] if last.events else None:
+def _state_after(last: LogEvent) -> tuple[RunPhase, float | None]:
+    """The state of a run after its last event, and after how many seconds it has to continue."""
+    match last:
         case Done():
             return "over", None
         case Waiting(seconds):
             return "waiting", seconds
         case _:
-            return last.state or "running", None
+            return "running", None
 
 
 def _lost(writer: RunWriter) -> LostRunError:

@@ -60,11 +60,11 @@ class LoggedOutbox(Outbox):
         return super().put(events)
 
     def _write(self, events: list[StreamEvent], log: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
+        self.writer.put(log, inputs)  # first: of what cannot be encoded, no commit would come
         self._pending.append(events)
         self.unread += len(events)
         if self.unread > MAX_AHEAD:
             self.is_full = True
-        self.writer.put(log, inputs)
 
     def hold(self, gate: Gate) -> bool:
         if not self._pending:

@@ -135,7 +135,7 @@ class Batch(Struct, frozen=True, gc=False):
 
     `inputs` are the numbers of those that the events come from. Those that were `refused` are deleted, so that a valid
     input with the same key still counts. A run that waits from now on can be claimed after `wake_in` seconds. A store
-    may leave the lease as it is if the batch does not `renew` it, where that is cheaper.
+    may leave the lease as it is if the batch does not `renew` it, where that is cheaper. `units` is how many there are.
     """
 
     run_id: str
@@ -147,6 +147,7 @@ class Batch(Struct, frozen=True, gc=False):
     wake_in: float | None = None
     refused: Sequence[int] = ()
     renew: bool = True
+    units: int = 1
 
 
 class Input(Struct, frozen=True):
