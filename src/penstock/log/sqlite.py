@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from penstock.log import points, sqlite_events
 from penstock.log.bodies import types_of
 from penstock.log.doorbell import Doorbell, wait_for_event
-from penstock.log.media import MEDIA_SIZE, put_back, take_out
+from penstock.log.media import put_back, take_out
 from penstock.log.sqlite_schema import prepare
 from penstock.log.store import (
     LEASE,
@@ -46,10 +46,8 @@ _TEMPORARY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, 
 
 _FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated, wake_at"
 _OWNED = "WHERE id = ? AND epoch = ? AND seq = ?"
-_UPDATE = (
-    f"UPDATE runs SET last = coalesce(?, last), seq = ?, updated = ?, state = ?, lease_until = ?, wake_at = ? {_OWNED}"
-)
-_ADVANCE = f"UPDATE runs SET last = coalesce(?, last), seq = ?, updated = ? {_OWNED}"  # which changes no index
+_UPDATE = f"UPDATE runs SET last = max(?, last), seq = ?, updated = ?, state = ?, lease_until = ?, wake_at = ? {_OWNED}"
+_ADVANCE = f"UPDATE runs SET last = max(?, last), seq = ?, updated = ? {_OWNED}"  # which changes no index
 
 
 class SQLiteStore:
@@ -82,7 +80,6 @@ class SQLiteStore:
 
     def create(self, row: RunRow, start: bytes) -> bool:
         now = self._clock()
-        start, media = take_out(start)
         with self._writing(durable=True) as connection:
             values = (row.id, row.agent, row.thread, row.tenant, row.version, row.state, now, now)
             added = connection.execute(
@@ -91,10 +88,9 @@ class SQLiteStore:
             )
             if added.rowcount:
                 _add_event(connection, row.id, 1, now, start)
-                _add_media(connection, row.id, media)
                 return True
             first = sqlite_events.read(connection, row.id, 0, 1)
-            if [bytes(body) for seq, _, body in first if seq == 1] != [start]:
+            if [bytes(body) for seq, _, body in first if seq == 1] != [take_out(start)[0]]:
                 raise run_exists(row.id)
             return False
 
@@ -187,6 +183,8 @@ class SQLiteStore:
             return []
         places = ", ".join("?" * len(run_ids))
         with self._failing("read"):
+            if self._connection.execute("SELECT 1 FROM inputs WHERE taken_seq IS NULL LIMIT 1").fetchone() is None:
+                return []  # as most often, without a look at each run
             rows = self._connection.execute(
                 "SELECT run_id, kind, key, body, number, at FROM inputs "
                 f"WHERE taken_seq IS NULL AND run_id IN ({places}) ORDER BY number",
@@ -234,33 +232,37 @@ class SQLiteStore:
 
     def _add(self, connection: sqlite3.Connection, batches: Sequence[Batch], now: float) -> Sequence[bool]:
         """Add events, all at once if nobody has lost a run; for each, False if another worker owns it."""
-        connection.execute("SAVEPOINT all_at_once")
-        last = sqlite_events.add(connection, [_events(connection, batch) for batch in batches], now)
-        if self._update(connection, zip(batches, last, strict=True), now) == len(batches):
+        if self._add_owned(connection, batches, now):
             return [True] * len(batches)
-        connection.execute("ROLLBACK TO all_at_once")
+        connection.execute("ROLLBACK")  # rarely, and a savepoint would keep copies of pages each time
+        connection.execute("BEGIN IMMEDIATE")
         owned: list[bool] = []
         for batch in batches:
             connection.execute("SAVEPOINT one")
-            last = sqlite_events.add(connection, [_events(connection, batch)], now)
-            owned.append(self._update(connection, [(batch, last[0])], now) == 1)
+            owned.append(self._add_owned(connection, [batch], now))
             connection.execute("RELEASE one" if owned[-1] else "ROLLBACK TO one")
         return owned
 
-    def _update(self, connection: sqlite3.Connection, batches: Iterable[tuple[Batch, int | None]], now: float) -> int:
-        """Update the rows of runs, which get the numbers of their last events; returns how many this worker owns."""
-        whole: list[tuple[object, ...]] = []
-        light: list[tuple[object, ...]] = []
-        for batch, last in batches:
-            seq, owner = batch.seq + len(batch.bodies), (batch.run_id, batch.epoch, batch.seq)
-            if not batch.renew and batch.state == "running":
-                light.append((last, seq, now, *owner))
-                continue
-            lease = now + self.lease if batch.state == "running" else 0.0
-            wake_at = 0.0 if batch.wake_in is None else now + batch.wake_in
-            whole.append((last, seq, now, batch.state, lease, wake_at, *owner))
-        statements = ((_UPDATE, whole), (_ADVANCE, light))
-        return sum(connection.executemany(statement, rows).rowcount for statement, rows in statements if rows)
+    def _add_owned(self, connection: sqlite3.Connection, batches: Sequence[Batch], now: float) -> bool:
+        """Add events, and update the rows of their runs; returns whether this worker owns all of them."""
+        last = sqlite_events.add(connection, batches, now)
+        light = (
+            (number, batch.seq + len(batch.bodies), now, batch.run_id, batch.epoch, batch.seq)
+            for batch, number in zip(batches, last, strict=True)
+            if not batch.renew and batch.state == "running"
+        )
+        whole = (
+            (
+                number, batch.seq + len(batch.bodies), now, batch.state,
+                now + self.lease if batch.state == "running" else 0.0,
+                0.0 if batch.wake_in is None else now + batch.wake_in,
+                batch.run_id, batch.epoch, batch.seq,
+            )
+            for batch, number in zip(batches, last, strict=True)
+            if batch.renew or batch.state != "running"
+        )  # fmt: skip
+        updates = connection.executemany(_ADVANCE, light), connection.executemany(_UPDATE, whole)
+        return sum(update.rowcount for update in updates) == len(batches)
 
     def _take(self, connection: sqlite3.Connection, batch: Batch) -> None:
         """Mark the inputs of a batch as taken; a run does not wait while it has others."""
@@ -297,7 +299,7 @@ class SQLiteStore:
             # The pages of active runs are written again and again. With a checkpoint every 1000 pages, the default, an
             # event of 200 runs at once costs about 4 µs more; with fewer than every 4000, none less.
             connection.execute("PRAGMA wal_autocheckpoint = 4000")
-            self._local.connection, self._local.process = connection, os.getpid()
+            self._local.connection, self._local.process, self._local.is_durable = connection, os.getpid(), False
         return connection
 
     def _check_file(self) -> None:
@@ -329,7 +331,9 @@ class SQLiteStore:
         with self._failing("written"):
             connection = self._connection
             with self._lock:
-                connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+                if self._local.is_durable is not durable:
+                    connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+                    self._local.is_durable = durable
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield connection
@@ -360,28 +364,10 @@ def _claimable(now: float, run_id: str | None, agents: Sequence[str] | None) -> 
     return where, values
 
 
-def _add_media(connection: sqlite3.Connection, run_id: str, media: dict[str, bytes]) -> None:
-    connection.executemany("INSERT INTO media VALUES (?, ?) ON CONFLICT DO NOTHING", media.items())
-    connection.executemany(
-        "INSERT INTO media_uses VALUES (?, ?) ON CONFLICT DO NOTHING", [(run_id, digest) for digest in media]
-    )
-
-
 def _add_event(connection: sqlite3.Connection, run_id: str, seq: int, now: float, body: bytes) -> None:
     """Add an event to a run whose row counts it already."""
-    last = sqlite_events.add(connection, [(run_id, seq - 1, [body])], now)
+    last = sqlite_events.add(connection, [Batch(run_id, 0, seq - 1, [body])], now)
     connection.execute("UPDATE runs SET last = ? WHERE id = ?", (*last, run_id))
-
-
-def _events(connection: sqlite3.Connection, batch: Batch) -> sqlite_events.Events:
-    """The events of a batch, as they are stored; their media are added."""
-    bodies = batch.bodies
-    if max(map(len, bodies), default=0) >= MEDIA_SIZE:
-        taken = [take_out(body) for body in bodies]
-        bodies = [body for body, _ in taken]
-        for _, media in taken:
-            _add_media(connection, batch.run_id, media)
-    return batch.run_id, batch.seq, bodies
 
 
 def _row(values: tuple[Any, ...]) -> RunRow:
