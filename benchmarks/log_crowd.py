@@ -80,15 +80,13 @@ async def _one(number: int, store: Any) -> None:
 
 def start(store: Any, run_id: str) -> tuple[Any, Any]:
     """A run in a store, which this process owns."""
-    from penstock.log.bodies import body_of
-    from penstock.log.store import RunRow
-    from penstock.log.take_up import take_up
-    from penstock.run.events import RunStart
+    from penstock.log.follower import Follower, LoggedStart, Settings
+    from penstock.log.start import new_start
 
-    store.create(RunRow(id=run_id, agent="benchmark"), body_of(RunStart((user("Go."),), "benchmark")))
-    claim = store.claim("benchmark", run_id=run_id)
-    assert claim is not None
-    return take_up(store, claim, {})
+    row, start = new_start("benchmark", [user("Go.")], run_id)
+    follower = Follower(LoggedStart(store, row, start), Settings({}))
+    follower.open()
+    return follower.run, follower.owned
 
 
 def crowd(runs: int, store: Any = None) -> dict[str, float]:

@@ -14,12 +14,16 @@ from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AgentRun
 from penstock.agent.ownership import Ownership
 from penstock.log import points
+from penstock.log.bodies import body_of
 from penstock.log.flusher import RunCallbacks, flusher_of
 from penstock.log.in_memory import MemoryStore
+from penstock.log.inputs import cancel_input
 from penstock.log.postgres import PostgresStore
 from penstock.log.sqlite import SQLiteStore
+from penstock.log.start import new_start
 from penstock.log.store import MAX_LEASES, Batch, Claim, LostRunError, RunRow, Store, StoreError
-from penstock.log.take_up import read_log, take_up
+from penstock.log.take_up import begin, read_log, take_up
+from penstock.messages import user
 from penstock.model.model import Model
 from penstock.run.events import Done, ToolEnd
 from penstock.run.limits import Limits
@@ -176,6 +180,20 @@ def test_a_run_is_rebuilt_up_to_its_claim(store: Store, clock: Clock) -> None:
     desk.runs.drive("r")
     run, _ = take_up(store, claim, desk.agent.config.policies)
     assert run.phase == "new"
+
+
+def test_a_new_run_begins_as_if_its_log_had_been_read(store: Store) -> None:
+    desk = Desk(store)
+    row, start = new_start("desk", [user("Send it.")], "r", meta={"user": 1})
+    assert store.create(row, body_of(start), durable=False)
+    claim = store.claim("one")
+    assert claim is not None
+    store.put(cancel_input("r", "no"))
+    begun, owned = begin(store, claim, start, desk.agent.config.policies)
+    rebuilt, again = take_up(store, claim, desk.agent.config.policies)
+    assert begun.dump() == rebuilt.dump()
+    assert owned == again
+    assert len(owned.inputs) == 1
 
 
 def test_the_time_limit_of_a_run_counts_all_its_owners(store: Store, clock: Clock) -> None:

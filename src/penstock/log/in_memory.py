@@ -62,7 +62,7 @@ class MemoryStore:
 
     # -- the operations of a store -----------------------------------------------------------------------------------
 
-    def create(self, row: RunRow, start: bytes) -> bool:
+    def create(self, row: RunRow, start: bytes, *, durable: bool = True) -> bool:
         now = self._clock()
         with self._open():
             known = self._runs.get(row.id)

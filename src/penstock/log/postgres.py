@@ -66,10 +66,11 @@ class PostgresStore:
 
     # -- the operations of a store -----------------------------------------------------------------------------------
 
-    def create(self, row: RunRow, start: bytes) -> bool:
+    def create(self, row: RunRow, start: bytes, *, durable: bool = True) -> bool:
         start, media = take_out(start)
         values = {name: getattr(row, name) for name in ("id", "agent", "thread", "tenant", "version", "state")}
-        if self._execute(statements.CREATE, start=start, **values, **_media_values({row.id: media})):
+        statement = statements.CREATE_DURABLE if durable else statements.CREATE_FAST
+        if self._execute(statement, start=start, **values, **_media_values({row.id: media})):
             return True
         first = self._execute(statements.FIRST, id=row.id)
         if not first or first[0][0] != start:

@@ -27,7 +27,7 @@ _MEDIA = f"""
     ),
 """
 
-CREATE = f"""
+_CREATE = f"""
 WITH changed AS (
         INSERT INTO {{schema}}.runs
         SELECT %(id)s, %(agent)s, %(thread)s, %(tenant)s, %(version)s, %(state)s, 0, '', 0, 1, at, at, 0, 0
@@ -36,8 +36,9 @@ WITH changed AS (
     ),
     {_MEDIA}
     added AS (INSERT INTO {{schema}}.events SELECT id, 1, created, %(start)b FROM changed)
-SELECT id FROM changed
+SELECT id, {{durability}} FROM changed
 """
+CREATE_DURABLE, CREATE_FAST = _CREATE.replace("{durability}", "NULL"), _CREATE.replace("{durability}", _NOT_DURABLE)
 
 _IS_FREE = f"""
             CASE state WHEN 'ready' THEN true

@@ -78,9 +78,9 @@ class SQLiteStore:
 
     # -- the operations of a store -----------------------------------------------------------------------------------
 
-    def create(self, row: RunRow, start: bytes) -> bool:
+    def create(self, row: RunRow, start: bytes, *, durable: bool = True) -> bool:
         now = self._clock()
-        with self._writing(durable=True) as connection:
+        with self._writing(durable=durable) as connection:
             values = (row.id, row.agent, row.thread, row.tenant, row.version, row.state, now, now)
             added = connection.execute(
                 f"INSERT INTO runs ({_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, 0, '', 0, 1, ?, ?, 0) ON CONFLICT DO NOTHING",

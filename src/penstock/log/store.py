@@ -180,10 +180,11 @@ class Store(Protocol):
     poll: float  # how many seconds may pass between two looks for new events, beside the calls of `watch`
     flusher: object  # of this process, once there is one
 
-    def create(self, row: RunRow, start: bytes) -> bool:
+    def create(self, row: RunRow, start: bytes, *, durable: bool = True) -> bool:
         """Add a run with its first event. False if there is one with this id and an equal start.
 
-        Raises a `RunExistsError` if its start differs.
+        Raises a `RunExistsError` if its start differs. One that is not `durable` becomes so with the next durable
+        operation on the store, such as its claim: so both wait for the disk once.
         """
         ...
 

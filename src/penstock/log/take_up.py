@@ -70,6 +70,14 @@ def take_up(
         raise
 
 
+def begin(
+    store: Store, claim: Claim, start: RunStart, policies: Mapping[str, ToolPolicy], *rules: Any
+) -> tuple[Run, OwnedRun]:
+    """A run that this process has just created and claimed: its log has nothing else, and need not be read."""
+    run = rebuild([start, Taken(claim.epoch)], policies, *rules)
+    return run, OwnedRun(store, claim, meta=start.meta, inputs=store.inputs([claim.run_id]))
+
+
 def rebuild_claimed(
     store: Store,
     claim: Claim,
