@@ -53,6 +53,16 @@ const scenarios = {
     });
   },
 
+  async earlyTool() {
+    const page = await open();
+    return page.evaluate(() => {
+      const timeline = new Timeline(), call = { id: "a", call_id: "a", name: "weather", block: 1 };
+      const events = [["step_start", 0], ["tool_call_start", 1], ["tool_start", 2], ["tool_call", 3], ["step_end", 4], ["tool_end", 7], ["done", 9]];
+      for (const [type, at] of events) timeline.add({ type, step: 1, is_early: true, ...call }, at);
+      return { spans: timeline.calls.get("a").spans.map(({ kind, begin, end }) => [kind, begin, end]) };
+    });
+  },
+
   async approve() {
     const page = await open();
     await say(page, "refund it");

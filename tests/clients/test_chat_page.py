@@ -68,6 +68,11 @@ def test_a_message_is_answered_with_tools_and_a_timeline(of: Any) -> None:
     assert of["hash"] == 33
 
 
+@scenario("earlyTool")
+def test_a_tool_that_starts_early_is_drawn_until_its_end(of: Any) -> None:
+    assert of["spans"] == [["arguments", 1, 2], ["tool", 2, 7]], "the call is confirmed at 3"
+
+
 @scenario("growing")
 def test_arguments_grow_field_by_field(of: Any) -> None:
     assert of["prefixes"]

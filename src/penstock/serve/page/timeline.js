@@ -73,6 +73,7 @@ class Timeline {
 
   closeCall(event, at, path, key) {
     const row = this.blocks.get(`${key}#${event.block}`) ?? (event.id ? this.row(event.id, event.name, path) : null);
+    if (event.type === "tool_call" && row?.tool?.end === null) return; // its tool has started early, and runs on
     this.close(row, at);
   }
 
