@@ -29,7 +29,7 @@ from penstock.events import (
     ToolCallStart,
 )
 
-MAX_UNREAD = 4096
+MAX_UNREAD = 1024
 """How many characters are emitted before the parser gets them."""
 
 Repair = Callable[[ToolCallInvalid], ToolCall | None]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from functools import lru_cache
 from importlib.util import find_spec
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.request import getproxies, getproxies_environment, proxy_bypass
 
 from penstock.errors import UsageError
 from penstock.redaction import without_secrets
@@ -12,13 +14,28 @@ from penstock.redaction import without_secrets
 _SOCKS = {"socks": "socks5h", "socks5": "socks5", "socks5h": "socks5h"}
 """The schemes of SOCKS proxies, and the scheme that says who looks up the address: `socks5h` is the proxy."""
 _SOCKS_PACKAGES = ("socksio", "aiohttp_socks")
+_NAMES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+_VARIABLES = (*_NAMES, *map(str.upper, _NAMES), "REQUEST_METHOD")
+"""The variables that the proxy depends on; in a CGI script, `HTTP_PROXY` is a header of the request."""
 
 
 def environment_proxy(url: str) -> str | None:
     """The proxy for a URL from the environment, if any; a `UsageError` if it is not supported."""
-    parts, proxies = urlsplit(url), getproxies()
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(parts.netloc):
+    parts = urlsplit(url)
+    if getproxies is getproxies_environment:  # else the settings of the system count too, which may change
+        return _known_proxy(parts.scheme, parts.netloc, tuple(map(os.environ.get, _VARIABLES)))
+    return _find_proxy(parts.scheme, parts.netloc)
+
+
+@lru_cache(maxsize=100)  # all variables are read to find a proxy, which takes long for each request
+def _known_proxy(scheme: str, netloc: str, variables: tuple[str | None, ...]) -> str | None:
+    return _find_proxy(scheme, netloc)
+
+
+def _find_proxy(scheme: str, netloc: str) -> str | None:
+    proxies = getproxies()
+    proxy = proxies.get(scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(netloc):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     scheme, _, address = proxy.partition("://")
