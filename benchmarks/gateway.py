@@ -34,6 +34,7 @@ PROXY_SETTINGS = """
 model_list:
   - model_name: "*"
     litellm_params: {{model: "openai/*", api_base: "{upstream}", api_key: "none"}}
+general_settings: {{dangerously_permit_weak_or_unset_master_key: true}}
 """
 PROXY_SECONDS = 120.0
 """How long the proxy may take to start."""
@@ -151,4 +152,5 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
             return
         time.sleep(0.2)
-    raise ProcessFailed(f"it did not start within {PROXY_SECONDS:.0f} seconds")
+    is_over = process.poll() is not None
+    raise ProcessFailed(f"exit {process.returncode}" if is_over else f"not ready after {PROXY_SECONDS:.0f} seconds")
