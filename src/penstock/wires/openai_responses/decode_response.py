@@ -102,10 +102,10 @@ class OpenAIResponses(Wire):
         return self._output.client_work
 
     def read_typed(self, values: list[Delta], payloads: list[bytes], event: str) -> None:
-        if len(values) > 1:  # mostly pieces of one text or call, and maybe the first of it
-            if self._target is NO_TARGET:
-                self._read_deltas(values[:1], payloads[:1], event)
-                values, payloads = values[1:], payloads[1:]
+        if len(values) > 2:  # mostly pieces of one text or call, and maybe the first of it
+            if self._target is NO_TARGET:  # the first piece may be read loosely; the second one finds where it went
+                self._read_deltas(values[:2], payloads[:2], event)
+                values, payloads = values[2:], payloads[2:]
             (type, output, content, summary), id, sink = self._target
             pieces = [
                 delta.delta

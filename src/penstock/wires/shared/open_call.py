@@ -84,7 +84,7 @@ class OpenCall(GrowingCall):
             self.size = size
             self._append(piece)
             self._emit(ToolCallDelta(self.block, piece, self.choice))
-            if "}" in piece and piece.rstrip().endswith("}"):
+            if "}" in piece and _may_close(piece):
                 self._look()
         else:
             self._add_carefully(piece, size)
@@ -114,13 +114,14 @@ class OpenCall(GrowingCall):
             self._add_joined(rest, "".join(rest) if start else text)
 
     def _closing_pieces(self, pieces: list[str]) -> list[int]:
-        """The numbers of the pieces with which the JSON may close, counted from 1."""
-        numbers = [number for number, piece in enumerate(pieces, 1) if "}" in piece and piece.rstrip().endswith("}")]
-        if len(numbers) > 1:
-            more = "".join(pieces[: numbers[-1]])
-            if self._json.closes_at_most_after(more, self.size + len(more)):
-                return numbers[-1:]
-        return numbers
+        """The numbers of the pieces with which the JSON may close, counted from 1; mostly that is the last of them."""
+        last = len(pieces)
+        while last and not _may_close(pieces[last - 1]):
+            last -= 1
+        more = "".join(pieces[:last])
+        if more.count("}") < 2 or self._json.closes_at_most_after(more, self.size + len(more)):
+            return [last] if last else []
+        return [number for number, piece in enumerate(pieces[:last], 1) if _may_close(piece)]
 
     def _add_joined(self, pieces: list[str], text: str) -> None:
         """Adds pieces of which only the last may close the JSON; `text` is what they say."""
@@ -146,7 +147,7 @@ class OpenCall(GrowingCall):
         if self.is_started:
             self._emit(ToolCallDelta(self.block, piece, self.choice))
             self._next_settle = 0 if self._last_piece is not None else min(size + PIECES, MAX_ARGUMENTS)
-        if piece.rstrip().endswith("}"):
+        if _may_close(piece):
             self._look()
 
     def replace(self, raw: str) -> None:
@@ -240,6 +241,11 @@ class OpenCall(GrowingCall):
             self.release()
             super().fail(why, message)
             self._emit = _ignore
+
+
+def _may_close(piece: str) -> bool:
+    """Whether the JSON may close with this piece."""
+    return "}" in piece and piece.rstrip().endswith("}")
 
 
 def _ignore(event: StreamChunk) -> None:
