@@ -234,6 +234,16 @@ def test_15_a_server_that_is_down_is_left_out_and_comes_back() -> None:
     run(app, test)
 
 
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+def test_a_server_that_breaks_off_its_responses_is_left_out(stream: bool) -> None:
+    broken, second = Server(Reply(WORDS, drop())), other(FALLBACK)
+    ask(broken, second, times=circuit.FAILURES + 2, stream=stream)
+    assert (broken.attempts, second.attempts) == (circuit.FAILURES, 2 if stream else circuit.FAILURES + 2)
+    unstable = Server(*[Reply(WORDS, drop()), WORDS] * circuit.FAILURES)
+    ask(unstable, other(FALLBACK), times=2 * circuit.FAILURES, stream=stream)
+    assert unstable.attempts == 2 * circuit.FAILURES, "a response that ends well counts"
+
+
 def test_16_the_response_names_the_model_that_answered_and_its_usage() -> None:
     [reply] = ask(Server(Status(503)), other(FALLBACK), stream_options={"include_usage": True})
     assert {event["model"] for event in events(reply.body)} == {"second"}

@@ -35,6 +35,14 @@ class Answer(Struct):
     candidate: Candidate
     asked: Asked
     first: list[StreamChunk]
+    circuit: Circuit
+
+    def ended(self, *, has_failed: bool) -> None:
+        """The answer has come to its end; one whose client has left does not."""
+        if has_failed:
+            self.circuit.failed()
+        else:
+            self.circuit.succeeded()
 
     async def close(self) -> None:
         """Close the connection to the upstream."""
@@ -81,11 +89,9 @@ async def _first_answer(
 ) -> Answer:
     for number, candidate in enumerate(asked, 1):
         circuit, is_last = circuits.of(candidate), number == len(asked)
-        is_doubtful = circuit.is_open
-        circuit.begin()
         caller.asks(candidate)
         try:
-            answer = await _open(candidate, request, caller, has_fallback=not is_last, is_doubtful=is_doubtful)
+            answer = await _open(candidate, request, caller, circuit, has_fallback=not is_last)
         except ProviderError as error:
             if is_fault_of_upstream(error):
                 circuit.failed(error.retry_after)
@@ -94,14 +100,16 @@ async def _first_answer(
                 raise
             logger.warning("request %s: %s failed, another is asked: %s", caller.id, candidate.upstream.name, error)
         else:
-            circuit.succeeded()
+            circuit.answers()
             return answer
     raise ConnectionFailed("there is no upstream to ask")
 
 
 async def _open(
-    candidate: Candidate, request: ClientRequest, caller: Caller, *, has_fallback: bool, is_doubtful: bool
+    candidate: Candidate, request: ClientRequest, caller: Caller, circuit: Circuit, *, has_fallback: bool
 ) -> Answer:
+    is_doubtful = circuit.is_open
+    circuit.begin()
     asked = ask(candidate, request, caller, has_fallback=has_fallback, is_doubtful=is_doubtful)
     stream = asked.stream
     try:
@@ -111,7 +119,7 @@ async def _open(
     except BaseException:
         await stream.close()
         raise
-    return Answer(candidate, asked, first)
+    return Answer(candidate, asked, first, circuit)
 
 
 def failure_in(chunks: Sequence[StreamChunk]) -> ProviderError | None:
@@ -143,9 +151,10 @@ async def whole_answer(
                 chunks += some
         finally:
             await answer.close()
-        if not left or not any(map(is_failure, chunks)):
+        has_failed = any(map(is_failure, chunks))
+        answer.ended(has_failed=has_failed)
+        if not left or not has_failed:
             return answer, chunks
-        circuits.of(answer.candidate).failed()
         caller.failed("its response broke off")
         logger.warning("request %s: %s broke off, another is asked", caller.id, answer.candidate.upstream.name)
 

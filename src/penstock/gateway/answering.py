@@ -99,6 +99,7 @@ class Answering:
                 if encoder.error is not None or (following := await next_batch()) is None:
                     break
                 chunks = following
+            answer.ended(has_failed=encoder.error is not None)
             if record is not None:
                 record.end()
             last = encoder.close()

@@ -6,7 +6,8 @@
 | open | others are asked instead | half-open, after OPEN_SECONDS |
 | half-open | one request is sent as a probe | closed if it succeeds, else open |
 
-A circuit only decides between upstreams: if there is no other, the request is sent anyway.
+A response succeeds when it ends well. One that has begun lets requests through again, and the next failure opens the
+circuit. A circuit only decides between upstreams: if there is no other, the request is sent anyway.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ class Circuit:
         """A request is sent. If the circuit is half-open it is the probe, so that others go elsewhere meanwhile."""
         if self._failures >= FAILURES:
             self._open_until = self._clock() + OPEN_SECONDS
+
+    def answers(self) -> None:
+        """The upstream has begun to answer, which may still break off."""
+        self._failures = min(self._failures, FAILURES - 1)
 
     def succeeded(self) -> None:
         """The upstream has answered."""
