@@ -752,6 +752,7 @@ ELSEWHERE = {
     "gateway.MAX_EXAMINED": "test_gateway_caps.py",
     "gateway.MAX_KEPT": "test_gateway_caps.py",
     "gateway.MAX_LIST": "test_gateway_caps.py",
+    "gateway.MAX_LISTS": "test_gateway_models.py",
     "gateway.MAX_LISTED": "test_gateway_caps.py",
     "gateway.MAX_LOGGED": "test_gateway_caps.py",
     "gateway.MAX_NAME": "test_gateway_caps.py",

@@ -53,6 +53,26 @@ def ask(
     return asyncio.run(main())
 
 
+def test_a_server_gets_the_key_of_the_client_to_list_its_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream_models, "MAX_LISTS", 1)
+
+    async def guarded(request: web.Request) -> web.StreamResponse:
+        is_known = request.headers.get("authorization") == "Bearer secret-of-the-server"
+        return await qwen(request) if is_known else web.Response(status=401)
+
+    async def main() -> list[int]:
+        async with web_server(guarded) as url:
+            upstream = Upstream(name="first", url=f"{url}/v1", provider="llamacpp")
+            gateway = app(settings=GatewaySettings(upstreams={"first": upstream}))
+            async with serving(gateway) as browser:
+                keys = ("secret-of-the-server", "another", "secret-of-the-server")
+                replies = [await browser.get("/v1/models", authorization=f"Bearer {key}") for key in keys]
+                assert len(gateway.context.models._kept) == 1
+                return [reply.status for reply in replies]
+
+    assert asyncio.run(main()) == [200, 502, 200]
+
+
 @pytest.mark.parametrize("path", LISTS)
 def test_the_models_of_upstreams_that_answer_are_listed(path: str, caplog: pytest.LogCaptureFixture) -> None:
     reply = ask(qwen, path)

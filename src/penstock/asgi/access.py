@@ -139,6 +139,11 @@ def shown_key(request: HTTPRequest) -> str:
     return next((request.headers[name] for name in KEY_HEADERS if request.headers.get(name)), "")
 
 
+def key_digest(key: str) -> str:
+    """What a key is kept as, by which its owner is known again."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 @lru_cache(maxsize=1024)
 def is_loopback(address: str) -> bool:
     """Whether an address is one of this machine."""

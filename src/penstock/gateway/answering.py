@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.asgi.access import shown_key
 from penstock.asgi.request import ClientGone, RejectedRequest
 from penstock.asgi.response import JSON, respond
 from penstock.asgi.stream import BEFORE_JSON, ResponseStream
@@ -38,8 +37,7 @@ class Answering:
         self._encoder = find_response_encoder(wire)
         self._inspected = InspectedCall(context.inspections, call.request.id, context.record)
         self._headers: dict[str, str] = {}
-        key = "" if context.access.token else shown_key(call.request)
-        self._caller = Caller(id=call.request.id, key=key, record=self._inspected.record)
+        self._caller = Caller(id=call.request.id, key=context.client_key(call.request), record=self._inspected.record)
         self._journal = Journal(context, call, self._inspected, self._caller)
 
     async def answer(self, model: str = "", is_streaming: bool | None = None) -> None:

@@ -140,7 +140,7 @@ def _model(candidate: Candidate, caller: Caller, retries: Retries) -> Model:
     upstream = candidate.upstream
     timeouts = _timeouts(upstream.connect, upstream.first_token, upstream.idle, upstream.total)
     return Model(
-        f"{upstream.provider}:{candidate.model}", upstream.url or None, _key(upstream, caller.key),
+        f"{upstream.provider}:{candidate.model}", upstream.url or None, upstream_key(upstream, caller.key),
         wire=wire_of(upstream), headers=upstream.headers, timeouts=timeouts, retries=retries, record=caller.record,
         via=upstream.via,
     )  # fmt: skip
@@ -167,7 +167,7 @@ def takes_custom_tools(upstream: Upstream) -> bool:
     return find_response_encoder(wire_of(upstream)).has_custom_calls and "no-custom-tools" not in quirks
 
 
-def _key(upstream: Upstream, client_key: str, environment: Mapping[str, str] = os.environ) -> str | None:
+def upstream_key(upstream: Upstream, client_key: str, environment: Mapping[str, str] = os.environ) -> str | None:
     """The key for an upstream; None leaves it to the environment variables of the provider."""
     if upstream.key == CLIENT_KEY:
         return client_key
@@ -182,4 +182,4 @@ def _key(upstream: Upstream, client_key: str, environment: Mapping[str, str] = o
 
 def uses_client_key(upstream: Upstream, client_key: str) -> bool:
     """Whether the upstream gets the key of the client, so that an error about it is the client's."""
-    return bool(client_key) and (_key(upstream, client_key) == client_key)
+    return bool(client_key) and (upstream_key(upstream, client_key) == client_key)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from penstock.asgi.access import Access
+from penstock.asgi.access import Access, shown_key
 from penstock.asgi.app import Sender
 from penstock.asgi.limits import MEGABYTE, ServerLimits
 from penstock.asgi.metrics import Metrics
@@ -52,6 +52,10 @@ class GatewayContext(Struct, frozen=True, kw_only=True):
     models: UpstreamModels
     record: Any = None
     inspections: Inspections | None = None
+
+    def client_key(self, request: HTTPRequest) -> str:
+        """The key of a client that may be passed on to upstreams; none if it is the key of this gateway."""
+        return "" if self.access.token else shown_key(request)
 
 
 class Call(Struct, frozen=True):

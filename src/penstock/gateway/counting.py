@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.asgi.access import shown_key
 from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond, respond_json
 from penstock.errors import PenstockError, UsageError
@@ -48,7 +47,7 @@ async def count_tokens(wire: str, context: GatewayContext, call: Call, model: st
     try:
         request = _read(wire, counter, await call.request.json(), model)
         candidate = find_candidates(context.source.current, request.settings.model)[0]
-        caller = Caller(id=call.request.id, key="" if context.access.token else shown_key(call.request))
+        caller = Caller(id=call.request.id, key=context.client_key(call.request))
         request = context.memory.complete(request, caller.key)
     except RejectedRequest as error:
         encoded = find_response_encoder(wire).encode_error(error.status, error.message)

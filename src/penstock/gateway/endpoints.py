@@ -22,7 +22,7 @@ _NO_TIME = "1970-01-01T00:00:00Z"
 async def list_models(wire: str, form: ListForm, context: GatewayContext, call: Call) -> None:
     """A list of the models in the protocol of a wire."""
     try:
-        names = await _names(context)
+        names = await _names(context, context.client_key(call.request))
     except RejectedRequest as error:
         encoded = find_response_encoder(wire).encode_error(error.status, error.message)
         await respond(call.request, call.send, encoded.status, encoded.body)
@@ -51,10 +51,10 @@ def with_ids(names: list[str]) -> dict[str, Any]:
     return {"object": "list", "data": rows, "has_more": False, **ends}
 
 
-async def _names(context: GatewayContext) -> list[str]:
+async def _names(context: GatewayContext, client_key: str) -> list[str]:
     """The names of all models that are known; raises if there are none because no upstream answers."""
     settings = context.source.current
-    lists = await context.models.lists(settings)
+    lists = await context.models.lists(settings, client_key)
     names = [*dict.fromkeys([*model_names(settings), *listed_names(lists)])]
     failures = [f"{name}: {one.failure}" for name, one in lists.items() if one.failure]
     if failures and not names:

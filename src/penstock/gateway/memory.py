@@ -11,7 +11,6 @@ response without its vendor state is sent as the client has it.
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
 
@@ -19,6 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.asgi.access import key_digest
 from penstock.asgi.limits import MEGABYTE
 from penstock.asgi.request import RejectedRequest
 from penstock.declarations import ToolDeclaration
@@ -56,7 +56,7 @@ class ResponseMemory:
 
     def complete(self, request: ClientRequest, key: str) -> ClientRequest:
         """The request with what its client counts on; raises if a response is not known."""
-        owner = _owner(key)
+        owner = key_digest(key)
         request = self._continued(request, owner) if request.settings.previous_response else request
         messages = tuple(self._restored(message, owner) for message in request.messages)
         return replace(request, messages=messages)
@@ -94,7 +94,7 @@ class ResponseMemory:
         if not is_kept and not has_calls:
             return
         instructions, messages = _split(request) if is_kept else ((), ())
-        owner = _owner(key)
+        owner = key_digest(key)
         known = self._responses.get((owner, _number(request.settings.previous_response)))
         shared = len(known.messages) + 1 if known is not None else 0  # messages that the earlier response has counted
         size = len(_encode((messages[shared:], reply)))
@@ -144,11 +144,6 @@ class ResponseRecord:
         turn = self._turn.build()
         if turn.error is None and turn.finish_reason not in ("cut", "error"):
             self._memory.keep(self._request, self._key, self._id, Message("assistant", turn.parts))
-
-
-def _owner(key: str) -> str:
-    """Whom responses belong to. The key itself is not kept."""
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _number(id: str) -> str:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
+from penstock.asgi.access import key_digest
 from penstock.errors import PenstockError
+from penstock.gateway.asking import upstream_key
 from penstock.gateway.settings import GatewaySettings, Upstream
-from penstock.providers import complete_url, find_base_url, find_provider, join_url
+from penstock.providers import complete_url, find_base_url, find_key, find_provider, join_url
 
 if TYPE_CHECKING:
     import aiohttp
@@ -26,6 +29,8 @@ FAILURE_SECONDS = 3.0
 WAIT_SECONDS = 3.0
 MAX_LIST = 4 * 1024 * 1024
 """How many bytes of a list of models are read."""
+MAX_LISTS = 100
+"""How many lists are kept: one per upstream and key."""
 _NO_LIST = (404, 405, 501)  # of a server that has no list of models
 
 
@@ -38,36 +43,39 @@ class ModelList(Struct, frozen=True):
 
 
 class UpstreamModels:
-    """The names of the models of all upstreams that need no key to say them."""
+    """The names of the models of all upstreams whose provider needs no key; a server may want one nevertheless."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self._kept: dict[str, ModelList] = {}
+        self._kept: OrderedDict[tuple[str, str], ModelList] = OrderedDict()  # by upstream and key of the client
 
-    async def lists(self, settings: GatewaySettings) -> dict[str, ModelList]:
+    async def lists(self, settings: GatewaySettings, client_key: str = "") -> dict[str, ModelList]:
         """The models by the names of the upstreams. One that does not answer is logged, and has a failure."""
         upstreams = settings.upstreams.values()
-        found = await asyncio.gather(*(self._of(upstream) for upstream in upstreams))
+        found = await asyncio.gather(*(self._of(upstream, client_key) for upstream in upstreams))
         return {upstream.name: models for upstream, models in zip(upstreams, found, strict=True)}
 
-    async def _of(self, upstream: Upstream) -> ModelList:
-        provider = find_provider(upstream.provider)[1]
-        if provider.needs_key or upstream.via is not None:
+    async def _of(self, upstream: Upstream, client_key: str) -> ModelList:
+        if find_provider(upstream.provider)[1].needs_key or upstream.via is not None:
             return ModelList(0.0)
-        kept = self._kept.get(upstream.name)
-        if kept is not None and self.clock() < kept.until:
-            return kept
+        place = upstream.name, key_digest(client_key)
+        kept = self._kept.pop(place, None)
+        if kept is None or self.clock() >= kept.until:
+            kept = await self._asked(upstream, client_key)
+        self._kept[place] = kept
+        while len(self._kept) > MAX_LISTS:
+            self._kept.popitem(last=False)
+        return kept
+
+    async def _asked(self, upstream: Upstream, client_key: str) -> ModelList:
         try:
-            url = complete_url(provider, upstream.url) if upstream.url else find_base_url(upstream.name, provider)
             async with asyncio.timeout(WAIT_SECONDS):
-                models = _read(await _get(join_url(url, "/models")))
-            kept = ModelList(self.clock() + KEPT_SECONDS, models)
+                models = _read(await _get(_url(upstream), _headers(upstream, client_key)))
         except (PenstockError, OSError, TimeoutError, ValueError) as error:
             failure = str(error) or f"no answer within {WAIT_SECONDS:g} seconds"
             logger.warning("the models of %s cannot be listed: %s", upstream.name, failure)
-            kept = ModelList(self.clock() + FAILURE_SECONDS, failure=failure)
-        self._kept[upstream.name] = kept
-        return kept
+            return ModelList(self.clock() + FAILURE_SECONDS, failure=failure)
+        return ModelList(self.clock() + KEPT_SECONDS, models)
 
 
 def listed_names(lists: Mapping[str, ModelList]) -> list[str]:
@@ -78,11 +86,28 @@ def listed_names(lists: Mapping[str, ModelList]) -> list[str]:
     return names
 
 
-async def _get(url: str) -> bytes:
+def _url(upstream: Upstream) -> str:
+    provider = find_provider(upstream.provider)[1]
+    url = complete_url(provider, upstream.url) if upstream.url else find_base_url(upstream.name, provider)
+    return join_url(url, "/models")
+
+
+def _headers(upstream: Upstream, client_key: str) -> dict[str, str]:
+    """The headers of a request: those of the upstream, and its key if there is one."""
+    key = upstream_key(upstream, client_key)
+    if key is None:
+        key = find_key(*find_provider(upstream.provider))
+    return {**({"authorization": f"Bearer {key}"} if key else {}), **upstream.headers}
+
+
+async def _get(url: str, headers: Mapping[str, str]) -> bytes:
     import aiohttp
 
     try:
-        async with aiohttp.ClientSession() as session, session.get(url, allow_redirects=False) as response:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(url, headers=headers, allow_redirects=False) as response,
+        ):
             if response.status == 200:
                 return await _whole(response.content)
             if response.status in _NO_LIST:
