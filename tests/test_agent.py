@@ -19,6 +19,7 @@ from penstock.errors import ToolError, UsageError
 from penstock.events import Text, Usage
 from penstock.model.model import Model
 from penstock.results import ToolOutput
+from penstock.run import outbox
 from penstock.run.events import Done, Said, StreamEvent, ToolEnd, ToolResults, decode, encode
 from penstock.run.limits import Limits
 from penstock.testing import Hang, Loopback, Reply, Scripted, Status, call, say
@@ -458,3 +459,11 @@ def test_a_run_that_nobody_watches_wakes_its_reader_once_for_several_reads(
     )
     assert agent.run("Go.").output == "piece " * 100
     assert max(groups) == (1 if has_callback else MAX_TOGETHER + 1)
+
+
+@pytest.mark.parametrize("ahead", [3, MAX_TOGETHER])
+def test_a_run_that_nobody_watches_goes_on_when_its_outbox_is_full(ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "MAX_AHEAD", ahead)
+    script = Scripted([Reply(*(say("piece ") for _ in range(100)))], cuts=1)
+    agent = Agent(Model("openai-compatible:m", via=script), limits=Limits(seconds=20))
+    assert agent.run("Go.").output == "piece " * 100

@@ -125,9 +125,8 @@ class SyncDispatcher(Dispatcher):
 
     def committed(self, units: int) -> None:
         with self.lock:
-            items = self._driven.logged_outbox.committed(units)
-            for _ in range(max(1, items)):  # also for nothing: the run may have to pause
-                self.arrivals.put(None)
+            self._waiting += self._driven.logged_outbox.committed(units)
+            self._wake_for_all()
 
     def cancel(self, why: str) -> None:
         """Cancel the run."""
@@ -154,15 +153,20 @@ class SyncDispatcher(Dispatcher):
 
     def _can_wait(self, events: list[StreamEvent]) -> bool:
         """Whether these events can reach the reader with what follows them: nobody sees when they come."""
-        return self._is_unseen and self._waiting < MAX_TOGETHER and _OWN.isdisjoint(map(type, events))
+        has_room = self._waiting < MAX_TOGETHER and not self._driven.outbox.is_full
+        return self._is_unseen and has_room and _OWN.isdisjoint(map(type, events))
 
     def _arrived(self, *, can_wait: bool = False) -> None:
         """There is an item more for the reader: wake it, unless this can wait for the next one."""
         self._waiting += 1
         if not can_wait:
-            for _ in range(self._waiting):
-                self.arrivals.put(None)
-            self._waiting = 0
+            self._wake_for_all()
+
+    def _wake_for_all(self) -> None:
+        """Wake the reader for everything that waits; also for nothing, as the run may have to pause."""
+        for _ in range(max(1, self._waiting)):
+            self.arrivals.put(None)
+        self._waiting = 0
 
     def _reached(self, command: PrepareStep | AskModel | StartTool) -> None:
         """The reader has come to a command that waited."""
