@@ -9,12 +9,13 @@ import pytest
 import penstock
 from penstock.events import StreamChunk, Text
 from penstock.wires.openai_chat.decode_response import OpenAIChat
+from penstock.wires.shared.model_name import SEARCHED_FRAMES
 from penstock.wires.shared.text_frames import ATTEMPTS
 from tests.support import joined
 
 
 def frame(delta: str, rest: str = '"finish_reason":null', extra: str = "") -> bytes:
-    return f'data: {{"id":"c"{extra},"choices":[{{"index":0,"delta":{delta},{rest}}}]}}\n\n'.encode()
+    return f'data: {{"id":"c","model":"m"{extra},"choices":[{{"index":0,"delta":{delta},{rest}}}]}}\n\n'.encode()
 
 
 def said(text: str) -> bytes:
@@ -88,6 +89,12 @@ def test_a_field_that_changes_now_and_then_does_not_end_that(monkeypatch: pytest
 def test_a_server_whose_frames_differ_elsewhere_is_not_compared_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     frames = [said("word ").replace(b'"c"', b'"%d"' % number) for number in range(2 * ATTEMPTS)]
     assert parsed([*frames, *[said("again ")] * 10], monkeypatch) == len(frames) + 10
+
+
+def test_the_name_of_the_model_does_not_depend_on_the_cuts() -> None:
+    for count in range(1, 3 * SEARCHED_FRAMES):
+        frames = [*[said("word ").replace(b',"model":"m"', b"")] * count, said("last")]
+        assert joined(read_one_by_one(frames)) == joined(read_byte_by_byte(frames)), count
 
 
 MISLEADING = {

@@ -2,7 +2,7 @@
 
 A frame that is known to be a piece of the open text, and nothing else, becomes a template: the bytes before its text,
 and those after it. A later frame with the same bytes around a string without escapes is a piece of the same text. The
-parser of the wire is the reference: it reads all other frames, and each of them ends the template.
+parser of the wire is the reference: it reads all other frames, and any that is not plain text ends the template.
 """
 
 from __future__ import annotations

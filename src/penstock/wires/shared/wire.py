@@ -121,6 +121,8 @@ class Wire:
             return self._take()
         if self.has_short_path:
             self.read_typed_one(value, payload, event)
+            if self._model.is_wanted:
+                self.plain_text = None  # each frame counts for the search
         else:
             self.read_typed([value], [payload], event)
         out = self.out
