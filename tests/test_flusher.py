@@ -83,9 +83,16 @@ def test_an_event_that_must_be_durable_does_not_wait_for_others(
     assert commits.next() == 2
 
 
-def test_an_event_that_cannot_be_encoded_is_an_error_of_its_own_run(writer: RunWriter, commits: Commits) -> None:
-    with pytest.raises(UnicodeEncodeError):
-        writer.put([Text(0, "half of a character: \ud800")])
+def test_an_event_that_cannot_be_encoded_is_an_error_of_its_own_run(
+    writer: RunWriter, commits: Commits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(event: object) -> bytes:
+        raise ValueError("it cannot be encoded")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flusher, "body_of", fail)
+        with pytest.raises(ValueError, match="cannot be encoded"):
+            writer.put([Text(0, "x")])
     writer.put([Said(user("Hello."))])
     assert commits.next() == 1
 
