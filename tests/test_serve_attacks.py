@@ -402,6 +402,8 @@ FLOODS = {
     "headers after a body": (f"POST /local/runs {CHUNKED}0\r\n", b"X: y\r\n"),
     "names of a chunk": (f"POST /local/runs {CHUNKED}1;", b"yyyyyy"),
     "headers after a body that nobody reads": (f"{STREAM} {CHUNKED}0\r\n", b"X: y\r\n"),
+    "headers after a long body": (f"{STREAM} {CHUNKED}2dc6c0\r\n{' ' * 3_000_000}\r\n0\r\n", b"X: y\r\n"),
+    "one header after a long body": (f"{STREAM} {CHUNKED}2dc6c0\r\n{' ' * 3_000_000}\r\n0\r\nX: ", b"yyyyyy"),
     "headers of a second request": (f"{STREAM} HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HTTP/1.1\r\n", b"X: y\r\n"),
 }
 

@@ -130,19 +130,26 @@ def _measured(protocol: Any, most: int) -> Any:
 
     The parser keeps whatever comes before and after a body in memory, without a limit. All of that counts: what is
     received of a request besides its body, except for the pieces of the network that it shares with others, and some
-    bytes per byte of a body that comes in chunks.
+    bytes per byte of a body that comes in chunks. The trailers after such a body may have as many bytes as a head,
+    however long the body was.
     """
 
     class MeasuredProtocol(protocol):  # type: ignore[misc]
         messages = 0  # the requests that have begun
         is_in_message = False
-        head_size = body_size = 0
+        is_chunk_empty = False  # whether a chunk has begun of which nothing was received
+        head_size = body_size = trailers_size = 0
 
         def on_message_begin(self) -> None:
-            self.messages, self.is_in_message, self.head_size, self.body_size = self.messages + 1, True, 0, 0
+            self.messages, self.is_in_message, self.is_chunk_empty = self.messages + 1, True, False
+            self.head_size = self.body_size = self.trailers_size = 0
             super().on_message_begin()
 
+        def on_chunk_header(self) -> None:
+            self.is_chunk_empty = True
+
         def on_body(self, body: bytes) -> None:
+            self.is_chunk_empty = False
             self.body_size += len(body)
             super().on_body(body)
 
@@ -151,11 +158,14 @@ def _measured(protocol: Any, most: int) -> Any:
             super().on_message_complete()
 
         def data_received(self, data: bytes) -> None:
-            messages, body_size = self.messages, self.body_size
+            messages, body_size, was_chunk_empty = self.messages, self.body_size, self.is_chunk_empty
             super().data_received(data)
             if self.is_in_message and self.messages == messages:
-                self.head_size += len(data) - (self.body_size - body_size)
-                if self.head_size > most + FRAMING * self.body_size:
+                if was_chunk_empty and self.body_size == body_size:  # only the last chunk is followed by no body
+                    self.trailers_size += len(data)
+                else:
+                    self.head_size += len(data) - (self.body_size - body_size)
+                if self.trailers_size > most or self.head_size > most + FRAMING * self.body_size:
                     self.refuse_head()
 
         def refuse_head(self) -> None:
