@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import aclosing
 from typing import Any
 
@@ -91,11 +91,11 @@ class ResponseStream:
         self._is_complete = True
         if not self.is_open:
             self.is_open = True
-            await respond(self._request, self._send, status, body, headers=headers)
+            await self._in_time(respond(self._request, self._send, status, body, headers=headers))
             return
         await self.write(body)
         if status < 400:
-            await self._send({"type": "http.response.body", "body": b""})
+            await self._end()
 
     async def write(self, piece: bytes) -> None:
         """Send a piece."""
@@ -125,7 +125,16 @@ class ResponseStream:
             return
         if not self.is_open or self._comments is not None:
             await self.write(b"")
-        await self._send({"type": "http.response.body", "body": b""})
+        await self._end()
+
+    async def _end(self) -> None:
+        await self._in_time(self._send({"type": "http.response.body", "body": b""}))
+
+    async def _in_time(self, sending: Awaitable[None]) -> None:
+        """Wait for what ends the response; the timer ends the stream if the client does not read it."""
+        self._writing_since = time.monotonic()
+        await sending
+        self._writing_since = 0.0
 
     async def _write_all(self, pieces: AsyncIterator[bytes]) -> None:
         async with aclosing(pieces) as source:  # type: ignore[type-var]  # it is a generator

@@ -1,0 +1,78 @@
+"""Responses to a client that does not read: whatever is being sent, it ends in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from penstock.asgi.limits import ServerLimits
+from penstock.asgi.request import HTTPRequest, Message
+from penstock.asgi.stream import ResponseStream
+
+SECONDS = 10
+"""Much longer than a client may take here."""
+
+LIMITS = ServerLimits(write_seconds=0.1, keep_alive_seconds=0.02)
+
+
+class Stuck:
+    """A client that reads nothing more from the message of the response at which it is stuck."""
+
+    def __init__(self, is_stuck_at: Callable[[Message], bool]) -> None:
+        self.sent: list[Message] = []
+        self._is_stuck_at = is_stuck_at
+        self._never = asyncio.Event()
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+        self.stream = ResponseStream(HTTPRequest(scope, self._receive, LIMITS, "r1"), self._send, LIMITS)
+
+    async def _receive(self) -> Message:
+        await self._never.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        self.sent.append(message)
+        if self._is_stuck_at(message):
+            await self._never.wait()
+
+
+def is_start(message: Message) -> bool:
+    return message["type"] == "http.response.start"
+
+
+def is_end(message: Message) -> bool:
+    return message["type"] == "http.response.body" and not message.get("more_body", False)
+
+
+async def whole(stream: ResponseStream) -> bool:
+    return await stream.run(stream.complete(200, b"{}", {}))
+
+
+async def whole_after_a_comment(stream: ResponseStream) -> bool:
+    async def work() -> None:
+        await stream.write(b" ")
+        await stream.complete(200, b"{}", {})
+
+    return await stream.run(work())
+
+
+async def streamed(stream: ResponseStream) -> bool:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"data: 1\n\n"
+
+    return await stream.send_all(pieces())
+
+
+@pytest.mark.parametrize("is_stuck_at", [is_start, is_end])
+@pytest.mark.parametrize("respond", [whole, whole_after_a_comment, streamed])
+def test_a_client_that_does_not_read_ends_the_response(
+    respond: Callable[[ResponseStream], Awaitable[bool]], is_stuck_at: Callable[[Message], bool]
+) -> None:
+    async def main() -> None:
+        client = Stuck(is_stuck_at)
+        async with asyncio.timeout(SECONDS):
+            assert not await respond(client.stream)
+        assert is_stuck_at(client.sent[-1])  # and no comment was sent after it
+
+    asyncio.run(main())
