@@ -13,8 +13,8 @@ from penstock.log.bodies import body_of
 from penstock.log.doorbell import Doorbell
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import Batch, RunRow, Store
-from penstock.messages import user
-from penstock.run.events import Done, RunStart
+from penstock.messages import ToolResult, user
+from penstock.run.events import Done, RunStart, ToolEnd
 from penstock.serve import feed, feed_source
 from penstock.serve.feed import Feed, Item
 from penstock.serve.feed_source import FeedSource
@@ -124,10 +124,12 @@ def test_events_that_are_not_announced_come_from_the_log(
     assert [(item.seq, item.frame) for item in asyncio.run(test())] == frames_of(store)
 
 
+@pytest.mark.parametrize(("most", "most_bytes"), [(5, 1_000_000), (1_000, 5 * len(text(10)))])
 def test_what_is_announced_while_the_loop_is_busy_is_held_up_to_a_limit_and_nothing_is_lost(
-    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+    store: SQLiteStore, most: int, most_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_source, "MAX_KEPT", 5)
+    monkeypatch.setattr(feed, "MAX_KEPT", most)
+    monkeypatch.setattr(feed, "MAX_KEPT_BYTES", most_bytes)
     sources: list[FeedSource] = []
     held: list[int] = []
 
@@ -142,11 +144,11 @@ def test_what_is_announced_while_the_loop_is_busy_is_held_up_to_a_limit_and_noth
         feeds = Feeds(store, EventFrames(1000).frame)
         async with feeds.reading("r") as reader:
             items = await read(reader, FIRST - 1)
-            append(store, FIRST, text(FIRST))
-            items += await read(reader, FIRST)
-            for number in range(FIRST + 1, FIRST + 40):  # nothing else runs on this loop meanwhile
+            append(store, FIRST, *map(text, range(FIRST, 10)))
+            items += await read(reader, 9)
+            for number in range(10, FIRST + 40):  # nothing else runs on this loop meanwhile
                 append(store, number, text(number))
-                held.append(len(sources[0]._heard))
+                held.append(len(sources[0]._rows.kept))
             append(store, FIRST + 40, DONE)
             return items + await read(reader, FIRST + 40)
 
@@ -173,6 +175,32 @@ def test_a_feed_keeps_so_many_events_and_bytes(monkeypatch: pytest.MonkeyPatch) 
         assert page is not None
         assert len(page.frames) == 5000
         assert one.after(30) is None
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("is_committed_here", [True, False])
+def test_private_data_that_no_reader_gets_counts_as_kept(
+    store: SQLiteStore, is_committed_here: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "MAX_KEPT_BYTES", 10_000)
+    monkeypatch.setattr(feed_source, "FED_POLL", 0.02)
+    store.poll = 0.01
+    if not is_committed_here:
+        monkeypatch.setattr(Doorbell, "ring_with", lambda *_: None)
+
+    async def test() -> None:
+        feeds = Feeds(store, EventFrames(1000).frame)
+        async with feeds.reading("r") as reader:
+            await read(reader, FIRST - 1)
+            for number in range(FIRST, FIRST + 10):
+                result = ToolResult("c", "look", (Text(0, "sunny"),))
+                append(store, number, body_of(ToolEnd("c", result, data="x" * 4_000)))
+                items = await read(reader, number)
+                assert len(items[-1].frame) < 1_000
+            kept = feeds._feeds["r"]
+            assert kept.after(FIRST + 6) is None
+            assert kept.after(FIRST + 7) is not None
 
     asyncio.run(test())
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
@@ -14,13 +16,15 @@ MAX_KEPT = 1_000
 """How many events of a run are kept in memory for its readers."""
 
 MAX_KEPT_BYTES = 4 * 1024 * 1024
-"""How many bytes of frames of a run are kept in memory for its readers, unless one frame alone has more."""
+"""How many bytes of events of a run are kept in memory for its readers, unless one event alone has more."""
 
 PAGE = 200
 """How many events a reader gets at a time: one that does not read holds so many in memory."""
 
 PAGE_BYTES = 256 * 1024
 """After how many bytes of frames a reader gets no more events at a time."""
+
+T = TypeVar("T")
 
 
 class Item(Struct, frozen=True, gc=False):
@@ -29,6 +33,12 @@ class Item(Struct, frozen=True, gc=False):
     seq: int
     event: LogEvent
     frame: bytes
+    body_size: int = 0  # of the event in the log: it may have private data that its frame does not have
+
+    @property
+    def size(self) -> int:
+        """How many bytes it counts for in memory."""
+        return max(self.body_size, len(self.frame))
 
 
 class Page(Struct, frozen=True, gc=False):
@@ -56,6 +66,30 @@ def page_of(items: Sequence[Item]) -> Page:
     return Page(fitting, b"".join([item.frame for item in fitting]))
 
 
+class Newest(Generic[T]):
+    """The newest of what was added, as much as is kept in memory, and at least the last. For any thread."""
+
+    def __init__(self, size_of: Callable[[T], int]) -> None:
+        self.kept: deque[T] = deque()
+        self._size_of = size_of
+        self._size = 0  # of all that are kept
+        self._lock = threading.Lock()
+
+    def add(self, new: Sequence[T]) -> None:
+        """Keep these, and drop the oldest that are too many or too large together."""
+        with self._lock:
+            self.kept.extend(new)
+            self._size += sum(map(self._size_of, new))
+            while len(self.kept) > MAX_KEPT or (self._size > MAX_KEPT_BYTES and len(self.kept) > 1):
+                self._size -= self._size_of(self.kept.popleft())
+
+    def take(self) -> deque[T]:
+        """All that are kept, which are not kept any more."""
+        with self._lock:
+            kept, self.kept, self._size = self.kept, deque(), 0
+        return kept
+
+
 class Feed:
     """The newest events of one run."""
 
@@ -66,8 +100,7 @@ class Feed:
         self.is_closed = False  # whether the server stops
         self.error: Exception | None = None
         self.readers = 0
-        self._items: deque[Item] = deque()
-        self._size = 0  # of all frames
+        self._newest = Newest[Item](lambda item: item.size)
         self._waiting: set[asyncio.Future[None]] = set()
         self._page: tuple[int, Page] | None = None  # the last one, and after which event: others want the same
 
@@ -75,10 +108,7 @@ class Feed:
         """New events have come: wake all readers."""
         if not items:
             return
-        self._items.extend(items)
-        self._size += sum(len(item.frame) for item in items)
-        while len(self._items) > MAX_KEPT or (self._size > MAX_KEPT_BYTES and len(self._items) > 1):
-            self._size -= len(self._items.popleft().frame)
+        self._newest.add(items)
         self.seq, self._page = items[-1].seq, None
         self.is_over = isinstance(items[-1].event, Done)
         self._wake()
@@ -112,7 +142,7 @@ class Feed:
         """The next events after a number, which there are; None if some of them are no longer here."""
         if self._page is not None and self._page[0] == seq:
             return self._page[1]
-        items = self._items
+        items = self._newest.kept
         first = len(items) - (self.seq - seq)
         if first < 0:
             return None

@@ -7,14 +7,13 @@ the log is not read at all; after a gap, a hint without events, or a while, it i
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from penstock.agent.mailbox import mailbox_of
 from penstock.log.bodies import event_of
 from penstock.log.store import Row, Store
 from penstock.run.events import LogEvent
-from penstock.serve.feed import MAX_KEPT, Feed, Item
+from penstock.serve.feed import MAX_KEPT, Feed, Item, Newest
 
 MAX_POLL = 0.5
 """How many seconds pass between two looks at a log that was silent for a while, if nothing rings."""
@@ -33,7 +32,7 @@ class FeedSource:
         self._feed = feed
         self._read = read
         self._make_frame = make_frame
-        self._heard: deque[Row] = deque(maxlen=MAX_KEPT)  # what falls out of it is read from the log
+        self._rows = Newest[Row](_body_size)  # what is dropped is read from the log
         self._look = asyncio.Event()  # the log must be read
         self._is_reading = False
 
@@ -41,11 +40,11 @@ class FeedSource:
         """Add events until the run is over; a log that cannot be read is reported to the readers."""
         post = mailbox_of(asyncio.get_running_loop()).post
 
-        def hear(rows: Sequence[Row]) -> None:  # from any thread
-            self._heard.extend(rows)
+        def on_rows(rows: Sequence[Row]) -> None:  # from any thread
+            self._rows.add(rows)
             post(self._take if rows else self._look.set)
 
-        with store.watch(self._feed.run_id, hear):
+        with store.watch(self._feed.run_id, on_rows):
             try:
                 await self._keep_reading(store.poll)
             except Exception as error:  # noqa: BLE001  # it is reported to the readers
@@ -71,21 +70,24 @@ class FeedSource:
                 pause = poll if items else min(pause * 2, MAX_POLL)
 
     def _take(self) -> None:
-        """Add what was heard, unless the log is being read: then it is added after that."""
+        """Add the rows that have come, unless the log is being read: then they are added after that."""
         if self._is_reading:
             return
         feed, items = self._feed, list[Item]()
         seq = feed.seq
-        while self._heard:
-            number, at, body = self._heard.popleft()
+        for number, at, body in self._rows.take():
             if number == seq + 1:
                 seq, event = number, event_of(feed.run_id, number, body)
-                items.append(Item(number, event, self._make_frame(number, at, event)))
+                items.append(Item(number, event, self._make_frame(number, at, event), len(body)))
             elif number > seq:
                 self._look.set()  # some have not come
         feed.add(items)
         if feed.is_over:
             self._look.set()
+
+
+def _body_size(row: Row) -> int:
+    return len(row[2])
 
 
 async def _is_set(event: asyncio.Event, seconds: float) -> bool:

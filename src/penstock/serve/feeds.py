@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from penstock.events import Usage
+from penstock.log.bodies import body_of
 from penstock.log.follow import next_events
 from penstock.log.patience import apatiently
 from penstock.log.store import DamagedRunError, Store, UnknownRunError
@@ -142,4 +143,4 @@ class Feeds:
 
     def _read(self, run_id: str, after: int, most: int) -> list[Item]:
         events = next_events(self._store, run_id, after, most)
-        return [Item(seq, event, self._make_frame(seq, at, event)) for seq, at, event in events]
+        return [Item(seq, event, self._make_frame(seq, at, event), len(body_of(event))) for seq, at, event in events]
