@@ -92,6 +92,8 @@ class Server:
         self.app = penstock.serve.app(agent, log=self.store, token=token, shutdown_seconds=0.1)
         self.sends: int | None = None  # after so many messages a stream is cut
         self.streams = 0
+        self.asked = 0  # how often for messages
+        self.has_messages = True  # else it is too busy for them
         self.listener = listen("127.0.0.1", 0)
         self.url = address_of(self.listener)
         config = uvicorn.Config(
@@ -101,6 +103,12 @@ class Server:
         self.thread = threading.Thread(target=self.uvicorn.run, kwargs={"sockets": [self.listener]})
 
     async def answer(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope.get("path", "").endswith("/messages"):
+            self.asked += 1
+            if not self.has_messages:
+                await send({"type": "http.response.start", "status": 503, "headers": []})
+                await send({"type": "http.response.body"})
+                return
         if not scope.get("path", "").endswith("/events"):
             await self.app(scope, receive, send)
             return
@@ -210,6 +218,18 @@ def test_the_end_of_a_remote_run_is_not_lost_if_its_messages_cannot_be_had(
     server.app.routes = Routes(*(route for route in server.app.routes.routes if not route.path.endswith("/messages")))
     result = client.start("hello").result()
     assert (result.output, result.reason, result.messages) == ("You said: hello", "answered", [])
+
+
+def test_the_last_events_do_not_wait_for_the_messages_which_are_asked_for_twice(
+    client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "FIRST_PAUSE", 0.0)
+    run_id = client.start("hello").result().id
+    server.asked, server.has_messages = 0, False
+    asked = [(type(event), server.asked) for event in client.follow(run_id)]  # all come at once: the run is over
+    assert (Text, 0) in asked
+    assert [count for _, count in asked[:-1]] == [0] * (len(asked) - 1)
+    assert asked[-1] == (Done, 2)
 
 
 @pytest.mark.parametrize("sends", [1, 2, 3])

@@ -20,6 +20,8 @@ from penstock.serve.replies import ErrorFields, ErrorReply
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 8.0
 """How many seconds pass between two tries, first and at most."""
+END_RETRIES = 1
+"""How often the messages of a run that has ended are asked for again: its reader waits for `done` meanwhile."""
 MAX_FRAME = 16 * 1024 * 1024
 """How many bytes one event may have."""
 
@@ -115,14 +117,14 @@ def follow(run_id: str, after: int, *, tries: int) -> Exchange[None]:
             frames = Frames()
             while data := (yield ReadStream()):
                 events = frames.feed(data)
-                if events:
-                    count.reset()
-                    after, last = events[-1]
-                    if is_end := last.get("type") == "done":
-                        last["messages"] = yield from _messages_at_end(run_id, tries)
-                    yield Ready(events)
-                    if is_end:
-                        return
+                if not events:
+                    continue
+                count.reset()
+                after, last = events[-1]
+                if last.get("type") == "done":
+                    yield from _end(run_id, events, tries)
+                    return
+                yield Ready(events)
         except ServerError as problem:
             error = problem
         yield count.pause(error)
@@ -135,12 +137,16 @@ def messages_of(run_id: str, tries: int) -> Exchange[list[dict[str, Any]]]:
     return messages
 
 
-def _messages_at_end(run_id: str, tries: int) -> Exchange[list[dict[str, Any]]]:
-    """The same, or none if they cannot be had: the run has ended, and that must not be lost."""
+def _end(run_id: str, events: list[tuple[int, dict[str, Any]]], tries: int) -> Exchange[None]:
+    """The last events of a run: those before `done` at once, and `done` with the messages, or none if they fail."""
+    *before, (number, done) = events
+    if before:
+        yield Ready(before)
     try:
-        return (yield from messages_of(run_id, tries))
+        done["messages"] = yield from messages_of(run_id, min(tries, END_RETRIES))
     except (ServerError, KeyError, TypeError):
-        return []
+        done["messages"] = []  # the run has ended, and that must not be lost
+    yield Ready([(number, done)])
 
 
 class Frames:
