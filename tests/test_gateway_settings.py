@@ -114,7 +114,7 @@ def test_a_file_has_upstreams_routes_and_healing(tmp_path: Path) -> None:
         (f"{ONE}idle = -1", "upstreams.a: idle must be a number of 0 or more, not -1"),
         (f"{ONE}retries = 1.5", "upstreams.a: retries must be a whole number of 0 or more, not 1.5"),
         (f"{ONE}streaming = 'no'", "upstreams.a: streaming must be true or false, not 'no'"),
-        (f"{ONE}headers = {{a = 'sk-secret', b = 1}}", "upstreams.a: headers must be a table of texts, not a dict"),
+        (f"{ONE}headers = {{a = 'sk-secret', b = 1}}", "upstreams.a: every value of headers must be a text in quotes"),
         (f"{ONE}wire = 'openai-chats'", "upstreams.a: unknown wire 'openai-chats', did you mean 'openai-chat'?"),
         ("[upstreams.a]\nprovider = 'ollma'", "upstreams.a: unknown provider 'ollma', did you mean 'ollama'?"),
         (f"{ONE}key = 'sk-secret'", "env:NAME"),

@@ -184,7 +184,7 @@ def test_a_run_is_rebuilt_up_to_its_claim(store: Store, clock: Clock) -> None:
 
 def test_a_new_run_begins_as_if_its_log_had_been_read(store: Store) -> None:
     desk = Desk(store)
-    row, start = new_start("desk", [user("Send it.")], "r", meta={"user": 1})
+    row, start = new_start("desk", [user("Send it.")], "r", meta={"users": (1, 2)})
     assert store.create(row, body_of(start), durable=False)
     claim = store.claim("one")
     assert claim is not None

@@ -112,6 +112,9 @@ def test_a_text_of_many_beginnings_is_compared_in_bounded_time(monkeypatch: pyte
     assert calls_of(events_of("qwen3_coder", call, messages))
     monkeypatch.setattr(quoted_lines, "MAX_COMPARED", 5)
     assert faults_of(events_of("qwen3_coder", call, messages)) == ["quoted"]
+    monkeypatch.setattr(quoted_lines, "MAX_COMPARED", 50)
+    assert calls_of(events_of("qwen3_coder", call, messages))
+    assert faults_of(events_of("qwen3_coder", call, messages * 10)) == ["quoted"], "it is for all texts together"
 
 
 # -- files and hosted tools ----------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from functools import cached_property
 from typing import Any
 
 from penstock.dialects.encodings import readings
+from penstock.dialects.quoted_lines import Comparisons
 from penstock.dialects.source_texts import SourceText, fold, layouts, plain, source_texts
 from penstock.events import Opaque
 from penstock.messages import Message
@@ -53,6 +54,7 @@ class Provenance:
         self._unread: list[Message | Opaque] = list(self._messages)
         self._texts: list[SourceText] = []
         self._searches = 0
+        self._comparisons = Comparisons()
 
     def add_state(self, state: Opaque) -> None:
         """Adds vendor state of the response itself: the model may quote what a hosted tool has just returned."""
@@ -67,12 +69,22 @@ class Provenance:
         self._searches += 1
         if self._searches > MAX_SEARCHES:
             return any(text.places(word).as_call for text in texts)
-        if any(_has_markup(texts, form, folded_name) for form in _forms(markup)):
+        if any(self._has_markup(texts, form, folded_name) for form in _forms(markup)):
             return True
         values = self._values(name, arguments)
         distance = len(fold(json.dumps(arguments, ensure_ascii=False))) + _NEAR if values else 0
         is_word = name.isalpha() and (name.islower() or name.istitle())
         return any(_has_value(text, word, distance, values, is_word=is_word) for text in texts)
+
+    def _has_markup(self, texts: list[SourceText], markup: str, folded_name: str) -> bool:
+        """Returns whether a text has the markup of a call, in one piece or line by line."""
+        written = fold(markup)
+        if len(written) - len(folded_name) < MIN_VALUE:
+            return False
+        lines = [folded for line in markup.split("\n") if (folded := fold(line))]
+        return any(written in text.folded for text in texts) or (
+            len(lines) > 1 and any(text.has_lines(lines, self._comparisons) for text in texts)
+        )
 
     def _values(self, name: str, arguments: dict[str, Any]) -> list[tuple[str, str]]:
         """Returns the distinctive values of a call with their keys, except those that the model has used before."""
@@ -100,17 +112,6 @@ def _forms(markup: str) -> Iterable[str]:
     """Returns the markup of a call, also with its escapes decoded, and without line numbers."""
     forms = (form for reading in readings(markup)[:_FORMS] for form in layouts(plain(reading)))
     return dict.fromkeys(forms)
-
-
-def _has_markup(texts: list[SourceText], markup: str, folded_name: str) -> bool:
-    """Returns whether a text has the markup of a call, in one piece or line by line."""
-    written = fold(markup)
-    if len(written) - len(folded_name) < MIN_VALUE:
-        return False
-    lines = [folded for line in markup.split("\n") if (folded := fold(line))]
-    return any(written in text.folded for text in texts) or (
-        len(lines) > 1 and any(text.has_lines(lines) for text in texts)
-    )
 
 
 def _has_value(text: SourceText, word: str, distance: int, values: list[tuple[str, str]], *, is_word: bool) -> bool:

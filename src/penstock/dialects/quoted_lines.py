@@ -11,13 +11,20 @@ import re
 from collections.abc import Sequence
 
 MAX_COMPARED = 200_000
-"""How many lines of a text are compared for one call. If these do not suffice, the call counts as quoted."""
+"""How many lines are compared for the calls of one request. A call for which these do not suffice counts as quoted."""
 
 _WIDEST = 120  # how many characters a margin may have
 _ADDED = "+"  # before the shape of a margin that the model has added
 _HEAD = 4  # how many characters of a text show where the last line continues after an added margin
 _WORD = re.compile(r"\w+")
 _STRINGS = re.compile(r'(?<!\\)"\s{0,40},\s{0,40}"')  # between the strings of an array
+
+
+class Comparisons:
+    """How many lines may still be compared."""
+
+    def __init__(self) -> None:
+        self.left = MAX_COMPARED
 
 
 def split_lines(text: str) -> list[str]:
@@ -30,15 +37,14 @@ def split_strings(text: str) -> list[str]:
     return _STRINGS.split(text)
 
 
-def has_lines(text: Sequence[str], lines: Sequence[str]) -> bool:
+def has_lines(text: Sequence[str], lines: Sequence[str], comparisons: Comparisons) -> bool:
     """Returns whether a text has these lines, of which there are at least two. None of them is empty."""
-    compared = 0
     for at, line in enumerate(text):
         if (start := line.rfind(lines[0])) < 0:
             continue
         end, is_match = _compare(text, at, lines, line[start + len(lines[0]) :])
-        compared += end - at
-        if is_match or compared > MAX_COMPARED:
+        comparisons.left -= end - at
+        if is_match or comparisons.left < 0:
             return True
     return False
 

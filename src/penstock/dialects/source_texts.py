@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from penstock.dialects.encodings import readings
-from penstock.dialects.quoted_lines import has_lines, split_lines, split_strings
+from penstock.dialects.quoted_lines import Comparisons, has_lines, split_lines, split_strings
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
 from penstock.messages import File, Message, ToolResult
@@ -113,9 +113,9 @@ class SourceText:
             start = self.folded.find(value, end)
         return False
 
-    def has_lines(self, lines: list[str]) -> bool:
+    def has_lines(self, lines: list[str], comparisons: Comparisons) -> bool:
         """Returns whether these folded lines follow each other in the text, each in the same margin."""
-        return any(has_lines(own, lines) for own in self._lines)
+        return any(has_lines(own, lines, comparisons) for own in self._lines)
 
     @cached_property
     def _lines(self) -> list[list[str]]:

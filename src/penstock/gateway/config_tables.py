@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -44,6 +44,8 @@ def _problem(message: str, table: Mapping[str, Any], types: Mapping[str, Any]) -
     """What is wrong with a table, after the name of its section."""
     if place := _WRONG.search(message):
         key = place[1]
+        if "[...]" in message:
+            return f": every value of {key} must be a text in quotes"
         return f": {key} must be {allowed(types[key])}, not {_shown(table[key])}"
     if missing := _MISSING.search(message):
         return f" needs {missing[1]} = {allowed(types[missing[1]])}"
@@ -58,7 +60,7 @@ def allowed(kind: Any) -> str:
     if origin is Literal:
         return _or([f'"{value}"' for value in arguments])
     if origin in (Union, UnionType):
-        return _or([allowed(one) for one in arguments])
+        return _or([allowed(one) for one in arguments if one is not NoneType])
     if origin in (list, tuple):
         return "a list of texts"
     if origin is dict and arguments[-1] is str:
@@ -67,7 +69,7 @@ def allowed(kind: Any) -> str:
 
 
 def _or(values: list[str]) -> str:
-    return f"{', '.join(values[:-1])} or {values[-1]}"
+    return f"{', '.join(values[:-1])} or {values[-1]}" if len(values) > 1 else values[0]
 
 
 def _shown(value: Any) -> str:

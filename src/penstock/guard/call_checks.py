@@ -3,7 +3,7 @@
 | | a call that is whole | a damaged or quoted call |
 |---|---|---|
 | with `Guard(call=…)` | `call`, when its arguments have closed | `text`, then `call` if it may run |
-| a call in the text, without it | passes when it has ended | `text`: its markup stays text |
+| a call that may be from the text, without it | passes when it has ended | `text`: its markup stays text |
 | any other call, without it | passes piece by piece | passes |
 """
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from penstock.events import Fault
-from penstock.log.bodies import event_of
+from penstock.log.bodies import body_of, event_of
 from penstock.log.damaged import set_aside
 from penstock.log.store import Claim, DamagedRunError, Input, OwnedRun, RunRow, Store, StoreError
 from penstock.output.output_type import OutputType
@@ -74,8 +74,9 @@ def begin(
     store: Store, claim: Claim, start: RunStart, policies: Mapping[str, ToolPolicy], *rules: Any
 ) -> tuple[Run, OwnedRun]:
     """A run that this process has just created and claimed: its log has nothing else, and need not be read."""
-    run = rebuild([start, Taken(claim.epoch)], policies, *rules)
-    return run, OwnedRun(store, claim, meta=start.meta, inputs=store.inputs([claim.run_id]))
+    logged = cast(RunStart, event_of(claim.run_id, 1, body_of(start)))  # as another process would read it
+    run = rebuild([logged, Taken(claim.epoch)], policies, *rules)
+    return run, OwnedRun(store, claim, meta=logged.meta, inputs=store.inputs([claim.run_id]))
 
 
 def rebuild_claimed(
