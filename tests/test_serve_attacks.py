@@ -425,6 +425,13 @@ def send_often(connection: socket.socket, piece: bytes, times: int) -> None:
         connection.sendall(piece)
 
 
+def test_headers_after_a_body_do_not_count(server: Server) -> None:
+    for late in (b"", b"x-user: ada\r\n"):
+        with server.connection() as connection:
+            connection.sendall(f"GET /tenants/runs {CHUNKED}0\r\n".encode() + late + b"\r\n")
+            assert connection.recv(100).startswith(b"HTTP/1.1 401 "), late
+
+
 def test_a_long_head_is_read_and_a_longer_one_is_not(server: Server) -> None:
     assert server.send("GET", "/local/runs", headers={"x": "y" * 60_000})[0] == 200
     answer = b""

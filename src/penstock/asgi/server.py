@@ -74,7 +74,7 @@ def run_server(
     )  # fmt: skip
     config.load()
     timed = _timed(config.http_protocol_class, limits.head_seconds)
-    config.http_protocol_class = _measured(timed, limits.head)
+    config.http_protocol_class = _measured(_without_trailers(timed), limits.head)
     gc.freeze()  # what is loaded stays: the collector need not look at it again and again
 
     class Server(uvicorn.Server):
@@ -123,6 +123,30 @@ def _timed(protocol: Any, seconds: float) -> Any:
             super().connection_lost(exc)
 
     return TimedProtocol
+
+
+def _without_trailers(protocol: Any) -> Any:
+    """A protocol of uvicorn that ignores what comes after the body of a request.
+
+    The app would take it for headers, by which a proxy says who the client is.
+    """
+
+    class HeadersOnlyProtocol(protocol):  # type: ignore[misc]
+        is_head_over = False
+
+        def on_message_begin(self) -> None:
+            self.is_head_over = False
+            super().on_message_begin()
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            if not self.is_head_over:
+                super().on_header(name, value)
+
+        def on_headers_complete(self) -> None:
+            self.is_head_over = True
+            super().on_headers_complete()
+
+    return HeadersOnlyProtocol
 
 
 def _measured(protocol: Any, most: int) -> Any:
