@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -447,9 +448,9 @@ def test_a_run_that_nobody_watches_wakes_its_reader_once_for_several_reads(
 ) -> None:
     groups, arrived = list[int](), SyncDispatcher._arrived
 
-    def counted(dispatcher: SyncDispatcher, *, can_wait: bool = False) -> None:
+    def counted(dispatcher: SyncDispatcher, events: Sequence[StreamEvent] = ()) -> None:
         groups.append(dispatcher._waiting + 1)
-        arrived(dispatcher, can_wait=can_wait)
+        arrived(dispatcher, events)
 
     monkeypatch.setattr(SyncDispatcher, "_arrived", counted)
     seen = list[str]()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
 from typing import assert_never, get_args
@@ -78,7 +78,7 @@ class SyncDispatcher(Dispatcher):
                     if self._outer is not None:
                         self._outer.emit(command, is_over=driven.run.is_over)
                     elif driven.outbox.put(command.events, command.log):
-                        self._arrived(can_wait=self._can_wait(command.events))
+                        self._arrived(command.events)
                     if is_notable and isinstance(last := command.events[-1], Done):
                         driven.remember(last)
                 case PrepareStep() | AskModel() | StartTool(awaits_reader=True):
@@ -151,16 +151,16 @@ class SyncDispatcher(Dispatcher):
         tools = self.tools.close()
         return [*self.responses.close(), *inner, *tools]
 
-    def _can_wait(self, events: list[StreamEvent]) -> bool:
-        """Whether these events can reach the reader with what follows them: nobody sees when they come."""
-        has_room = self._waiting < MAX_TOGETHER and not self._driven.outbox.is_full
-        return self._is_unseen and has_room and _OWN.isdisjoint(map(type, events))
-
-    def _arrived(self, *, can_wait: bool = False) -> None:
-        """There is an item more for the reader: wake it, unless this can wait for the next one."""
+    def _arrived(self, events: Sequence[StreamEvent] = ()) -> None:
+        """There is an item more for the reader: wake it, unless these events can reach it with what follows them."""
         self._waiting += 1
-        if not can_wait:
+        if not (self._is_unseen and events and self._can_wait(events)):
             self._wake_for_all()
+
+    def _can_wait(self, events: Sequence[StreamEvent]) -> bool:
+        """Whether these events can wait for the next ones: there is room, and none of them is the run's own."""
+        has_room = self._waiting <= MAX_TOGETHER and not self._driven.outbox.is_full
+        return has_room and _OWN.isdisjoint(map(type, events))
 
     def _wake_for_all(self) -> None:
         """Wake the reader for everything that waits; also for nothing, as the run may have to pause."""
