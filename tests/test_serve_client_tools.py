@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from penstock.declarations import ToolDeclaration
 from penstock.decoder import decode
 from penstock.log.sqlite import SQLiteStore
 from penstock.messages import Message, ToolResult, result, user
-from penstock.serve import ServeApp
+from penstock.serve import ServeApp, model_runs
 from penstock.serve.client_calls import CallRef, read_call_id
+from penstock.serve.hosting import read_events
 from penstock.testing import Reply, call, wait
 from penstock.turn import Turn, collect
 from penstock.wires import find_encoder
@@ -213,6 +215,37 @@ def test_results_that_come_twice_at_once_resume_the_run_once(tmp_path: Path, pat
         resumed.leave()
         kinds = [event["type"] for event in await events_of(browser, client.run_ids[0])]
         assert kinds.count("step_start") == 2
+
+    run(tmp_path, (lambda request: Reply("begun", wait(60)) if request.results else TWO,), test)
+
+
+@every_path
+def test_results_that_come_while_others_are_looked_up_resume_the_run_once(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_looking, may_read = threading.Event(), threading.Event()
+
+    def read_late(*arguments: Any) -> Any:
+        if not is_looking.is_set():
+            is_looking.set()
+            may_read.wait(20)
+        return read_events(*arguments)
+
+    async def test(browser: Browser) -> None:
+        client = Client(browser, path)
+        first = await client.send(user("Go."))
+        body = client.body(results(first, "red", "a page"))
+        monkeypatch.setattr(model_runs, "read_events", read_late)
+        late = browser.connect("POST", path, body)
+        await asyncio.to_thread(is_looking.wait, 20)
+        resumed = browser.connect("POST", path, body)
+        await resumed.reply.until("begun")
+        may_read.set()
+        async with asyncio.timeout(20):
+            await late.task
+        assert late.reply.status == 409
+        assert len(await rows(browser)) == 1
+        resumed.leave()
 
     run(tmp_path, (lambda request: Reply("begun", wait(60)) if request.results else TWO,), test)
 

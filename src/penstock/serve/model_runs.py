@@ -62,6 +62,7 @@ async def find_run(host: Host, tenant: str, read: ModelRequest) -> Answering:
     waiting = await apatiently(lambda: WaitingRun(host, row, results))
     if waiting.has_open:
         return await waiting.give()
+    row = await _find(host, tenant, row.id)  # again: it may have changed before its events were read
     if row.state in ("ready", "running"):
         raise under_way()
     messages = await apatiently(waiting.history)
