@@ -36,15 +36,15 @@ class Decoder:
         self._wire = kind(tool_names(tools), id_prefix)
         self._end_signs = self._wire.end_signs
         self._body = Body(kind.framing)
-        self._texts = TextFrames(kind.text_key)
+        self._texts = TextFrames(kind.text_key) if kind.text_key else None
         self._is_closed = False
         self._last: list[StreamChunk] = []  # the events of the last read, once something says that the response ends
 
     def feed(self, data: bytes) -> list[StreamChunk]:
         """Returns the events that these bytes complete."""
-        lane = self._body.fast_lane
+        lane, texts = self._body.fast_lane, self._texts
         try:
-            if (text := self._texts.read(data)) is not None:
+            if texts is not None and (text := texts.read(data)) is not None:
                 return [text]
             payload = lane.single_frame(data)
             if payload is not None:
@@ -57,10 +57,9 @@ class Decoder:
             raise UsageError(f"feed takes bytes, not {type_name(data)}; feed_any also takes text and dicts") from None
         if self._end_signs.has_any:
             self._last = chunks
-        if payload is not None and (text := self._wire.plain_text) is not None and not self._end_signs.has_any:
-            self._texts.learn(data, text)
-        else:
-            self._texts.clear()
+        if texts is not None:
+            is_plain = payload is not None and not self._end_signs.has_any
+            texts.learn(data, self._wire.plain_text if is_plain else None)
         return chunks
 
     def progress(self) -> Progress:
@@ -77,7 +76,8 @@ class Decoder:
     def feed_object(self, item: Any) -> list[StreamChunk]:
         """Returns the events of one parsed frame: a dict, or an object of a vendor's SDK."""
         payload = payload_of(item)
-        self._texts.clear()
+        if self._texts is not None:
+            self._texts.clear()
         return [] if payload is None else self._wire.feed([Frames("", [payload])])
 
     def close(self) -> list[StreamChunk]:
@@ -85,7 +85,7 @@ class Decoder:
         if self._is_closed:
             return []
         self._is_closed = True
-        self._texts.clear()
+        self._texts = None
         return self._wire.close(self._body.close())
 
     def feed_any(self, item: Any) -> list[StreamChunk]:

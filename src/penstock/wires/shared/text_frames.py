@@ -24,8 +24,8 @@ class TextFrames:
     __slots__ = ("_after", "_before", "_has_fitted", "_key", "_place", "_text", "_wasted")
 
     def __init__(self, key: bytes) -> None:
-        self._key = key  # the quoted name of the field of the text; empty if the wire has no such frames
-        self._wasted = 0 if key else ATTEMPTS  # templates that fitted no frame
+        self._key = key  # the quoted name of the field of the text
+        self._wasted = 0  # templates that fitted no frame
         self._has_fitted = False
         self.clear()
 
@@ -47,8 +47,11 @@ class TextFrames:
                     return None
         return None
 
-    def learn(self, data: bytes, text: Text) -> None:
-        """Make a template of a read that is one frame, and nothing but this piece of the open text."""
+    def learn(self, data: bytes, text: Text | None) -> None:
+        """Make a template of a read that is one frame, and nothing but this piece of the open text; None: it is not."""
+        if text is None:
+            self.clear()
+            return
         fits = bool(self._before) and data.startswith(self._before) and data.endswith(self._after)
         if fits or self._wasted == ATTEMPTS:
             return
