@@ -21,7 +21,7 @@ from penstock.messages import History
 from penstock.model.event_loop import warn_if_blocking
 from penstock.run.envelope import Key, sign
 from penstock.run.events import ApprovalRequest, Done, EndReason, StreamEvent
-from penstock.run.input_checks import expect_decision, expect_user, sentence
+from penstock.run.input_checks import checked_text, expect_decision, expect_user
 from penstock.run.machine import Run
 
 AnySyncDriver = SyncDriver | LoggedSyncDriver
@@ -130,7 +130,7 @@ class RunReader(Generic[D, Output]):
         When this returns, no tool starts any more, no request is sent, and the connection is closed. The reader gets
         no unread events, only the ends of tools that had started, of the step and of the run.
         """
-        self._driver.cancel(sentence("why", why))
+        self._driver.cancel(checked_text("why", why))
 
     def detach(self) -> None:
         """Let a run with a log continue when its reader leaves: leaving `with` or the loop does not cancel it then.

@@ -16,7 +16,7 @@ from penstock.messages import Message
 from penstock.model.checks import check_option_names, check_option_values
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
-from penstock.run.input_checks import sentence
+from penstock.run.input_checks import checked_text
 from penstock.run.limits import add_usage
 from penstock.tools.signature import Context
 from penstock.tools.tool import Tool, as_tool
@@ -109,7 +109,7 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
 
     def stop(self, why: str) -> Step:
         """A copy that ends the run before this request: with the reason `stopped`, and why in a sentence."""
-        return replace(self, stopped=sentence("why", why))
+        return replace(self, stopped=checked_text("why", why))
 
 
 BeforeStep = Callable[[Step], Step | Awaitable[Step | None] | None]

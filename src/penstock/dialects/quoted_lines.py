@@ -1,6 +1,6 @@
 """Lines of a call in a text where every line has a margin: `// `, `mail.txt:12:`, the time of a log, a box.
 
-There is no end to the margins that tools print, so none is known here. The lines of the call must follow each other,
+Every tool prints its own margins, so there is no list of them. The lines of the call must follow each other,
 and what is around them must look the same in each: words and numbers count as equal.
 The model may also have added the margin itself; then it is part of the lines, and not of the text.
 """

@@ -184,8 +184,6 @@ class Answering:
 
 
 def _read(wire: str, body: Any, model: str, is_streaming: bool | None, context: GatewayContext) -> ClientRequest:
-    if not isinstance(body, dict):
-        raise RejectedRequest(400, "", "the body must be a JSON object")
     try:
         request = decode_request(body, wire, model, is_streaming)
     except UsageError as error:

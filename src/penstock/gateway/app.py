@@ -112,7 +112,7 @@ async def _answer_in_path(wire: str, context: GatewayContext, call: Call) -> Non
         await count_tokens(wire, context, call, name)
         return
     if method not in _METHODS:
-        raise RejectedRequest(404, "not_found", f"there is no method {method!r}; use {', '.join([*_METHODS, COUNT])}")
+        raise RejectedRequest(404, "not_found", f"unknown method {method!r}; use {', '.join([*_METHODS, COUNT])}")
     await Answering(wire, context, call).answer(name, is_streaming=_METHODS[method])
 
 

@@ -7,7 +7,7 @@
 | half-open | one request is sent as a probe | closed if it succeeds, else open |
 
 A response succeeds when it ends well. One that has begun lets requests through again, and the next failure opens the
-circuit. A circuit only decides between upstreams: if there is no other, the request is sent anyway.
+circuit. A circuit only chooses between upstreams: the only upstream of a request is always asked.
 """
 
 from __future__ import annotations

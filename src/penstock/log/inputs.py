@@ -11,7 +11,7 @@ from penstock.events import ToolCall
 from penstock.log.store import Input, ProvidedResult, not_text
 from penstock.messages import Media, Message, result
 from penstock.run.events import Decision, Said
-from penstock.run.input_checks import expect_decision, expect_user, sentence
+from penstock.run.input_checks import checked_text, expect_decision, expect_user
 
 
 def decision_input(
@@ -40,7 +40,7 @@ def message_input(run_id: str, message: Message, key: str | None = None) -> Inpu
 
 def cancel_input(run_id: str, why: str) -> Input:
     """End the run."""
-    return Input(run_id, "cancel", "cancel", sentence("why", why).encode())
+    return Input(run_id, "cancel", "cancel", checked_text("why", why).encode())
 
 
 def _body(input: Decision | ProvidedResult | Said) -> bytes:

@@ -9,7 +9,7 @@ from penstock.jsontext.surrogates import join_surrogates
 from penstock.messages import Message
 
 
-def sentence(name: str, text: Any) -> str:
+def checked_text(name: str, text: Any) -> str:
     """The text, as any store can keep it; a `UsageError` if it is not a string."""
     _expect_string(name, text)
     return join_surrogates(text)

@@ -60,8 +60,6 @@ class Results(Struct, frozen=True):
 
 def read_model_request(wire: str, body: Any, limits: ServerLimits) -> ModelRequest:
     """The request in a body; a `RejectedRequest` says where it is wrong."""
-    if not isinstance(body, dict):
-        raise RejectedRequest(400, "invalid_body", "the body must be a JSON object")
     try:
         request = decode_request(body, wire)
         reading = read_request(body, wire)
