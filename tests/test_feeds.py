@@ -224,6 +224,52 @@ def test_a_reader_gets_so_many_events_and_bytes_at_a_time(monkeypatch: pytest.Mo
     asyncio.run(test())
 
 
+@pytest.mark.parametrize("refused", [0, 1, 2, 3])
+def test_what_is_written_while_a_reader_waits_and_what_it_gets_are_all_events_in_order(
+    store: SQLiteStore, refused: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every so many pieces cannot be written where they turn up; one reader is ahead of the feed at first, and some
+    commits are more than a page."""
+    monkeypatch.setattr(feed, "PAGE", 2)
+    last = FIRST + 20
+
+    async def follow(feeds: Feeds, after: int) -> bytes:
+        frames: list[bytes] = []
+        count = 0
+
+        def write_now(piece: bytes) -> bool:
+            nonlocal count
+            count += 1
+            if refused and count % refused == 0:
+                return False
+            frames.append(piece)
+            return True
+
+        async with feeds.reading("r", after, write_now) as reader:
+            while (page := await reader.next()) is not None:
+                frames.append(page.frames)
+        assert count > 1
+        return b"".join(frames)
+
+    async def test() -> list[bytes]:
+        feeds = Feeds(store, EventFrames(1000).frame)
+        readers = [asyncio.create_task(follow(feeds, after)) for after in (0, FIRST - 1, FIRST + 1)]
+        async with feeds.reading("r") as reader:
+            await read(reader, FIRST - 1)
+            for number in range(FIRST, last, 4):
+                append(store, number, text(number))
+                await read(reader, number)
+                append(store, number + 1, *map(text, range(number + 1, number + 4)))
+                await read(reader, number + 3)
+            append(store, last, DONE)
+        async with asyncio.timeout(30):
+            return await asyncio.gather(*readers)
+
+    frames = asyncio.run(test())
+    for found, after in zip(frames, (0, FIRST - 1, FIRST + 1), strict=True):
+        assert found == b"".join(frame for _, frame in frames_of(store, after))
+
+
 def test_readers_that_come_and_go_leave_nothing_behind(store: SQLiteStore) -> None:
     async def test() -> None:
         feeds = Feeds(store, EventFrames(1000).frame)

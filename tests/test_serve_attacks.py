@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import http.client
 import json
 import socket
 import threading
@@ -32,6 +33,7 @@ from typing import Any
 import pytest
 
 import penstock.serve
+from penstock.asgi.stream import COMMENT
 from penstock.serve.models_api import WIRES
 from tests.asgi import serving
 from tests.served_process import SECONDS, Server, read_until, served, with_length
@@ -280,9 +282,18 @@ def test_readers_that_sleep_cost_little_memory_and_delay_nobody(server: Server) 
             f"penstock_serve_readers {SLEEPERS}".encode() in server.send("GET", "/local/metrics")[2]
         )  # they sleep still
         assert memory(server) - before < len(sleepers) * size / 2 / 1024
+        assert read_response(sleepers[0]) == server.send("GET", f"/local/runs/{run_id}/events")[2]
     finally:
         for sleeper in sleepers:
             sleeper.close()
+
+
+def read_response(connection: socket.socket) -> bytes:
+    """The body of a response, without the comments of a stream."""
+    connection.settimeout(SECONDS)
+    with http.client.HTTPResponse(connection) as response:
+        response.begin()
+        return response.read().replace(COMMENT, b"")
 
 
 def follow_flood(server: Server, run_id: str) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Awaitable
 
 from penstock.asgi.access import Access
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.metrics import Metrics
-from penstock.asgi.request import ClientGone, HTTPRequest, Message, Receive, RejectedRequest, Scope, Send
+from penstock.asgi.request import ClientGone, HTTPRequest, Receive, RejectedRequest, Scope, Send
 from penstock.asgi.response import respond, respond_error
+from penstock.asgi.sending import Sender
 from penstock.errors import UsageError
 
 logger = logging.getLogger("penstock.asgi")
@@ -21,24 +21,6 @@ PREFLIGHT = {
     "access-control-max-age": "600",
 }
 """What a browser is told that asks whether a page of another host may send a request."""
-
-
-class Sender:
-    """Sends the messages of a response, and remembers its status."""
-
-    def __init__(self, send: Send) -> None:
-        self.status = 0
-        self._send = send
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the head of the response was sent."""
-        return bool(self.status)
-
-    def __call__(self, message: Message) -> Awaitable[None]:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-        return self._send(message)  # without a coroutine of its own, which every piece of a stream would pay for
 
 
 class ASGIApp:

@@ -15,6 +15,7 @@ from typing import Any
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.request import HTTPRequest, Send
 from penstock.asgi.response import Headers, raw_headers, respond
+from penstock.asgi.sending import Sender
 
 SSE_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -38,6 +39,7 @@ class ResponseStream:
         self.sent = 0
         self._request = request
         self._send = send
+        self._direct = send if isinstance(send, Sender) and send.is_direct else None
         self._limits = limits
         self._headers = headers
         self._comment = comment
@@ -45,7 +47,7 @@ class ResponseStream:
         self._last_write = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._comments: asyncio.Task[None] | None = None
+        self._aside: asyncio.Task[None] | None = None  # sends a comment, or the rest of a piece, beside the work
 
     @property
     def is_full(self) -> bool:
@@ -73,7 +75,7 @@ class ResponseStream:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-            for task in filter(None, (self._task, watcher, self._comments)):
+            for task in filter(None, (self._task, watcher, self._aside)):
                 task.cancel()
             await asyncio.gather(self._task, watcher, return_exceptions=True)
         if self._task.cancelled():
@@ -87,7 +89,7 @@ class ResponseStream:
         The status was 200 then. So that nobody takes an error for the answer, it is sent without the end of the
         response: the server closes the connection, and the client sees that something is missing.
         """
-        await self._end_comments()
+        await self._end_aside()
         self._is_complete = True
         if not self.is_open:
             self.is_open = True
@@ -99,7 +101,8 @@ class ResponseStream:
 
     async def write(self, piece: bytes) -> None:
         """Send a piece."""
-        await self._end_comments()
+        if self._aside is not None:
+            await self._end_aside()
         self._writing_since = now = time.monotonic()
         if not self.is_open:
             await self._open()
@@ -108,11 +111,32 @@ class ResponseStream:
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         self._last_write, self._writing_since = now, 0.0
 
-    async def _end_comments(self) -> None:
-        """Wait for a comment that is being sent: pieces and comments do not mix."""
-        if self._comments is not None:
-            comments, self._comments = self._comments, None
-            await comments
+    def write_now(self, piece: bytes) -> bool:
+        """Send a piece without waking the task of the work; False if that is not possible, and `write` has to do it."""
+        if self._direct is None or self._aside is not None or self.sent + len(piece) > self._limits.answer:
+            return False
+        if piece:
+            self._writing_since = now = time.monotonic()
+            try:
+                rest = self._direct.begin({"type": "http.response.body", "body": piece, "more_body": True})
+            except Exception:  # noqa: BLE001  # of the server: it is raised again in the task of the work
+                return False
+            self.sent += len(piece)
+            if rest is None:
+                self._last_write, self._writing_since = now, 0.0
+            else:
+                self._aside = asyncio.create_task(self._end_write(rest))
+        return True
+
+    async def _end_write(self, rest: Awaitable[None]) -> None:
+        await rest
+        self._last_write, self._writing_since = time.monotonic(), 0.0
+
+    async def _end_aside(self) -> None:
+        """Wait for what is being sent beside the work: pieces and comments do not mix."""
+        if self._aside is not None:
+            aside, self._aside = self._aside, None
+            await aside
 
     async def _open(self) -> None:
         self.is_open = True
@@ -123,7 +147,7 @@ class ResponseStream:
         await work
         if self._is_complete:
             return
-        if not self.is_open or self._comments is not None:
+        if not self.is_open or self._aside is not None:
             await self.write(b"")
         await self._end()
 
@@ -159,6 +183,6 @@ class ResponseStream:
             return
         is_silent = not self._writing_since and now - self._last_write >= limits.keep_alive_seconds
         if is_silent and not self._is_complete:
-            self._comments = asyncio.create_task(self._write_comment())
+            self._aside = asyncio.create_task(self._write_comment())
         pause = min(limits.keep_alive_seconds, limits.write_seconds) / 4
         self._timer = asyncio.get_running_loop().call_later(max(pause, 0.01), self._tick)

@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any
 
 from penstock.asgi.access import Access
-from penstock.asgi.app import ASGIApp, Sender
+from penstock.asgi.app import ASGIApp
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.metrics import Metrics
 from penstock.asgi.request import HTTPRequest, RejectedRequest
 from penstock.asgi.routes import Route, Routes
+from penstock.asgi.sending import Sender
 from penstock.gateway import endpoints
 from penstock.gateway.answer import Circuits
 from penstock.gateway.answering import Answering

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from penstock.asgi.access import Access, shown_key
-from penstock.asgi.app import Sender
 from penstock.asgi.limits import MEGABYTE, ServerLimits
 from penstock.asgi.metrics import Metrics
 from penstock.asgi.request import HTTPRequest
+from penstock.asgi.sending import Sender
 from penstock.gateway.answer import Circuits
 from penstock.gateway.healed import HealedResponses
 from penstock.gateway.memory import ResponseMemory

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from penstock.asgi.access import Access
-from penstock.asgi.app import ASGIApp, Sender
+from penstock.asgi.app import ASGIApp
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.metrics import Metrics
 from penstock.asgi.request import HTTPRequest
 from penstock.asgi.response import respond
 from penstock.asgi.routes import Route, Routes
+from penstock.asgi.sending import Sender
 from penstock.inspector.endpoints import InspectorEndpoint, InspectorEndpoints
 from penstock.inspector.inspections import Inspections
 

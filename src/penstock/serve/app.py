@@ -10,13 +10,14 @@ from typing import Any, cast, get_args
 
 from penstock.agent.agent import Agent
 from penstock.asgi.access import Access, Authenticate
-from penstock.asgi.app import ASGIApp, Sender
+from penstock.asgi.app import ASGIApp
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.metrics import Metrics
 from penstock.asgi.page import Page
 from penstock.asgi.request import HTTPRequest, RejectedRequest
 from penstock.asgi.response import respond, respond_json
 from penstock.asgi.routes import Route, Routes
+from penstock.asgi.sending import Sender
 from penstock.errors import UsageError
 from penstock.inspector.endpoints import InspectorEndpoints
 from penstock.inspector.inspections import Inspections

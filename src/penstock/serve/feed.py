@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -90,6 +90,14 @@ class Newest(Generic[T]):
         return kept
 
 
+class Waiter(Protocol):
+    """A reader that waits."""
+
+    def take_news(self) -> bool:
+        """Take what is new without being woken; False if the reader has to be."""
+        ...
+
+
 class Feed:
     """The newest events of one run."""
 
@@ -101,7 +109,7 @@ class Feed:
         self.error: Exception | None = None
         self.readers = 0
         self._newest = Newest[Item](lambda item: item.size)
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[Waiter, asyncio.Future[None]] = {}
         self._page: tuple[int, Page] | None = None  # the last one, and after which event: others want the same
 
     def add(self, items: Sequence[Item]) -> None:
@@ -124,19 +132,21 @@ class Feed:
         self._wake()
 
     def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, set()
-        for future in waiting:
+        """Wake the readers that wait, except for those that get what is new here and now."""
+        woken = [reader for reader, future in self._waiting.items() if future.done() or not reader.take_news()]
+        for reader in woken:
+            future = self._waiting.pop(reader)
             if not future.done():
                 future.set_result(None)
 
-    async def change(self) -> None:
-        """Wait until there is something new."""
-        future = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
-        try:
-            await future
-        finally:
-            self._waiting.discard(future)
+    def change(self, reader: Waiter) -> asyncio.Future[None]:
+        """What a reader has to await until there is something new for it. It calls `leave` in the end."""
+        future = self._waiting[reader] = asyncio.get_running_loop().create_future()
+        return future
+
+    def leave(self, reader: Waiter) -> None:
+        """A reader has ended."""
+        self._waiting.pop(reader, None)
 
     def after(self, seq: int) -> Page | None:
         """The next events after a number, which there are; None if some of them are no longer here."""

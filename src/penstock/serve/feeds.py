@@ -1,7 +1,7 @@
 """The events of runs for all readers of a process: each event is encoded once, however many readers it has.
 
 A reader has only a position. It gets what came after it, and if that is no longer in memory, what the log has; so a
-reader that stops reading costs nothing and delays nobody.
+reader that stops reading costs nothing and delays nobody. Readers that have everything are written to as events come.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -26,6 +26,8 @@ from penstock.serve.shared_reads import SharedReads
 
 logger = logging.getLogger("penstock.serve")
 
+WriteNow = Callable[[bytes], bool]
+
 
 class FeedReader:
     """Reads the events of a run, from a position on; ends after `Done`, or when the server stops.
@@ -33,10 +35,13 @@ class FeedReader:
     If the log of the run is damaged, that `Done` says so. It is not in the log, and has no number for a client.
     """
 
-    def __init__(self, feed: Feed, after: int, read: ReadLog, make_frame: MakeFrame) -> None:
+    def __init__(
+        self, feed: Feed, after: int, read: ReadLog, make_frame: MakeFrame, write_now: WriteNow | None = None
+    ) -> None:
         self._feed = feed
         self._after = after
         self._read = read
+        self._write_now = write_now
         self._make_frame = make_frame
         self._is_damaged = False
 
@@ -53,10 +58,23 @@ class FeedReader:
                     raise feed.error
                 if feed.is_over:
                     return None
-                await feed.change()
+                await feed.change(self)
         except DamagedRunError as error:
             return self._end(error)
         return None
+
+    def take_news(self) -> bool:
+        """Send the next events where they turn up; False if `next` has to return: there are other things to do."""
+        feed = self._feed
+        if self._write_now is None or feed.is_over or feed.is_closed or feed.error is not None:
+            return False
+        if self._after >= feed.seq:
+            return True
+        page = feed.after(self._after)
+        if page is None or page.last < feed.seq or not self._write_now(page.frames):
+            return False
+        self._after = page.last
+        return True
 
     def __aiter__(self) -> FeedReader:
         return self
@@ -97,12 +115,19 @@ class Feeds:
         return feed.readers if feed else 0
 
     @asynccontextmanager
-    async def reading(self, run_id: str, after: int = 0) -> AsyncGenerator[FeedReader, None]:
-        """A reader of the events of a run after a number."""
+    async def reading(
+        self, run_id: str, after: int = 0, write_now: WriteNow | None = None
+    ) -> AsyncGenerator[FeedReader, None]:
+        """A reader of the events of a run after a number.
+
+        With `write_now`, it hands over the frames of events while `next` waits, as long as this returns True.
+        """
         feed = await self._join(run_id)
+        reader = FeedReader(feed, after, self._pages.read, self._make_frame, write_now)
         try:
-            yield FeedReader(feed, after, self._pages.read, self._make_frame)
+            yield reader
         finally:
+            feed.leave(reader)
             self._leave(feed)
 
     def close(self) -> None:

@@ -1,0 +1,68 @@
+"""Sends the messages of a response, where possible without the task of the response.
+
+In general the task that answers a request has to await `send`: a server, or an app around this one, may look at the
+current task there, set timeouts, or wait. Waking that task costs more than everything else that is done for a small
+piece. The `send` of the servers below only writes to the socket, or waits until the client has read enough. So it can
+be begun wherever a piece turns up: mostly it ends at once, and else a task does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Coroutine, Generator
+from typing import Any
+
+from penstock.asgi.request import Message, Send
+
+DIRECT_SERVERS = ("uvicorn.protocols.http.",)
+"""Where the classes are whose `send` does not depend on the task that calls it."""
+
+Sending = Coroutine[Any, None, None]
+
+
+class Sender:
+    """Sends the messages of a response, and remembers its status."""
+
+    def __init__(self, send: Send) -> None:
+        self.status = 0
+        self.is_direct = type(getattr(send, "__self__", None)).__module__.startswith(DIRECT_SERVERS)
+        self._send = send
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the head of the response was sent."""
+        return bool(self.status)
+
+    def __call__(self, message: Message) -> Awaitable[None]:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        return self._send(message)  # without a coroutine of its own, which every piece of a stream would pay for
+
+    def begin(self, message: Message) -> Awaitable[None] | None:
+        """Send a message without a task, if the sender `is_direct`; returns what is left of it, to be awaited."""
+        sending: Sending = self._send(message)  # type: ignore[assignment]  # of a server whose `send` is a coroutine
+        try:
+            wanted = sending.send(None)
+        except StopIteration:
+            return None
+        return _Begun(sending, wanted)
+
+
+class _Begun:
+    """The rest of a coroutine that was begun without a task, and waits for something."""
+
+    def __init__(self, coroutine: Sending, wanted: Any) -> None:
+        self._coroutine = coroutine
+        self._wanted = wanted  # what the coroutine waits for: the task that awaits this has to get it
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        coroutine, wanted = self._coroutine, self._wanted
+        try:
+            while True:
+                try:
+                    yield wanted
+                except BaseException as error:  # noqa: BLE001  # also a cancellation is for the coroutine
+                    wanted = coroutine.throw(error)
+                else:
+                    wanted = coroutine.send(None)
+        except StopIteration:
+            return
