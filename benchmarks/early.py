@@ -5,28 +5,23 @@ The server runs here; each agent, ours and those of the peers, runs in its own p
 
 from __future__ import annotations
 
-import gc
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from benchmarks import peers, process
 from benchmarks.early_agents import TOOL
+from benchmarks.early_server import WIRE, PunctualServer
 from benchmarks.environment import InstallFailed
 from benchmarks.peers import HTTPX2, OPENAI, PYDANTIC, Client, Peer
 from benchmarks.process import ProcessFailed
 from benchmarks.report import Report, Table, say
-from penstock.testing import Loopback, ReceivedRequest, Reply, call, wait
 
-WIRE = "openai-chat"
 CLOSED = (0.2, 0.4, 0.6)
 """When the arguments of each call are complete, in seconds after the start of the response."""
 END = 1.0
 """When the response ends."""
-ENDED = (END,) * len(CLOSED)
 
 LATE = 0.02
 SECOND = 1.15
@@ -61,19 +56,19 @@ PEERS = (
 
 @dataclass(frozen=True)
 class Policy:
-    """A start policy of our agent: when tools may start, and when the second request should have been sent."""
+    """A start policy of our agent: whether tools start early, and when the second request should have been sent."""
 
     function: str
     label: str
-    moments: Sequence[float]
+    is_early: bool
     second: float | None
 
 
 OURS = (
-    Policy("penstock_read_only_async", "penstock, read-only, async", CLOSED, SECOND),
-    Policy("penstock_read_only_sync", "penstock, read-only, sync", CLOSED, SECOND),
-    Policy("penstock_default_async", "penstock, default, async", ENDED, None),
-    Policy("penstock_default_sync", "penstock, default, sync", ENDED, None),
+    Policy("penstock_read_only_async", "penstock, read-only, async", True, SECOND),
+    Policy("penstock_read_only_sync", "penstock, read-only, sync", True, SECOND),
+    Policy("penstock_default_async", "penstock, default, async", False, None),
+    Policy("penstock_default_sync", "penstock, default, sync", False, None),
 )
 
 
@@ -81,25 +76,15 @@ class Trial:
     """One run against the server, with its times in seconds after the start of the response."""
 
     def __init__(self, python: str | Path, function: str) -> None:
-        self._began = self._second_request = 0.0
-        with Loopback(self._answer) as server:
-            starts = process.ask(python, "early_agents", function, server.base_url(WIRE))
-        if not len(starts) == len(server.requests[-1].results) == len(CLOSED):
+        with PunctualServer(CLOSED, END) as server:
+            starts = process.ask(python, "early_agents", function, server.base_url)
+        if not len(starts) == server.results == len(CLOSED):
             raise ProcessFailed("it did not run every call once, or did not send every result")
-        self.starts = [start - self._began for start in starts]
-        self.second = self._second_request - self._began
-
-    def _answer(self, request: ReceivedRequest) -> Reply:
-        """The response to a request. An agent runs twice, and the times of its second run are kept."""
-        if request.results:
-            self._second_request = time.monotonic()
-            return Reply("Done.")
-        gc.collect()  # as the agent does: a pause of either process would count as its delay
-        self._began = time.monotonic()
-        name = request.tools[0].name
-        gaps = [CLOSED[0], *(later - sooner for sooner, later in pairwise(CLOSED))]
-        parts = [part for at, gap in enumerate(gaps) for part in (wait(gap), call(name, {"place": str(at)}))]
-        return Reply(*parts, wait(END - CLOSED[-1]))
+        self.starts = [start - server.began for start in starts]
+        self.second = server.second - server.began
+        *closed, end = (sent - server.began for sent in server.sent[-len(CLOSED) - 1 :])
+        self.closed: Sequence[float] = closed
+        self.ended: Sequence[float] = [end] * len(CLOSED)
 
     def delays(self, moments: Sequence[float]) -> list[float]:
         """The seconds between these times and the starts of the tools."""
@@ -133,7 +118,7 @@ def measure_peers() -> Report:
 
 def _our_line(policy: Policy, report: Report) -> list[str]:
     trial = _trial(sys.executable, policy.function, policy.label, report)
-    delays = trial.delays(policy.moments)
+    delays = trial.delays(trial.closed if policy.is_early else trial.ended)
     if min(delays) < 0:
         report.missed.append(f"{policy.label}: a tool started {-min(delays) * 1000:.0f} ms too early")
     return [
@@ -146,7 +131,7 @@ def _our_line(policy: Policy, report: Report) -> list[str]:
 
 def _peer_line(client: Client, python: Path, report: Report) -> list[str]:
     trial = _trial(python, client.function, client.label, report)
-    late = report.judge(client.label, max(trial.delays(ENDED)) * 1000, None)
+    late = report.judge(client.label, max(trial.delays(trial.ended)) * 1000, None)
     return [client.label, _starts(trial), late, report.judge(client.label, trial.second, None)]
 
 
