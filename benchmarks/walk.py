@@ -20,6 +20,8 @@ from typing import Any
 
 import penstock
 from penstock import Agent, Model, StreamEvent, Text, tool
+from penstock.transport import worker_threads
+from penstock.transport.worker_threads import workers
 
 SOURCE = str(Path(penstock.__file__).parent) + "/"
 MAX_FUNCTIONS = 14
@@ -77,9 +79,17 @@ class Walk:
 
 
 def walk() -> Walk:
-    """Run the agent and record the functions; twice, because the first run also imports modules."""
-    _walk()
-    return _walk()
+    """Run the agent and record the functions; twice, because the first run also imports modules.
+
+    No thread is used again meanwhile: only new ones report their calls.
+    """
+    most, worker_threads.MAX_IDLE = worker_threads.MAX_IDLE, 0
+    workers.close()
+    try:
+        _walk()
+        return _walk()
+    finally:
+        worker_threads.MAX_IDLE = most
 
 
 def _walk() -> Walk:

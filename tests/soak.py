@@ -25,7 +25,7 @@ from penstock.testing import Loopback, ReceivedRequest, Reply, call, say
 
 INTERRUPTED = 0.1
 """The share of runs that are interrupted."""
-SHARED = {"penstock-watchdog", "penstock-loop", "penstock-mcp"}
+SHARED = {"penstock-watchdog", "penstock-loop", "penstock-mcp", "penstock-idle"}
 
 
 @tool(read_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from penstock.run.machine import Run
 from penstock.testing import Loopback, Reply, Status, call, drop, fail, say
 from penstock.tools.tool import tool
 from penstock.transport.policy import Retries
+from penstock.transport.worker_threads import WorkerThreads
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
     MODES,
@@ -207,7 +207,7 @@ def test_an_internal_error_ends_the_run_with_an_error_event(mode: str, monkeypat
 
 
 def test_a_run_ends_if_no_thread_for_a_tool_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = threading.Thread.start
+    start = WorkerThreads.start
     for parallel in (True, False):
 
         @tool(parallel=parallel, timeout=5, retries=None)
@@ -215,12 +215,12 @@ def test_a_run_ends_if_no_thread_for_a_tool_can_be_started(monkeypatch: pytest.M
             """Work."""
             return "worked"
 
-        def refuse(thread: threading.Thread) -> None:
-            if "work" in thread.name:
+        def refuse(threads: WorkerThreads, call: Any, name: str, variables: Any, after: Any = None) -> Any:
+            if "work" in name:
                 raise RuntimeError("can't start new thread")
-            start(thread)
+            return start(threads, call, name, variables, after)
 
-        monkeypatch.setattr(threading.Thread, "start", refuse)
+        monkeypatch.setattr(WorkerThreads, "start", refuse)
         replies = [Reply(*(call("work", {"at": at}) for at in range(400))), Reply("Done.")]
         done = end_of(events_of(made(replies, work, limits=Limits(calls_per_answer=None)), "sync"))
         assert done.reason == "answered"
@@ -228,10 +228,10 @@ def test_a_run_ends_if_no_thread_for_a_tool_can_be_started(monkeypatch: pytest.M
 
 
 def test_a_run_ends_with_an_error_if_no_thread_for_the_model_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(thread: threading.Thread) -> None:
+    def refuse(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
     agent = made([Reply("Hi.")])
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(WorkerThreads, "start", refuse)
     done = end_of(events_of(agent, "sync"))
     assert (done.reason, done.why) == ("error", "RuntimeError: can't start new thread")

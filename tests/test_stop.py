@@ -161,7 +161,7 @@ def test_a_cancel_at_any_event_stops_the_run_there(way: str, wire: str, mode: st
             events, running = read(Agent(model, effects.tools), mode, stop)
             if isinstance(stop.seen[-1], Done):
                 assert running.finish_reason == "answered" or len(stop.seen) == at + 1
-                assert effects.effects == ["pay 1", "pay 2", "slow"]
+                assert sorted(effects.effects) == ["pay 1", "pay 2", "slow"]
                 assert requests() == 3
                 break
             stop.check(events, running.messages)

@@ -46,6 +46,7 @@ from penstock.testing import (
 )
 from penstock.testing.player import Player
 from penstock.transport import async_pool
+from penstock.transport.watchdog import watchdog
 from tests.asking import (
     FOREVER,
     KEY,
@@ -429,7 +430,7 @@ def test_a_stream_that_was_read_leaves_nothing_behind(mode: str) -> None:
         else:
             for _ in range(3):
                 read("sync", model_at(server))
-            until(lambda: not any(thread.name == "penstock-watchdog" for thread in threading.enumerate()))
+            assert watchdog.count == 0
 
 
 # Connections, event loops and clients.

@@ -16,6 +16,7 @@ from penstock.agent.tool_execution import in_thread
 from penstock.model.stream import Stream
 from penstock.run.commands import AskModel, Command
 from penstock.transport.loop_thread import RunLoop
+from penstock.transport.worker_threads import Work
 
 
 class SyncResponseReader:
@@ -27,7 +28,7 @@ class SyncResponseReader:
         self._lock = lock
         self._loop = loop  # on which an async guard is awaited
         self._stream: Stream | GuardedStream | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: Work | None = None
 
     def start(self, command: AskModel) -> list[Command]:
         """Send the request in a thread; returns the commands that follow if no thread can be started."""
@@ -42,7 +43,7 @@ class SyncResponseReader:
         if self._stream is not None:
             self._stream.cancel()
 
-    def close(self) -> list[threading.Thread]:
+    def close(self) -> list[Work]:
         """Forget the thread; returns it, to be joined."""
         threads = [] if self._thread is None else [self._thread]
         self._thread = None

@@ -10,11 +10,12 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from penstock.agent.tool_execution import Room, ToolExecution, in_thread
+from penstock.agent.tool_execution import Room, ToolExecution
 from penstock.results import Outcome, failure
 from penstock.run.commands import StartTool
 from penstock.tools.tool import Tool
 from penstock.transport.loop_thread import Joinable, RunLoop
+from penstock.transport.worker_threads import Work
 
 End = Callable[[str, Outcome], None]
 
@@ -30,7 +31,7 @@ class SyncTools:
         self._lock = lock
         self._end = end
         self._cancels: dict[str, Callable[[], None]] = {}
-        self._threads: dict[ToolExecution, threading.Thread] = {}
+        self._threads: dict[ToolExecution, Work] = {}
 
     def start(
         self, tool: Tool[..., Any], start: StartTool, execution: ToolExecution, room: Room, variables: Variables
@@ -85,4 +86,4 @@ class SyncTools:
                 self._end(start.key, outcome)
 
         self._cancels[start.key] = execution.cancel
-        self._threads[execution] = in_thread(run, start.name, variables)
+        self._threads[execution] = execution.begin_thread(run, variables)

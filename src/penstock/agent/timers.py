@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+import time
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Protocol
+
+from penstock.agent.tool_execution import in_thread
+from penstock.transport.watchdog import watchdog
 
 
 class _Timer(Protocol):
@@ -37,10 +41,23 @@ class Timers:
 
 
 class ThreadTimers(Timers):
-    """Timers that call back in threads of their own."""
+    """Timers that call back in threads of their own. Until then they need none: the watchdog waits for all of them."""
 
     def _start(self, seconds: float, callback: Callable[[], None]) -> _Timer:
-        timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), callback)
-        timer.daemon = True
-        timer.start()
-        return timer
+        return _ThreadTimer(seconds, callback)
+
+
+class _ThreadTimer:
+    def __init__(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.deadline: float | None = time.monotonic() + seconds
+        self._callback = callback
+        watchdog.watch(self)
+
+    def cancel(self) -> None:
+        watchdog.forget(self)
+
+    def expire(self) -> None:
+        try:
+            in_thread(self._callback, "timer", copy_context())
+        except RuntimeError:  # no thread can be started, and a timeout that is late is better than none
+            self._callback()

@@ -19,6 +19,7 @@ from penstock.results import Outcome, as_outcome, failure
 from penstock.run.commands import StartTool
 from penstock.tools.tool import Context, Tool
 from penstock.transport.loop_thread import LoopTask
+from penstock.transport.worker_threads import Work, WorkInOrder, workers
 
 T = TypeVar("T")
 Report = Callable[[Any], None]
@@ -33,13 +34,19 @@ class Cancelled(Exception):
 class ToolExecution:
     """A call of a tool function with checked arguments. It ends with an `Outcome`, whatever the function does.
 
-    `may_start` is called right before the function.
+    `may_start` is called right before the function. `threads` are those of all plain functions of a run.
     """
 
     def __init__(
-        self, tool: Tool[..., Any], start: StartTool, context: Context[Any], may_start: Callable[[], bool] | None = None
+        self,
+        tool: Tool[..., Any],
+        start: StartTool,
+        context: Context[Any],
+        may_start: Callable[[], bool] | None = None,
+        threads: WorkInOrder | None = None,
     ) -> None:
         self._may_start = may_start
+        self._threads = threads or WorkInOrder()
         self._tool = tool
         self._start = start
         self._is_cancelled = threading.Event()
@@ -56,6 +63,10 @@ class ToolExecution:
     def can_stop(self) -> bool:
         """Whether it ends soon after `cancel`, as a coroutine does; a plain function cannot be stopped."""
         return self._awaited is not None
+
+    def begin_thread(self, work: Callable[[], None], variables: Variables) -> Work:
+        """Do this in a thread of the run, with these context variables; a `RuntimeError` if none can be started."""
+        return self._threads.start(work, f"penstock-{self._start.name}", variables)
 
     def run_in_thread(self, begin: Callable[[Coroutine[Any, Any, Any]], LoopTask], room: Room) -> Outcome:
         """Run it in this thread; `begin` starts what it returns to be awaited on the loop."""
@@ -116,7 +127,7 @@ class ToolExecution:
 
     async def _in_thread(self, call: Callable[[], Any]) -> Outcome | Awaited:
         try:
-            return await in_own_thread(partial(self._plain, call), self._start.name)
+            return await _from_thread(partial(self._plain, call), self.begin_thread)
         except asyncio.CancelledError:
             self.cancel()
             raise
@@ -124,6 +135,11 @@ class ToolExecution:
 
 async def in_own_thread(call: Callable[[], T], name: str) -> T:
     """The result of a blocking call, from a thread of its own; if the waiting task is cancelled, it runs on."""
+    return await _from_thread(call, lambda work, variables: in_thread(work, name, variables))
+
+
+async def _from_thread(call: Callable[[], T], begin: Callable[[Callable[[], None], Variables], object]) -> T:
+    """The result of a blocking call, from the thread that `begin` begins."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -142,7 +158,7 @@ async def in_own_thread(call: Callable[[], T], name: str) -> T:
         with suppress(RuntimeError):  # the loop is closed, and nobody waits for the value
             loop.call_soon_threadsafe(settle, value, error)
 
-    in_thread(run, name, copy_context())
+    begin(run, copy_context())
     return await done
 
 
@@ -151,11 +167,9 @@ def _for_future(error: BaseException) -> BaseException:
     return RuntimeError(f"something raised {error!r}") if isinstance(error, StopIteration) else error
 
 
-def in_thread(work: Callable[[], None], name: str, variables: Variables) -> threading.Thread:
+def in_thread(work: Callable[[], None], name: str, variables: Variables) -> Work:
     """Run this in a daemon thread, with these context variables."""
-    thread = threading.Thread(target=variables.copy().run, args=(work,), name=f"penstock-{name}", daemon=True)
-    thread.start()
-    return thread
+    return workers.start(work, f"penstock-{name}", variables)
 
 
 async def awaited(value: Awaitable[Any]) -> Any:

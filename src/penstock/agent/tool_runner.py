@@ -14,6 +14,7 @@ from penstock.agent.tool_execution import ToolExecution
 from penstock.log import points
 from penstock.run.commands import Command, StartTool
 from penstock.tools.tool import Context, Tool
+from penstock.transport.worker_threads import WorkInOrder
 
 T = TypeVar("T", SyncTools, AsyncTools)
 
@@ -27,6 +28,7 @@ class ToolRunner(Generic[T]):
         self.questions = Questions(driven, dispatcher)
         self._driven = driven
         self._dispatcher = dispatcher
+        self._threads = WorkInOrder()
 
     def stop(self, key: str) -> None:
         """Forget a tool that has ended, or cancel it."""
@@ -56,7 +58,7 @@ class ToolRunner(Generic[T]):
             key=self._driven.unique_key(start.key),
             ask=partial(self.questions.ask, start),
         )
-        return ToolExecution(self._tool(start), start, context, self._driven.ownership.may_start)
+        return ToolExecution(self._tool(start), start, context, self._driven.ownership.may_start, self._threads)
 
     def _tool(self, start: StartTool) -> Tool[..., Any]:
         """The tool to execute: for an agent, that which makes its prompt."""

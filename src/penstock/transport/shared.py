@@ -1,10 +1,11 @@
-"""What a process shares, and how it is closed: the connection pools, and the event loop of plain code."""
+"""What a process shares, and how it is closed: connection pools, and the event loop and threads of plain code."""
 
 from __future__ import annotations
 
 from penstock.transport.async_pool import aclose_pools, close_pools
 from penstock.transport.loop_thread import shared_loop
 from penstock.transport.sync_pool import sync_pools
+from penstock.transport.worker_threads import workers
 
 
 def close() -> None:
@@ -12,10 +13,11 @@ def close() -> None:
 
     A response that is being read is not affected: its connection is closed at its end. The connections of other event
     loops are closed by these loops, soon. The event loop on which plain runs call async tools is closed as well, with
-    what is left on it. Both are opened again when they are needed.
+    what is left on it, and threads that wait for work end. All are opened again when they are needed.
     """
     sync_pools.close()
     shared_loop.close()
+    workers.close()
     close_pools()
 
 
@@ -23,4 +25,5 @@ async def aclose() -> None:
     """Close the connections that models keep open, as `close` does; those of this event loop are closed afterwards."""
     sync_pools.close()
     shared_loop.close()
+    workers.close()
     await aclose_pools()

@@ -1,4 +1,4 @@
-"""A thread that ends reads of blocking connections at their deadlines.
+"""A thread that ends the waits of plain code at their deadlines: reads of blocking connections, and tools.
 
 HTTP clients set the timeout of a socket once per request, but each read here has its own.
 """
@@ -13,11 +13,14 @@ from typing import Protocol
 from penstock.transport.forks import after_fork
 
 LONGEST_SLEEP = 10.0
-"""The seconds after which it looks again if no read has a deadline: a read whose deadline is later need not wake it."""
+"""The seconds after which it looks again: what has a later deadline, or is no longer watched, need not wake it."""
 
 
 class Watched(Protocol):
-    """A connection with a `deadline` in the time of `time.monotonic`; `expire` ends its wait."""
+    """A connection or a timer with a `deadline` in the time of `time.monotonic`; `expire` ends the wait.
+
+    `expire` must not block: it is called in the thread that watches all others.
+    """
 
     deadline: float | None
 
@@ -25,7 +28,10 @@ class Watched(Protocol):
 
 
 class Watchdog:
-    """Expires connections that exceed their deadline. Its thread runs while there is a connection to watch."""
+    """Expires what exceeds its deadline. Its thread ends when it finds nothing to watch, soon after the last one.
+
+    A request that is answered in time does not wake it: on a busy machine, a thread that wakes up delays the others.
+    """
 
     def __init__(self) -> None:
         self.reset()
@@ -38,18 +44,23 @@ class Watchdog:
         self.next_check = inf
         """The time until which it sleeps; `wake` must be called when an earlier deadline is set."""
 
-    def watch(self, connection: Watched) -> None:
+    @property
+    def count(self) -> int:
+        """How many connections and timers it watches."""
+        return len(self._watched)
+
+    def watch(self, watched: Watched) -> None:
         with self._changed:
-            self._watched.add(connection)
+            self._watched.add(watched)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="penstock-watchdog", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            elif watched.deadline is not None and watched.deadline < self.next_check:
+                self._changed.notify()
 
-    def forget(self, connection: Watched) -> None:
+    def forget(self, watched: Watched) -> None:
         with self._changed:
-            self._watched.discard(connection)
-            self._changed.notify()
+            self._watched.discard(watched)
 
     def wake(self) -> None:
         """Check the deadlines now."""
@@ -63,17 +74,17 @@ class Watchdog:
                     self._thread = None
                     return
                 late = self._check(time.monotonic())
-            for connection in late:
-                connection.expire()
+            for watched in late:
+                watched.expire()
 
     def _check(self, now: float) -> set[Watched]:
-        """The connections past their deadline; if there are none, sleeps until the next, or `LONGEST_SLEEP`."""
+        """What is past its deadline; if there is nothing, sleeps until the next, at most `LONGEST_SLEEP`."""
         self.next_check = inf  # first: a deadline that is set later wakes this thread, an earlier one is read below
         due = [(deadline, watched) for watched in self._watched if (deadline := watched.deadline) is not None]
         late = {watched for deadline, watched in due if deadline <= now}
         self._watched -= late
         if not late:
-            self.next_check = min((deadline for deadline, _ in due), default=now + LONGEST_SLEEP)
+            self.next_check = min([deadline for deadline, _ in due] + [now + LONGEST_SLEEP])
             self._changed.wait(self.next_check - now)
         return late
 

@@ -1,0 +1,133 @@
+"""Threads for the blocking work of plain code: requests, tools, hooks and guards.
+
+A thread that has ended its work waits a while for more. To start one costs more than to wake one, and whoever starts it
+has to wait until it runs: on a busy machine that delays the tools of one response one after another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextvars import Context as Variables
+from queue import Empty, SimpleQueue
+
+from penstock.transport.forks import after_fork
+
+MAX_IDLE = 64
+"""How many threads may wait for work."""
+
+IDLE_SECONDS = 10.0
+"""How many seconds a thread waits for work before it ends."""
+
+IDLE_NAME = "penstock-idle"
+"""The name of a thread that waits for work; one that works has the name of its work."""
+
+
+class Work:
+    """Something that a thread does, once `after` has begun. Others can wait for its end, but nobody can stop it."""
+
+    def __init__(self, call: Callable[[], None], name: str, variables: Variables, after: Work | None) -> None:
+        self._call = call
+        self._name = name
+        self._variables = variables.copy()
+        self._after = after
+        self._thread: threading.Thread | None = None  # once it has begun
+        self._has_begun = threading.Event()
+        self._has_ended = threading.Event()
+
+    def run(self) -> None:
+        """Do it, in this thread. What it raises ends the thread."""
+        self._thread = thread = threading.current_thread()
+        thread.name = self._name
+        if self._after is not None:
+            self._after._has_begun.wait()
+            self._after = None  # else work would keep all work before it alive
+        self._has_begun.set()
+        try:
+            self._variables.run(self._call)
+        finally:
+            del self._call, self._variables  # a thread that waits keeps nothing of its last work alive
+            self._has_ended.set()
+
+    def join(self, timeout: float) -> None:
+        """Wait until it has ended, unless this is its thread."""
+        if threading.current_thread() is not self._thread:
+            self._has_ended.wait(timeout)
+
+
+class WorkerThreads:
+    """The threads of this process for work, and which of them wait for some. They are daemon threads."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Start again, also in a child process, which does not have the threads of its parent."""
+        self._lock = threading.Lock()
+        self._idle: list[SimpleQueue[Work | None]] = []  # where each thread that waits gets its work
+
+    @property
+    def idle(self) -> int:
+        """How many threads wait for work."""
+        return len(self._idle)
+
+    def start(self, call: Callable[[], None], name: str, variables: Variables, after: Work | None = None) -> Work:
+        """Let a thread call this, with these context variables; a `RuntimeError` if no thread can be started."""
+        work = Work(call, name, variables, after)
+        with self._lock:
+            inbox = self._idle.pop() if self._idle else None  # the last one that worked: its memory is still cached
+        if inbox is not None:
+            inbox.put(work)
+        else:
+            threading.Thread(target=self._run, args=(work,), name=name, daemon=True).start()
+        return work
+
+    def close(self) -> None:
+        """End the threads that wait for work."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for inbox in idle:
+            inbox.put(None)
+
+    def _run(self, work: Work | None) -> None:
+        inbox: SimpleQueue[Work | None] = SimpleQueue()
+        while work is not None:
+            work.run()
+            work = self._next(inbox)
+
+    def _next(self, inbox: SimpleQueue[Work | None]) -> Work | None:
+        """Wait for more work; None if the thread is to end."""
+        threading.current_thread().name = IDLE_NAME
+        with self._lock:
+            if len(self._idle) >= MAX_IDLE:
+                return None
+            self._idle.append(inbox)
+        try:
+            return inbox.get(timeout=IDLE_SECONDS)
+        except Empty:
+            return None if self._leave(inbox) else inbox.get()
+
+    def _leave(self, inbox: SimpleQueue[Work | None]) -> bool:
+        """Stop waiting; returns False if work was given to this thread just now."""
+        with self._lock:
+            for place, waiting in enumerate(self._idle):
+                if waiting is inbox:
+                    del self._idle[place]
+                    return True
+        return False
+
+
+class WorkInOrder:
+    """Work that runs at the same time, but begins in the order in which it was started."""
+
+    def __init__(self) -> None:
+        self._last: Work | None = None
+
+    def start(self, call: Callable[[], None], name: str, variables: Variables) -> Work:
+        """Let a thread call this, with these context variables; a `RuntimeError` if no thread can be started."""
+        self._last = workers.start(call, name, variables, self._last)
+        return self._last
+
+
+workers = WorkerThreads()
+after_fork(workers.reset)
