@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -24,6 +25,7 @@ from penstock.testing import (
     frames,
     say,
 )
+from penstock.transport.attempt import MAX_ERROR_BODY
 from penstock.transport.commands import (
     CloseConnection,
     Deliver,
@@ -39,6 +41,7 @@ from tests.asking import (
     KEY,
     ONCE,
 )
+from tests.growth import assert_linear
 
 
 class Clock:
@@ -102,6 +105,14 @@ def test_delays_double_up_to_a_maximum_and_are_randomised() -> None:
     assert isinstance(seen[-1], OverloadedError)
     others = walk(exchange(retries=retries), *[ResponseHead(503, {}), b""] * 7)
     assert pauses != [command.seconds for command in others if isinstance(command, Sleep)]
+
+
+def test_an_error_body_in_small_pieces_is_linear() -> None:
+    def work(size: int) -> Callable[[], object]:
+        outcomes = [ResponseHead(400, {}), *[b"x"] * size, b""]
+        return lambda: walk(exchange(), *outcomes)
+
+    assert_linear(work, MAX_ERROR_BODY // 16)
 
 
 def test_the_connection_is_closed_before_each_delay_and_at_the_end() -> None:

@@ -192,13 +192,13 @@ class Attempt:
 
     def _error_body(self) -> Generator[Command, Any, bytes]:
         """The start of the body of an error response, with secrets masked before the body is truncated and parsed."""
-        pieces: list[bytes] = []
+        body = bytearray()
         try:
-            while sum(map(len, pieces)) < MAX_ERROR_BODY and (data := (yield self._deadlines.read_error())):
-                pieces.append(data)
+            while len(body) < MAX_ERROR_BODY and (data := (yield self._deadlines.read_error())):
+                body += data
         except ProviderError:  # the status says enough
             pass
-        return self._mask.data(b"".join(pieces))
+        return self._mask.data(bytes(body))
 
 
 def _in_band_error(error: Error) -> ProviderError:
