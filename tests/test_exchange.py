@@ -107,6 +107,14 @@ def test_delays_double_up_to_a_maximum_and_are_randomised() -> None:
     assert pauses != [command.seconds for command in others if isinstance(command, Sleep)]
 
 
+def test_a_request_may_be_retried_more_often_than_a_delay_can_be_doubled() -> None:
+    count = 1030
+    retries = Retries(attempts=count, first_delay=0.01, longest_delay=0.01)
+    seen = walk(exchange(retries=retries), *[ResponseHead(503, {}), b""] * (count + 1))
+    assert isinstance(seen[-1], OverloadedError)
+    assert sum(isinstance(command, Sleep) for command in seen) == count
+
+
 def test_an_error_body_in_small_pieces_is_linear() -> None:
     def work(size: int) -> Callable[[], object]:
         outcomes = [ResponseHead(400, {}), *[b"x"] * size, b""]

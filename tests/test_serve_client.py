@@ -375,6 +375,17 @@ def test_a_busy_server_is_asked_again_and_a_refusal_is_not_repeated() -> None:
         steps.send(Response(418, {}, b"teapot"))
 
 
+def test_a_request_may_be_tried_more_often_than_a_pause_can_be_doubled() -> None:
+    tries = 1030
+    commands = request("GET", "/runs", tries=tries)
+    assert isinstance(next(commands), Send)
+    for _ in range(tries):
+        assert isinstance(commands.throw(UnreachableError("not there", was_sent=False)), Pause)
+        next(commands)
+    with pytest.raises(UnreachableError):
+        commands.throw(UnreachableError("not there", was_sent=False))
+
+
 def test_frames_are_read_however_they_are_cut() -> None:
     data = b': keep-alive\n\nid: 1\ndata: {"type":"text"}\n\nid: 12\ndata: {"a":1}\n\n'
     expected = [(1, {"type": "text"}), (12, {"a": 1})]

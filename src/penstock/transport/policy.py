@@ -65,7 +65,8 @@ class Retries(Struct, frozen=True, kw_only=True):
             return None
         if error.retry_after is not None:
             return error.retry_after if error.retry_after <= self.longest_wait else None
-        delay: float = min(self.first_delay * 2**attempt, self.longest_delay)
+        doubled = self.first_delay * 2.0 ** min(attempt, 1000)  # a float cannot hold 2**1024
+        delay: float = min(doubled, self.longest_delay)
         return delay * random.uniform(0.75, 1.0)  # spread the retries of many clients
 
 

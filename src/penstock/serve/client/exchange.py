@@ -85,7 +85,8 @@ class Tries:
         self._made += 1
         if self._made > self._most or not _is_temporary(error):
             raise error
-        longest = min(FIRST_PAUSE * 2 ** (self._made - 1), LONGEST_PAUSE)
+        doubled = FIRST_PAUSE * 2.0 ** min(self._made - 1, 1000)  # a float cannot hold 2**1024
+        longest = min(doubled, LONGEST_PAUSE)
         return Pause(longest * random.uniform(0.5, 1.0))  # spreads clients that lost the same server
 
 
