@@ -82,6 +82,7 @@ from tests.asking import (
     sync_and_async,
     within,
 )
+from tests.growth import assert_linear
 from tests.sanity import assert_sane
 from tests.test_streams import until
 
@@ -533,6 +534,14 @@ def test_a_200_response_with_an_error_body_is_an_error(wire: str, mode: str) -> 
         _, stream = read(mode, model_at(server, wire))
     assert stream.finish_reason == "error"
     assert stream.error.message == "The model is on leave."
+
+
+def test_a_page_of_unclosed_tags_is_linear() -> None:
+    def work(size: int) -> Callable[[], object]:
+        page = b"<html" + b"<" * size
+        return lambda: response_error(500, {"content-type": "text/html"}, page, 0.0)
+
+    assert_linear(work, 4_000)
 
 
 @every_wire

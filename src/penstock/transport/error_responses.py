@@ -97,5 +97,5 @@ def _plain_text(body: bytes, headers: Mapping[str, str]) -> str:
     """The text of a body that is not JSON, without HTML markup."""
     text = body[:20_000].decode("utf-8", "replace")
     if "html" in _header(headers, "content-type") or text.lstrip().lower().startswith(("<!doctype", "<html")):
-        text = unescape(re.sub(r"(?is)<(script|style)\b.*?(?:</\1>|$)|<!--.*?(?:-->|$)|<[^>]*>", " ", text))
+        text = unescape(re.sub(r"(?is)<(script|style)\b.*?(?:</\1>|$)|<!--.*?(?:-->|$)|<[^<>]*>", " ", text))
     return " ".join(text.split())[:_MAX_SHOWN]
