@@ -227,3 +227,17 @@ def test_the_types_that_are_kept_are_limited() -> None:
     for number in range(MAX_KNOWN + 2):
         model.complete("Go.", output=dataclass(type(f"Type{number}", (), {})))
     assert len(known_types) <= MAX_KNOWN
+
+
+def test_a_type_that_another_thread_drops_from_those_that_are_kept_is_still_returned() -> None:
+    class Dropped(type):
+        def __hash__(cls) -> int:
+            known_types.clear()  # as another thread does between two steps
+            return super().__hash__()
+
+    class Kind(metaclass=Dropped):
+        city: str
+
+    output = output_type(dataclass(Kind))
+    assert output is not None
+    assert output.read('{"city": "Rome"}') == Kind("Rome")  # type: ignore[call-arg]

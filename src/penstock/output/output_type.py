@@ -94,14 +94,14 @@ def output_type(kind: Any) -> OutputType[Any] | None:
     if isinstance(kind, OutputType):
         return kind
     try:
-        is_known = kind in known_types
+        known = known_types.get(kind)
     except TypeError:  # a schema, or a type with a dict or a list in its annotation
         return OutputType(kind, _caller_names())
-    if not is_known:
+    if known is None:
         if len(known_types) >= MAX_KNOWN:
-            known_types.clear()
-        known_types[kind] = OutputType(kind, _caller_names())
-    return known_types[kind]
+            known_types.clear()  # while other threads read it, so that nothing is looked up in it twice
+        known = known_types[kind] = OutputType(kind, _caller_names())
+    return known
 
 
 def _caller_names() -> dict[str, Any]:
