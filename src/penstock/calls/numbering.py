@@ -7,7 +7,7 @@ A call's id is made unique at these places, each with a `UniqueIds` of its own:
 | `Numbering.unique_id` | a wire or a dialect opens a call | one response |
 | `run.numbering.RunNumbering` | a call of a response enters a run | one run |
 | `wires.shared.ids` | a history is encoded for a wire with its own id rules | one request |
-| `wires.shared.unnamed_calls` | a history is read in which calls have no id | one history |
+| `wires.shared.call_matcher` | a history is read in which calls have no id | one history |
 | `history.repair` | a history is repaired in which calls share an id | one history |
 """
 
