@@ -267,6 +267,14 @@ def test_a_bad_body_is_refused_and_starts_nothing(tmp_path: Path, body: Any, sta
     run(tmp_path, TWO_STEPS, test)
 
 
+def test_a_length_with_thousands_of_digits_is_too_large(tmp_path: Path) -> None:
+    async def test(browser: Browser) -> None:
+        reply = await browser.post("/runs", {"prompt": "Hi"}, **{"content-length": "9" * 5000})
+        assert (reply.status, reply.json["error"]["code"]) == (413, "body_too_large")
+
+    run(tmp_path, TWO_STEPS, test)
+
+
 def test_paths_and_methods_that_do_not_exist_are_errors(tmp_path: Path) -> None:
     async def test(browser: Browser) -> None:
         assert (await browser.get("/nothing")).status == 404

@@ -12,7 +12,7 @@ from penstock.asgi.request import HTTPRequest
 from penstock.asgi.response import respond
 from penstock.asgi.routes import Route, Routes
 from penstock.asgi.sending import Sender
-from penstock.inspector.endpoints import InspectorEndpoint, InspectorEndpoints
+from penstock.inspector.endpoints import PREFIX, InspectorEndpoint, InspectorEndpoints
 from penstock.inspector.inspections import Inspections
 
 LIMITS = ServerLimits(answer=1 << 40)
@@ -45,7 +45,7 @@ class InspectorApp(ASGIApp):
     async def route(self, request: HTTPRequest, send: Sender) -> None:
         if request.path.rstrip("/") == "":
             root = request.scope.get("root_path", "")
-            await respond(request, send, 307, b"", headers={"location": f"{root}/inspect"})
+            await respond(request, send, 307, b"", headers={"location": f"{root}{PREFIX}"})
             return
         route, parts = self._routes.find(request)
         if route.endpoint == self._page:

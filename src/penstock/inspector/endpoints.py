@@ -25,6 +25,8 @@ Parts = Mapping[str, str]
 InspectorEndpoint = Callable[[HTTPRequest, Send, Parts], Awaitable[None]]
 CallEndpoint = Callable[[Any, Any], Awaitable[None]]
 
+PREFIX = "/inspect"
+"""Where the page is."""
 BATCH = 250
 """How many entries are sent in one piece of a feed."""
 PAUSE_SECONDS = 0.05
@@ -34,21 +36,21 @@ WAIT_SECONDS = 5.0
 
 
 class InspectorEndpoints:
-    """The paths below a prefix such as `/inspect`, and what answers them. All but the page show requests to models."""
+    """The paths below `PREFIX`, and what answers them. All but the page show requests to models."""
 
     def __init__(self, inspections: Inspections, limits: ServerLimits | None = None) -> None:
         self.inspections = inspections
         self._limits = limits or ServerLimits()
 
-    def routes(self, prefix: str = "/inspect") -> list[tuple[str, InspectorEndpoint]]:
+    def routes(self) -> list[tuple[str, InspectorEndpoint]]:
         """The paths for `GET`, and their endpoints; the first one is the page, which holds no data."""
         return [
-            (prefix, self.page),
-            (f"{prefix}/quirks", self.quirks),
-            (f"{prefix}/exchanges", self.list),
-            (f"{prefix}/exchanges/{{id}}", self.show),
-            (f"{prefix}/exchanges/{{id}}/recording", self.recording),
-            (f"{prefix}/exchanges/{{id}}/vector", self.vector),
+            (PREFIX, self.page),
+            (f"{PREFIX}/quirks", self.quirks),
+            (f"{PREFIX}/exchanges", self.list),
+            (f"{PREFIX}/exchanges/{{id}}", self.show),
+            (f"{PREFIX}/exchanges/{{id}}/recording", self.recording),
+            (f"{PREFIX}/exchanges/{{id}}/vector", self.vector),
         ]
 
     def mounted(self) -> list[Route[CallEndpoint]]:
@@ -73,8 +75,7 @@ class InspectorEndpoints:
 
     async def show(self, request: HTTPRequest, send: Send, parts: Parts) -> None:
         """A feed of the entries of an exchange, those after `?after=` entries; it ends with the exchange."""
-        after = request.query.get("after", "0")
-        feed = self._entries(self._find(parts), int(after) if after.isascii() and after.isdigit() else 0)
+        feed = self._entries(self._find(parts), _count(request.query.get("after", "")))
         await ResponseStream(request, send, self._limits).send_all(feed)
 
     async def recording(self, request: HTTPRequest, send: Send, parts: Parts) -> None:
@@ -121,6 +122,14 @@ class InspectorEndpoints:
         await asyncio.sleep(PAUSE_SECONDS)
         while not has_news() and not self.inspections.is_closed:
             await self.inspections.wait(WAIT_SECONDS)
+
+
+def _count(text: str) -> int:
+    """The number in a text; 0 if there is none."""
+    try:
+        return max(0, int(text))
+    except ValueError:  # also if it has thousands of digits
+        return 0
 
 
 def _piece(values: object) -> bytes:
