@@ -15,7 +15,7 @@ import penstock
 from penstock.cli.app import penstock as command
 from penstock.inspector import Inspections, app, read_file
 from penstock.inspector.endpoints import page
-from penstock.inspector.entries import Entry, EventEntry, FrameEntry, OddEntry, Requested, SentEntry
+from penstock.inspector.entries import Asked, Entry, EventEntry, FrameEntry, OddEntry, Requested, SentEntry
 from penstock.inspector.exchange import InspectedExchange
 from penstock.inspector.quirk_table import quirks
 from penstock.model.recording import read_recordings
@@ -178,6 +178,19 @@ def test_an_exchange_that_had_to_go_does_not_come_back() -> None:
     assert inspections.find("first") is None
 
 
+def test_the_bodies_of_requests_count_for_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    inspections = Inspections(max_bytes=5000)
+    for number in range(10):
+        inspections.open(str(number)).asked("openai-chat", "m", {"prompt": "x" * 2000})
+    assert [summary.id for summary in inspections.summaries()[1]] == ["8", "9"]
+    monkeypatch.setattr("penstock.inspector.exchange.MAX_EXCHANGE", 1000)
+    exchange = inspections.open("large")
+    exchange.asked("openai-chat", "m", {"prompt": "x" * 2000})
+    exchange.received(chunk({"content": "Hi"}))
+    assert of(exchange.entries(), Asked)[0].body == "a body of 2013 bytes, which is too large to be kept"
+    assert of(exchange.entries(), FrameEntry)
+
+
 def test_nothing_is_decoded_before_somebody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.inspector.frame_reader.FrameReader.feed", None)
     inspections = Inspections()
@@ -222,6 +235,8 @@ def test_a_feed_continues_after_the_entries_that_a_reader_has() -> None:
         whole = await Browser(app(inspections)).get("/inspect/exchanges/x")
         rest = await Browser(app(inspections)).get("/inspect/exchanges/x?after=5")
         assert blocks(rest.body)[0] == blocks(whole.body)[0][5:]
+        for odd in ("many", "-5", "9" * 5000):
+            assert (await Browser(app(inspections)).get(f"/inspect/exchanges/x?after={odd}")).body == whole.body
 
     asyncio.run(run())
 

@@ -73,17 +73,14 @@ class InspectedExchange:
         self,
         id: str,
         *,
-        began: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
         changed: Callable[[InspectedExchange, int], None] = lambda exchange, size: None,
     ) -> None:
         self.id = id
-        self.began = time.time() if began is None else began
+        self.began = time.time()
         self.size = 0  # of what came and was sent, in bytes
-        self.kept_size = 0
+        self.kept_size = 0  # of all that is kept, with the bodies of requests
         self.mask = Mask({})
-        self._clock = clock
-        self._start = clock()
+        self.use_clock(time.monotonic)
         self._changed = changed
         self._kept: list[Kept] = []
         self._read = 0  # how many of `_kept` are in `_entries`
@@ -99,48 +96,67 @@ class InspectedExchange:
     def asked(self, wire: str, model: str, body: Any, headers: Mapping[str, str] | None = None) -> None:
         """The client asks for something, in its protocol; the secrets in its headers are masked everywhere."""
         self.mask.learn(headers or {})
-        self._add(Asked(self.now(), wire, model, body))
+        self.add(Asked(self.now(), wire, model, body))
 
     def recorder(self, wire: str, model: str, request: HTTPRequest) -> ExchangeRecorder:
         """Records the response to a request of a `Model`."""
         return ExchangeRecorder(self, wire, model, request)
 
-    def received(self, data: bytes, at: float | None = None) -> None:
+    def received(self, data: bytes) -> None:
         """The provider sends bytes."""
-        self._add(Received(self.now() if at is None else at, data), len(data))
+        self.add(Received(self.now(), data))
 
     def sent(self, data: bytes) -> None:
         """The client is sent bytes."""
         if data:
-            self._add(SentOn(self.now(), data), len(data))
+            self.add(SentOn(self.now(), data))
 
     def healed(self, quirk: int, text: str, count: int = 1) -> None:
         """Something was healed in what is sent on."""
-        self._add(HealedEntry(self.now(), 0, quirk, text, count))
+        self.add(HealedEntry(self.now(), 0, quirk, text, count))
 
     def tool(self, id: str, name: str, seconds: float, *, is_error: bool = False) -> None:
         """A tool has run for so many seconds."""
         now = self.now()
-        self._add(ToolEntry(now, now - seconds, id, name, is_error))
+        self.add(ToolEntry(now, now - seconds, id, name, is_error))
 
     def end(self, outcome: Outcome, text: str = "") -> None:
         """The exchange is over."""
         if not self.is_over:
-            self._add(Ended(self.now(), outcome, text))
+            self.add(Ended(self.now(), outcome, text))
 
     def add(self, entry: Kept) -> None:
-        """Adds what happened at a time of its own, as a recording has it."""
-        self._add(entry, len(entry.data) if isinstance(entry, Received) else 0)
+        """Adds what happened, at its own time."""
+        match entry:
+            case Received() | SentOn():
+                self._add_bytes(entry)
+            case Asked() | Requested():
+                self._add_request(entry)
+            case _:
+                self._keep(0, entry)
 
-    def _add(self, entry: Kept, size: int = 0) -> None:
-        self.size += size
-        kept = size if self.kept_size < MAX_EXCHANGE else 0
-        if kept or not size:
-            self.kept_size += kept
-            self._kept.append(entry)
-            if kept and self.kept_size >= MAX_EXCHANGE:
-                self._kept.append(Note(entry.at, "the exchange is too large: the rest of its bytes is not kept"))
-        self._changed(self, kept)
+    def _add_bytes(self, entry: Received | SentOn) -> None:
+        before, self.size = self.size, self.size + len(entry.data)
+        if before >= MAX_EXCHANGE:
+            self._keep(0)
+        elif self.size < MAX_EXCHANGE:
+            self._keep(len(entry.data), entry)
+        else:
+            note = Note(entry.at, "the exchange is too large: the rest of its bytes is not kept")
+            self._keep(len(entry.data), entry, note)
+
+    def _add_request(self, entry: Asked | Requested) -> None:
+        size = len(msgspec.json.encode(entry.body))
+        if size > MAX_EXCHANGE:
+            entry = msgspec.structs.replace(entry, body=f"a body of {size} bytes, which is too large to be kept")
+            size = 0
+        self._keep(size, entry)
+
+    def _keep(self, size: int, *entries: Kept) -> None:
+        """Keeps entries with so many bytes."""
+        self.kept_size += size
+        self._kept += entries
+        self._changed(self, size)
 
     def now(self) -> float:
         """The seconds since the exchange began."""
