@@ -107,6 +107,12 @@ def test_an_option_of_the_agent_is_not_one_of_a_run(method: str, option: str, ad
     with pytest.raises(penstock.UnknownOptionError) as raised:
         asyncio.run(start("Hi", **{option: 1}))  # only `arun` gets as far as `asyncio.run`
     assert str(raised.value) == f"a run has no option {option!r}{advice}"
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+
+
+def test_an_option_of_resume_is_suggested_as_one_of_its_own() -> None:
+    with pytest.raises(penstock.UnknownOptionError, match="a run has no option 'keys', did you mean 'key'\\?"):
+        agent().resume(b"", keys="secret")  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(

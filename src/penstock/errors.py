@@ -110,10 +110,14 @@ class UnknownProviderError(UnknownNameError):
 
 
 class UnknownOptionError(UnknownNameError):
-    """There is no option of that name. `of` says what the option was for: a model, a request, an agent, a tool."""
+    """There is no option of that name. `of` says what the option was for: a model, a request, an agent, a tool.
 
-    def __init__(self, name: object, known: Iterable[str], of: str) -> None:
+    Of the known options of a run, those that are not its `own` belong to its agent.
+    """
+
+    def __init__(self, name: object, known: Iterable[str], of: str, own: Iterable[str] = ()) -> None:
         self.of = of
+        self.own = frozenset(own)
         self.advice = f"help({_OPTIONS_OF.get(of, 'penstock')}) lists all"
         super().__init__(name, known)
 
@@ -130,7 +134,7 @@ class UnknownOptionError(UnknownNameError):
             return f"; pass it to a request: {elsewhere}"
         if self.of == "a run":
             name = self.name if self.name in self.known else self._suggestion()
-            if name in _RUN_OPTIONS:
+            if name in self.own:
                 return f", did you mean {name!r}?"
             return f"; pass it to the agent: Agent(..., {name}=...)" if name else f"; {self.advice}"
         if self.name == "tool_executor":
@@ -139,7 +143,7 @@ class UnknownOptionError(UnknownNameError):
         return super()._advice() + ("; options of a single provider go into extra" if is_passed_on else "")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.name, self.known, self.of)
+        return type(self), (self.name, self.known, self.of, self.own)
 
 
 _OPTIONS_OF = {
@@ -156,13 +160,6 @@ _ELSEWHERE = {
     **dict.fromkeys(("tool_choice",), "model.stream(messages, tool_choice=...)"),
 }
 """Options that a model does not have, because they belong to a request."""
-
-_RUN_OPTIONS = (
-    "prompt", "messages", "deps", "log", "run_id", "thread", "tenant", "meta", "output", "model", "tools",
-    "instructions", "before_step", "guard", "limits", "tool_choice", "parallel", "streaming", "extra", "max_tokens",
-    "temperature", "top_p", "top_k", "stop", "seed", "presence_penalty", "frequency_penalty", "reasoning", "cache",
-)  # fmt: skip
-"""The options of a run; the others belong to its agent."""
 
 _SYNONYMS = {
     **dict.fromkeys(("system", "system_message", "instructions", "system_prompt"), ("instructions", "system_prompt")),

@@ -25,7 +25,8 @@ def check_option_names(
     """
     for option in options:
         if option not in known:
-            raise UnknownOptionError(option, _keywords(function, [*known, *suggested]), owner)
+            own = [*known, *suggested]
+            raise UnknownOptionError(option, _keywords(function, own), owner, own)
 
 
 def _keywords(function: Callable[..., Any], options: Iterable[str]) -> list[str]:
