@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
@@ -173,6 +174,34 @@ def test_what_cannot_run_here_says_so() -> None:
         assert all(
             why in text and is_error for _, text, is_error in results(asyncio.run(streamer.process_stream([TEXT])))
         )
+
+
+def test_an_approval_predicate_that_raises_requires_approval() -> None:
+    async def failing(arguments: dict[str, Any]) -> bool:
+        raise RuntimeError("the service for approvals does not answer")
+
+    @tool(approval=failing)
+    def read(path: str) -> str:
+        pytest.fail("it needs approval")
+
+    found = results(asyncio.run(AgentStreamer(None, [read]).process_stream([TEXT])))
+    assert ["needs approval" in text for _, text, _ in found] == [True, True]
+
+
+def test_a_plain_approval_predicate_does_not_block_the_loop() -> None:
+    threads: list[threading.Thread] = []
+
+    def note_thread(arguments: dict[str, Any]) -> bool:
+        threads.append(threading.current_thread())
+        return False
+
+    @tool(approval=note_thread)
+    def read(path: str) -> str:
+        return path
+
+    asyncio.run(AgentStreamer(None, [read]).process_stream([TEXT]))
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
 
 
 def test_a_tool_that_takes_too_long_is_cancelled() -> None:

@@ -32,6 +32,18 @@ def _ask(policy: ToolPolicy, check: CheckApproval) -> Answer | Awaitable[Any]:
     return policy.requires_approval(check.arguments, is_in_text=check.is_in_text)
 
 
+async def ask_on_loop(policy: ToolPolicy, check: CheckApproval) -> Answer:
+    """Ask the predicate of a tool in async code: one that is not async may block, and is called in a thread."""
+    ask = partial(_ask, policy, check)
+    answer = ask() if iscoroutinefunction(policy.needs_approval) else await in_own_thread(ask, "approval")
+    if isinstance(answer, bool | Outcome):
+        return answer
+    try:
+        return bool(await answer)
+    except (Exception, SystemExit):  # noqa: BLE001  # the predicate is user code: if it fails, a person is asked
+        return True
+
+
 class SyncChecks:
     """Approval predicates of a run in plain code, in threads; those that are async are awaited on the run's loop.
 
@@ -110,15 +122,7 @@ class AsyncChecks:
         async with self._may_check:
             if self._run.is_over:
                 return
-            policy = self._policy_of(check.name)
-            ask = partial(_ask, policy, check)
-            answer = ask() if iscoroutinefunction(policy.needs_approval) else await in_own_thread(ask, "approval")
-            if not isinstance(answer, bool | Outcome):
-                try:
-                    answer = bool(await answer)
-                except (Exception, SystemExit):  # noqa: BLE001  # the predicate is user code
-                    answer = True
-            self._end(check, answer)
+            self._end(check, await ask_on_loop(self._policy_of(check.name), check))
 
     def _ended(self, check: CheckApproval, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

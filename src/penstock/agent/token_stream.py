@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from penstock.agent.approval_checks import ask_on_loop
 from penstock.agent.config import AgentConfig
 from penstock.agent.reader_view import LineBreaks
 from penstock.agent.records import RunRecords
@@ -25,7 +26,7 @@ from penstock.events import StreamChunk, ToolCall, ToolCallInvalid
 from penstock.jsontext.values import deep_copy
 from penstock.messages import Message, ToolResult, tool_results
 from penstock.results import Outcome, as_outcome, failure, invalid_call_text
-from penstock.run.commands import StartTool
+from penstock.run.commands import CheckApproval, StartTool
 from penstock.run.events import StreamEvent, ToolEnd, ToolEnding, ToolStart
 from penstock.run.execution import error_outcome, no_such_tool
 from penstock.run.numbering import RunNumbering
@@ -88,7 +89,7 @@ class TokenStream:
                     pass
 
     async def _run(self, call: ToolCall | ToolCallInvalid, arguments: dict[str, Any]) -> None:
-        refusal = self._find_limit() or await self._find_refusal(call.name, arguments)
+        refusal = self._find_limit() or await self._find_refusal(call, arguments)
         if refusal is not None:
             await self._end(call, refusal)
             return
@@ -127,21 +128,19 @@ class TokenStream:
             return error_outcome(f"Not run: there may be {min(limits)} calls.")
         return None
 
-    async def _find_refusal(self, name: str, arguments: dict[str, Any]) -> Outcome | None:
+    async def _find_refusal(self, call: ToolCall | ToolCallInvalid, arguments: dict[str, Any]) -> Outcome | None:
         """Why the call cannot run here; None if it can. An executor decides for itself."""
         if self._executor is not None:
             return None
-        policy: ToolPolicy | None = self._policies.get(name)
+        policy: ToolPolicy | None = self._policies.get(call.name)
         if policy is None:
-            return no_such_tool(name, self._policies)
+            return no_such_tool(call.name, self._policies)
         if policy.is_deferred:
             return error_outcome("Not run: its result would have to come from elsewhere.")
-        needs_approval: Any = policy.requires_approval(arguments, is_in_text=True)
-        if isawaitable(needs_approval):
-            needs_approval = await needs_approval
-        if isinstance(needs_approval, Outcome):
-            return needs_approval
-        return error_outcome("Not run: it needs approval, which cannot be requested here.") if needs_approval else None
+        answer = await ask_on_loop(policy, CheckApproval(call.id, call.name, arguments, is_in_text=True))
+        if isinstance(answer, Outcome):
+            return answer
+        return error_outcome("Not run: it needs approval, which cannot be requested here.") if answer else None
 
     async def _call_back(self, event: StreamEvent) -> None:
         if self._line_breaks is not None:
