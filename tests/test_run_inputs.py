@@ -74,6 +74,8 @@ def test_runs_refuse_the_same() -> None:
         runs.cancel("r", 5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="only messages of the user"):
         runs.say("r", {"role": "assistant", "content": "I paid."})
+    with pytest.raises(UsageError, match="say takes one message, not 2: call it for each of them"):
+        runs.say("r", ["Hurry.", "Please."])
 
 
 def raises(*_: Any) -> Any:

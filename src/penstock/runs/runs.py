@@ -115,10 +115,12 @@ class Runs:
 
         A `UsageError` if the run is over. A message that comes while the run ends may not be read any more.
         """
-        [one] = as_messages(message)
+        messages = as_messages(message)
+        if len(messages) != 1:
+            raise UsageError(f"say takes one message, not {len(messages)}: call it for each of them")
         if self.find(run_id).state == "over":
             raise UsageError("the run is over: start another one, with this message as its prompt")
-        return self._store.put(message_input(run_id, one, key))
+        return self._store.put(message_input(run_id, messages[0], key))
 
     def cancel(self, run_id: str, why: str = "the run was cancelled") -> bool:
         """End the run. False if it was cancelled before."""
