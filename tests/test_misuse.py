@@ -236,3 +236,14 @@ def test_a_mistake_in_a_script_is_not_retried(step: Any, mode: str) -> None:
             with pytest.raises(BadRequestError, match="the script failed"):
                 asked.complete("Go.") if mode == "sync" else asyncio.run(asked.acomplete("Go."))
             assert len(requests) == 1
+
+
+# -- a decoder that is fed after its end -------------------------------------------------------------------------------
+
+
+@each("item", [b"data: {}\n\n", "data: {}\n\n", {"choices": []}])
+def test_a_closed_decoder_refuses_more_instead_of_dropping_it(item: Any) -> None:
+    decoder = penstock.Decoder("openai-chat")
+    decoder.close()
+    with pytest.raises(UsageError, match="this decoder is closed"):
+        decoder.feed_any(item)

@@ -10,6 +10,7 @@ from penstock.errors import AlreadyReadError, UsageError, type_name
 from penstock.events import Progress, StreamChunk
 from penstock.framing import Body, Frames
 from penstock.framing.sdk_objects import payload_of
+from penstock.framing.sniff import CLOSED
 from penstock.wires import WireName, find_wire
 from penstock.wires.shared.text_frames import TextFrames
 
@@ -75,6 +76,8 @@ class Decoder:
 
     def feed_object(self, item: Any) -> list[StreamChunk]:
         """Returns the events of one parsed frame: a dict, or an object of a vendor's SDK."""
+        if self._is_closed:
+            raise UsageError(CLOSED)
         payload = payload_of(item)
         if self._texts is not None:
             self._texts.clear()

@@ -15,6 +15,9 @@ from penstock.framing.sse import SSE
 
 FramingName = Literal["sse", "ndjson", "aws"]
 
+CLOSED = "this decoder is closed: make a new one for each response"
+"""The error of whoever feeds a decoder after its end."""
+
 _BLANK = re.compile(rb"[ \t\r\n]*(?:\xef\xbb\xbf[ \t\r\n]*)*")
 _BEGINS_SSE = re.compile(rb"(?:data|event|id|retry|error)?:")
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -94,7 +97,7 @@ _NO_LANE = _NoLane()
 
 
 def _refuse(data: bytes) -> NoReturn:
-    raise UsageError("this decoder is closed: make a new one for each response")
+    raise UsageError(CLOSED)
 
 
 def choose(data: bytes, usual: FramingName) -> Framing:
