@@ -54,10 +54,14 @@ def read_declarations(tools: Iterable[Any] | None) -> list[ToolDeclaration]:
 
 def check_tool_list(tools: object) -> None:
     """Raises if `tools` is not a list of tools, for example a single function."""
-    if tools is None or type(tools) in (list, tuple):
-        return
-    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
+    if tools is not None and not is_tool_list(tools):
         raise UsageError(f"tools must be a list of tools, not {type_name(tools)}")
+
+
+def is_tool_list(tools: object) -> bool:
+    """Whether this can be a list of tools: any iterable but a string or a mapping."""
+    is_list = type(tools) in (list, tuple)  # first, as the other check is slow
+    return is_list or (isinstance(tools, Iterable) and not isinstance(tools, str | bytes | Mapping))
 
 
 def tool_names(tools: Iterable[Any] | None) -> tuple[str, ...]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.errors import UnknownWireError, UsageError
+from penstock.errors import UsageError
 from penstock.history.read import Reading, read
 from penstock.history.shapes import history_fields
 from penstock.messages import Message
 from penstock.providers import ProviderName, find_provider
-from penstock.wires import ALIASES, WIRES, WireName, find_encoder, find_facts
+from penstock.wires import WireName, find_encoder, find_facts, wire_name
 from penstock.wires.shared.fields import too_deep
 from penstock.wires.shared.request import Encode, Request
 
@@ -28,9 +28,7 @@ def export_messages(
     The messages may be in any shape that `as_messages` reads. `model` and `provider` matter where these want the
     history in a form that is unusual on the wire.
     """
-    known = ALIASES.get(wire, wire)
-    if known not in WIRES:
-        raise UnknownWireError(wire, (*WIRES, *ALIASES))
+    known = wire_name(wire)
     quirks = find_provider(provider)[1].quirks if provider else frozenset[str]()
     encode, reading = find_encoder(known), read(messages)
     request = Request(

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from penstock.declarations import is_tool_list
 from penstock.tools.tool import Tool, origin_of
 
 Listing = tuple[Tool[..., Any], ...]
@@ -40,7 +41,7 @@ def split_sources(tools: Any) -> tuple[Any, tuple[ToolSource, ...]]:
     """The tools of an agent that do not change, and its sources of tools that do."""
     if isinstance(tools, ToolSource):
         return (), (tools,)
-    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
+    if not is_tool_list(tools):
         return tools, ()  # which the reader of tools refuses
     every = list(tools)
     sources = tuple(one for one in every if isinstance(one, ToolSource))

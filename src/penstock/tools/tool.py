@@ -27,8 +27,8 @@ from typing import (
 
 import msgspec
 
-from penstock.declarations import ToolDeclaration, read_declarations
-from penstock.errors import UsageError, type_name
+from penstock.declarations import ToolDeclaration, check_tool_list, read_declarations
+from penstock.errors import UsageError
 from penstock.results import ToolOutput
 from penstock.tools.options import Approval, ExecutionOptions, ToolOptions, check_names, check_options
 from penstock.tools.policy import DEFAULT_RETRIES, StartPolicy
@@ -353,9 +353,8 @@ def _declares_itself(source: Any) -> bool:
 
 def as_tools(tools: Iterable[Any] | None) -> list[Tool[..., Any]]:
     """Converts each to a `Tool`; one declaration may hold several."""
-    sources: Any = tools or ()
-    if isinstance(sources, str | bytes | Mapping) or not isinstance(sources, Iterable):
-        raise UsageError(f"tools must be a list of tools, not {type_name(sources)}")
+    sources = tools or ()
+    check_tool_list(sources)
     groups = (read_declarations([source]) if isinstance(source, Mapping) else [source] for source in sources)
     return [as_tool(source) for group in groups for source in group]
 

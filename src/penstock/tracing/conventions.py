@@ -67,7 +67,7 @@ REQUEST_OPTIONS = {
 """The attributes of the options of a request."""
 
 PROVIDERS = {
-    "aws": "aws.bedrock", "azure": "azure.ai.openai", "bedrock": "aws.bedrock", "google": "gcp.gemini",
+    "azure": "azure.ai.openai", "bedrock": "aws.bedrock", "google": "gcp.gemini",
     "mistral": "mistral_ai", "vertex": "gcp.vertex_ai", "xai": "x_ai",
 }  # fmt: skip
 """The providers that have another name in the conventions."""
