@@ -424,3 +424,18 @@ def test_an_error_before_a_keep_alive_has_its_status(path: str) -> None:
         assert "error" in early.json
 
     run(gateway(Server(Status(429, "slow down", retry_after=60)).upstream), test)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("key", ["", "Bearer key-of-the-client"], ids=["without a key", "with a key"])
+def test_a_key_that_the_gateway_lacks_is_named_to_clients(
+    key: str, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CLOUD_KEY", raising=False)
+
+    async def test(browser: Browser) -> None:
+        reply = await browser.post("/v1/chat/completions", chat(stream=stream), authorization=key)
+        assert reply.status == 502
+        assert reply.json["error"]["message"] == "the gateway has no key for cloud: set CLOUD_KEY where it runs"
+
+    run(gateway(upstream([WORDS], "cloud", key="env:CLOUD_KEY")), test)

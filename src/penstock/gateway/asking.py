@@ -182,4 +182,6 @@ def upstream_key(upstream: Upstream, client_key: str, environment: Mapping[str, 
 
 def uses_client_key(upstream: Upstream, client_key: str) -> bool:
     """Whether the upstream gets the key of the client, so that an error about it is the client's."""
-    return bool(client_key) and (upstream_key(upstream, client_key) == client_key)
+    if not client_key or upstream.key not in ("", CLIENT_KEY):
+        return False
+    return upstream_key(upstream, client_key) == client_key

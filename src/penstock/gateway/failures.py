@@ -22,7 +22,10 @@ BAD_GATEWAY, UNAVAILABLE, GATEWAY_TIMEOUT = 502, 503, 504
 def rejection(error: UsageError | ProviderError, *, is_client_key: bool) -> RejectedRequest:
     """The answer to a request that could not be sent, or that upstreams have not answered."""
     if isinstance(error, MissingKeyError):
-        return RejectedRequest(BAD_GATEWAY, "", f"the gateway has no key for this model: {error}")
+        names = " or ".join(error.variables)
+        return RejectedRequest(
+            BAD_GATEWAY, "", f"the gateway has no key for {error.provider}: set {names} where it runs"
+        )
     if isinstance(error, UsageError):
         return RejectedRequest(400, "", str(error))
     headers = {} if error.retry_after is None else {"retry-after": str(math.ceil(error.retry_after))}
