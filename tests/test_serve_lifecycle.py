@@ -133,8 +133,8 @@ def until_holding(url: str, run_id: str) -> None:
             pass
 
 
-def row_of(folder: Path, run_id: str) -> Any:
-    store = SQLiteStore(folder / "runs.db")
+def row_of(folder: Path, run_id: str, log: str = "runs.db") -> Any:
+    store = SQLiteStore(folder / log)
     try:
         return store.find(run_id)
     finally:
@@ -212,3 +212,28 @@ def test_reload_serves_the_changed_agent(tmp_path: Path) -> None:
             child.send_signal(signal.SIGINT)
             child.wait(PATIENCE)
     assert child.returncode == 0
+
+
+# -- what is printed ---------------------------------------------------------------------------------------------------
+
+
+def test_the_server_prints_why_a_run_failed_and_keeps_runs_where_the_environment_says(tmp_path: Path) -> None:
+    file, log = tmp_path / "agent.py", tmp_path / "kept.db"
+    file.write_text('import penstock\nagent = penstock.Agent("openai:gpt-5", name="support")\n')
+    command = [sys.executable, "-m", "penstock", "serve", str(file), "--port", "0"]
+    env = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
+    env |= {"PENSTOCK_TOKEN": "", "PENSTOCK_LOG": str(log)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as child:
+        lines = cast("IO[str]", child.stderr)
+        try:
+            first = lines.readline()
+            assert "(runs in kept.db)" in first
+            run_id = start(first.split()[3])
+            while f"run {run_id}: ended, error: no API key for openai: set OPENAI_API_KEY" not in (
+                line := lines.readline()
+            ):
+                assert line, "it ended"
+        finally:
+            child.send_signal(signal.SIGINT)
+            child.wait(PATIENCE)
+    assert row_of(tmp_path, run_id, "kept.db").state == "over"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from msgspec import Struct
 
 from penstock.cli.commands.completion import complete_file
 from penstock.cli.model_options import CommandError
+from penstock.cli.printed_log import printed_records
 from penstock.errors import PenstockError, UsageError
 
 if TYPE_CHECKING:
@@ -121,13 +121,12 @@ def _run(options: Options) -> None:
 
     if not options.key and not is_loopback(options.host):
         raise UsageError(f"to serve other machines on {options.host}, set a key: --key …")
-    _show_log()
     source = _settings(options)
     served = app(
         settings=source, key=options.key, hosts=options.hosts, origins=options.origins, record=options.record,
         inspections=Inspections() if options.inspect else None,
     )  # fmt: skip
-    with listen(options.host, options.port) as listener:
+    with listen(options.host, options.port) as listener, printed_records("penstock.gateway"):
         click.echo(_welcome(served, address_of(listener)), err=True)
         run_server(served, listener, served.context.limits, on_stop=served.stop_feeds)
 
@@ -158,12 +157,3 @@ def _welcome(served: GatewayApp, address: str) -> str:
     names = ", ".join(served.context.source.current.upstreams)
     page = f"{address}/inspect" if served.context.inspections is not None else f"{address}/healed"
     return f"gateway to {names} on {address}/v1 (what it does: {page}); Ctrl-C stops"
-
-
-def _show_log() -> None:
-    """Write the access log to standard error."""
-    writer = logging.StreamHandler()
-    writer.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    logger = logging.getLogger("penstock.gateway")
-    logger.addHandler(writer)
-    logger.setLevel(logging.INFO)

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
 import click
+from msgspec import Struct
 
 from penstock.cli.commands.completion import complete_file
+from penstock.cli.log_options import VARIABLE, log_option
 from penstock.cli.model_options import CommandError
+from penstock.cli.printed_log import printed_records
 from penstock.errors import PenstockError
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """The options of the command."""
+
+    targets: tuple[str, ...]
+    host: str
+    port: int
+    log: str | None
+    token_env: str
+    hosts: tuple[str, ...]
+    origins: tuple[str, ...]
+    abandon_after: float | None
+    reload: bool
+    quiet: bool
 
 
 @click.command()
 @click.argument("targets", nargs=-1, required=True, metavar="FILE_OR_MODULE[:AGENT]...", shell_complete=complete_file)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0: any free port.")
-@click.option("--log", "log", metavar="FILE_OR_URL", help="Keep runs in this SQLite file or postgresql:// database.")
+@log_option("Keep runs in a log, so that they outlast the server.")
 @click.option("--token-env", metavar="VARIABLE", default="PENSTOCK_TOKEN", show_default=True,
               help="The environment variable with the token that clients must send.")  # fmt: skip
 @click.option(
@@ -27,40 +46,45 @@ from penstock.errors import PenstockError
 @click.option("--abandon-after", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
               help="Cancel a run that nobody has read for so long. By default it goes on.")  # fmt: skip
 @click.option("--reload", is_flag=True, help="Start again when a Python file beside the agents changes.")
-def serve(
-    targets: tuple[str, ...], host: str, port: int, log: str | None, token_env: str, hosts: tuple[str, ...],
-    origins: tuple[str, ...], abandon_after: float | None, reload: bool,
-) -> None:  # fmt: skip
+@click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
+def serve(**options: object) -> None:
     """Serve agents over HTTP, with runs that outlast their connection.
 
     FILE_OR_MODULE is a Python file or module that has a penstock.Agent with a name. Without --log, runs are kept in
-    memory and end with the server. Without a token, only this machine is served.
+    memory and end with the server. Without a token, only this machine is served. Each run that starts, and each that
+    ends, is a line on standard error.
 
     \b
       penstock serve agent.py --log runs.db
+      penstock serve agents.py:support agents.py:sales
       PENSTOCK_TOKEN=… penstock serve support.py sales.py:agent --host 0.0.0.0
     """
-    if reload:
-        from penstock.cli.reloading import folders_of, run_and_reload
-
-        options: list[tuple[str, object]] = [
-            ("--host", host), ("--port", port), ("--token-env", token_env), ("--log", log),
-            ("--abandon-after", abandon_after),
-            *(("--allow-host", name) for name in hosts), *(("--allow-origin", name) for name in origins),
-        ]  # fmt: skip
-        given = [text for name, value in options if value is not None for text in (name, str(value))]
-        run_and_reload(["serve", *targets, *given], folders_of(targets))
-        return
+    chosen = Options(**options)  # type: ignore[arg-type]
     try:
-        _serve(targets, host, port, log, os.environ.get(token_env, ""), hosts, origins, abandon_after)
+        if chosen.reload:
+            _reload(chosen)
+        else:
+            _serve(chosen)
     except PenstockError as error:
         raise CommandError(str(error)) from None
 
 
-def _serve(
-    targets: tuple[str, ...], host: str, port: int, log: str | None, token: str, hosts: tuple[str, ...],
-    origins: tuple[str, ...], abandon_after: float | None,
-) -> None:  # fmt: skip
+def _reload(options: Options) -> None:
+    """Run the same command without `--reload`, and again after each change of a file."""
+    from penstock.cli.reloading import folders_of, run_and_reload
+
+    is_inherited = options.log == os.environ.get(VARIABLE)  # a list of processes must not show the password in it
+    values: list[tuple[str, object]] = [
+        ("--host", options.host), ("--port", options.port), ("--token-env", options.token_env),
+        ("--log", None if is_inherited else options.log), ("--abandon-after", options.abandon_after),
+        *(("--allow-host", name) for name in options.hosts), *(("--allow-origin", name) for name in options.origins),
+    ]  # fmt: skip
+    words = [text for name, value in values if value is not None for text in (name, str(value))]
+    quiet = ["--quiet"] if options.quiet else []
+    run_and_reload(["serve", *options.targets, *words, *quiet], folders_of(options.targets))
+
+
+def _serve(options: Options) -> None:
     import penstock.log
     from penstock.asgi.access import is_loopback
     from penstock.asgi.server import address_of, listen, run_server
@@ -68,13 +92,18 @@ def _serve(
     from penstock.errors import UsageError
     from penstock.serve.app import app
 
+    token, host, log = os.environ.get(options.token_env, ""), options.host, options.log
     if not token and not is_loopback(host):
         raise UsageError(f"to serve other machines on {host}, set a token: PENSTOCK_TOKEN=… penstock serve …")
-    agents = [find_agent(target) for target in targets]
+    agents = [find_agent(target) for target in options.targets]
     store = penstock.log.open(log) if log else penstock.log.memory()
     try:
-        served = app(agents, log=store, token=token, hosts=hosts, origins=origins, abandon_after=abandon_after)
-        with listen(host, port) as listener:
+        served = app(
+            agents, log=store, token=token, hosts=options.hosts, origins=options.origins,
+            abandon_after=options.abandon_after,
+        )  # fmt: skip
+        level = logging.WARNING if options.quiet else logging.INFO
+        with listen(host, options.port) as listener, printed_records("penstock.runs", level):
             names = ", ".join(served.context.host.agents)
             kept = f"runs in {Path(log).name if '://' not in log else 'PostgreSQL'}" if log else "runs in memory"
             click.echo(f"serving {names} on {address_of(listener)} ({kept}); Ctrl-C stops", err=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
@@ -17,6 +16,7 @@ from penstock.cli.commands.completion import complete_file
 from penstock.cli.log_options import log_option, opened_log
 from penstock.cli.model_options import CommandError
 from penstock.cli.owners import parse_owner
+from penstock.cli.printed_log import printed_records
 from penstock.cli.screen.terminal import escape
 from penstock.errors import PenstockError
 from penstock.log.follower import new_owner
@@ -26,8 +26,6 @@ from penstock.redaction import without_secrets
 if TYPE_CHECKING:
     from penstock.agent.agent import Agent
     from penstock.runs.runs import Runs
-
-LOGGER = "penstock"
 
 
 @click.command()
@@ -55,7 +53,7 @@ def worker(targets: tuple[str, ...], log: str | None, parallel: int, lease: floa
     with opened_log(log, lease=lease) as store:
         from penstock.runs.runs import Runs
 
-        with printed_records(logging.WARNING if quiet else logging.INFO):
+        with printed_records("penstock.runs", logging.WARNING if quiet else logging.INFO):
             if not quiet:
                 _print_start(agents, log or "", parallel)
             asyncio.run(_work(Runs(store, agents), parallel))
@@ -119,28 +117,3 @@ def cancelled_by_signals(task: asyncio.Task[None]) -> Generator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def printed_records(level: int) -> Generator[None]:
-    """Prints the log records of penstock to standard error: those about runs, and the warnings of the rest."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(SafeFormatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    handler.addFilter(lambda record: record.levelno >= logging.WARNING or record.name.startswith(f"{LOGGER}.runs"))
-    logger = logging.getLogger(LOGGER)
-    before = logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.setLevel(level)
-    logger.propagate = False
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.level, logger.propagate = before
-
-
-class SafeFormatter(logging.Formatter):
-    """Escapes what could act on a terminal."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return escape(super().format(record))
