@@ -64,9 +64,10 @@ class Server:
 
 
 @contextmanager
-def served(script: str, log: Path) -> Generator[Server, None, None]:
+def served(script: str, log: Path, *arguments: str) -> Generator[Server, None, None]:
     """A server that this script starts; it prints its port, and its first argument is the log."""
-    process = subprocess.Popen([sys.executable, "-c", script, str(log)], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", script, str(log), *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         yield Server(process, int(cast("IO[str]", process.stdout).readline()), log)
     finally:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from penstock.asgi.closing import ClosingConnections
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.request import HTTPRequest, Message
 from penstock.asgi.stream import ResponseStream
@@ -76,3 +77,36 @@ def test_a_client_that_does_not_read_ends_the_response(
         assert is_stuck_at(client.sent[-1])  # and no comment was sent after it
 
     asyncio.run(main())
+
+
+class Closing(asyncio.Transport):
+    """A transport that was closed, with so many bytes left to send."""
+
+    def __init__(self, size: int, is_closing: bool = True) -> None:
+        super().__init__()
+        self.size = size
+        self.aborted = 0
+        self._is_closing = is_closing
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def get_write_buffer_size(self) -> int:
+        return self.size
+
+    def abort(self) -> None:
+        self.aborted += 1
+
+
+def test_a_connection_that_closes_ends_when_its_client_has_read_nothing_for_so_long() -> None:
+    closing, stuck, slow, is_open = ClosingConnections(10), Closing(100), Closing(100), Closing(100, is_closing=False)
+    for now in range(0, 41, 5):
+        slow.size -= 1 if now % 2 else 0
+        closing.end_stuck([stuck, slow, is_open], now)
+        assert (stuck.aborted > 0) == (now >= 10)
+    assert (slow.aborted, is_open.aborted) == (0, 0)
+    aborted = []
+    for now in (44, 45):
+        closing.end_stuck([slow], now)
+        aborted.append(slow.aborted)
+    assert aborted == [0, 1]

@@ -46,6 +46,11 @@ class Sender:
             return None
         return _Begun(sending, wanted)
 
+    def abort(self) -> None:
+        """Close the connection without waiting until the client reads, if the sender `is_direct`."""
+        if self.is_direct:
+            self._send.__self__.transport.abort()  # type: ignore[attr-defined]  # of a server that has it
+
 
 class _Begun:
     """The rest of a coroutine that was begun without a task, and waits for something."""

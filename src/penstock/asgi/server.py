@@ -11,6 +11,7 @@ from importlib import import_module
 from types import FrameType
 from typing import Any
 
+from penstock.asgi.closing import ClosingConnections
 from penstock.asgi.limits import ServerLimits
 from penstock.errors import UsageError
 
@@ -80,7 +81,12 @@ def run_server(
     class Server(uvicorn.Server):
         async def serve(self, sockets: list[socket.socket] | None = None) -> None:
             self.loop = asyncio.get_running_loop()
-            await super().serve(sockets)
+            closing = ClosingConnections(limits.write_seconds).watch(self.server_state.connections)
+            watcher = asyncio.create_task(closing)
+            try:
+                await super().serve(sockets)
+            finally:
+                watcher.cancel()
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             super().handle_exit(sig, frame)

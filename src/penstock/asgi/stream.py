@@ -180,6 +180,8 @@ class ResponseStream:
         now, limits = time.monotonic(), self._limits
         if self._writing_since and now - self._writing_since > limits.write_seconds and self._task is not None:
             self._task.cancel()
+            if self._direct is not None:
+                self._direct.abort()  # else what the client does not read would keep the connection open
             return
         is_silent = not self._writing_since and now - self._last_write >= limits.keep_alive_seconds
         if is_silent and not self._is_complete:
