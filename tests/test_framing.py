@@ -9,6 +9,7 @@ import struct
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -86,32 +87,61 @@ def sse_by_lines(data: bytes) -> Seen:
 
 
 def sse_block(block: list[tuple[bytes, bytes]]) -> Seen:
-    event, data, out = "", list[bytes](), Seen()
+    out = Seen()
     while len(block) > 1 and is_object(block[0][0]):  # one JSON object per line, without any framing
         out.append(("", block.pop(0)[0]))
-    if block[0][0].startswith(b"{"):  # one value, on several lines
-        return [*out, ("", b"".join(line + end for line, end in block).rstrip(b"\r\n"))]
-    for line, _ in block:
-        name, _, value = line.partition(b":")
+    if block[0][0].startswith(b"{"):  # one value, on several lines, and what follows it
+        lines = b"".join(line + end for line, end in block).rstrip(b"\r\n")
+        end = next((end for end in range(1, len(lines)) if is_object(lines[:end])), len(lines))
+        return [*out, ("", lines[:end]), *[("stray:", lines[end:])][: len(lines) - end]]
+    name, data, is_damaged, unnamed = b"", list[bytes](), False, list[int]()
+    for line, _ in [*block, (b"", b"")]:
+        field, _, value = line.partition(b":")
         value = value[1:] if value.startswith(b" ") else value
-        if name == b"data":
+        is_text = value.decode("utf-8", "replace").encode() == value
+        if field == b"data":
             data.append(value)
-        elif name == b"event":
-            event = value.decode("utf-8", "replace")
-        elif name == b"error":
-            out.append(("error", value))
-        elif name not in (b"", b"id", b"retry"):
+        elif field == b"event" and not unnamed:
+            name = value
+        elif field == b"event" and is_text:
+            while unnamed:
+                place = unnamed.pop()
+                out[place] = (value.decode(), out[place][1])
+        elif field == b"event":
             out.append(("stray:", line))
-    if data and "\ufffd" in event:  # the name is not UTF-8: it may be any event
-        return [*out, ("stray:", b"".join(line + end for line, end in block).rstrip(b"\r\n"))]
-    is_json_each = all(re.fullmatch(rb"\s*({.*}|\[DONE\])\s*", line) for line in data)
-    payloads = data if is_json_each else [b"\n".join(data)]
-    return out + [(event, payload) for payload in payloads if data]
+        elif field == b"error":
+            out.append(("error", value))
+        elif field not in (b"", b"id", b"retry") and data and not is_ignored(line):
+            data.append(line)
+            is_damaged = True
+        elif field not in (b"", b"id", b"retry"):
+            out.append(("stray:", line))
+        if data and (not line or is_whole(data)):  # the end of the block, or of an object in it
+            is_named = name.decode("utf-8", "replace").encode() == name
+            label = name.decode() if is_named and not is_damaged else "stray:"
+            unnamed += [len(out)] if not label else []
+            out.append((label, b"\n".join(data)))
+            data, is_damaged = [], False
+    return out
+
+
+def is_whole(data: list[bytes]) -> bool:
+    """Whether the `data` lines are `[DONE]`, or as much as an object has brackets."""
+    if data[0].lstrip()[:1] != b"{":
+        return len(data) == 1 and data[0].strip() == b"[DONE]"
+    outside = re.sub(rb'"(?:[^"\\]|\\.)*("|\Z)', b"", b"\n".join(data).lstrip(), flags=re.DOTALL)
+    depths = accumulate(1 if byte in b"{[" else -1 if byte in b"}]" else 0 for byte in outside)
+    return any(depth == 0 for depth in depths)
+
+
+def is_ignored(line: bytes) -> bool:
+    """Whether a line is an unknown field without any JSON."""
+    return re.fullmatch(rb'[\w-]+:[^{}\[\]"\\]*', line) is not None
 
 
 def is_object(line: bytes) -> bool:
     try:
-        return line.startswith(b"{") and isinstance(json.loads(line.decode()), dict)
+        return line.startswith(b"{") and isinstance(json.loads(line.decode(), strict=False), dict)
     except ValueError:
         return False
 

@@ -36,6 +36,11 @@ NOISE = [
     "error: boom\n\n", "data: [[[[\n\n", "event: \ud800\n\n", "\n\n\n",
     "data: " + "[" * 300 + "]" * 300 + "\n\n", "event: x\nevent: y\ndata: {}\ndata: {}\n\n",
 ]  # fmt: skip
+LINES = [
+    "\udcff", "hello", "{", "}", '"x"', "data", "data: ", "data: \udcff", "data: x", "data: {}", "event: \udcff",
+    "event: error", "event: message", "id: \udcff", ": \udcff", "odd: word", "odd: {", "error: boom", "[DONE]",
+    '{"a": 1}', "\ufeff", "dat", "\x00",
+]  # fmt: skip
 
 Frames = list[Frame]
 
@@ -122,6 +127,21 @@ def damaged_text(chance: Random, frame: Frame) -> str:
     position = chance.randrange(len(text) + 1)
     middle = chance.choice(["", "\x00", "\n", "\n\n", '"', "\\", "\udcff", "\r", "{", "}", text[:3]])
     return text[:position] + middle + text[position + chance.choice([0, 0, 1, 3, 40]) :]
+
+
+def add_line(chance: Random, frames: Frames, others: Frames) -> Frames:
+    """A line that cannot be read before or after the data of a block, or more in the line of the data."""
+    at = chance.randrange(len(frames))
+    frame = frames[at]
+    text = frame if isinstance(frame, str) else f"data: {json.dumps(frame, ensure_ascii=False)}\n\n"
+    lines, line = text.rstrip("\n").split("\n"), chance.choice(LINES)
+    place = chance.randrange(len(lines) + 1)
+    if chance.random() < 0.3:
+        lines[min(place, len(lines) - 1)] += line
+    else:
+        lines.insert(place, line)
+    frames[at] = "\n".join(lines) + chance.choice(["\n\n", "\n\n", "\n", ""])
+    return frames
 
 
 # Fields.
@@ -260,7 +280,7 @@ def random_place(chance: Random, frame: Frame) -> Place | None:
 Mutation = Callable[[Random, Frames, Frames], Frames]
 
 MUTATIONS: list[Mutation] = [
-    drop, repeat, swap, truncate, behead, mix, insert_noise, insert_error, insert_end, cut_text, change_field,
+    drop, repeat, swap, truncate, behead, mix, insert_noise, insert_error, insert_end, cut_text, add_line, change_field,
     change_field, change_field, remove_field, rename_field, copy_field, copy_field, add_field, change_type,
     change_everywhere, respell_arguments, repeat, swap,
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from random import Random
@@ -182,6 +183,8 @@ def prefixes(case: Case, whole: list[StreamChunk], body: bytes) -> Found:
         end += len(read)
         ends.append(end)
     ends = chance.sample(ends, min(len(ends), 8)) + [chance.randrange(len(body) + 1) for _ in range(3)]
+    inner = [match.end() for match in re.finditer(rb"\}(?=[^]},])|[\r\n]", body)]  # of objects and lines in a frame
+    ends += chance.sample(inner, min(len(inner), 4))
     for end in ends:
         prefix = decode_pieces(case.wire, [body[:end]])
         settled = [event for event in prefix if not may_get_arguments(event, case.wire)]

@@ -65,7 +65,8 @@ class NDJSON:
 
     def close(self) -> list[Framed]:
         out: list[Framed] = []
-        if self._line and not self._value.is_open and _has_two_objects(self._line):
+        if self._line and not self._value.is_open and (end := _first_of_two(self._line)):
+            add_frame(bytes(self._line[:end]), out)  # a stream that is cut there has it
             out.append(missing_line_ends(bytes(self._line)))
         elif self._line:
             self._end_line(bytes(self._line), out)
@@ -154,10 +155,10 @@ class Value:
             self._is_skipping = True
 
 
-def _has_two_objects(line: bytearray) -> bool:
-    """Whether the line holds an object that follows another."""
+def _first_of_two(line: bytearray) -> int:
+    """Where an object ends that another one follows; 0 if the line does not begin with two objects."""
     if not line.startswith(b"{"):
-        return False
+        return 0
     text = line.decode("latin-1")
     end = ValueScanner().feed(text)
-    return end >= 0 and text[end:].lstrip().startswith("{")
+    return end if end >= 0 and text[end:].lstrip().startswith("{") else 0

@@ -3,33 +3,26 @@
 Work is done per read. Consecutive blocks mostly have the same heading (`data: `, or an event name and `data: `), so the
 heading of the last plain block is remembered.
 
-Three lanes give the same frames. `_dispatch`, which parses a block line by line, is the reference. `_split_run` splits
-a read that consists of blocks with the remembered heading, and `single_frame` takes a read that is exactly one block
-with a known heading. test_framing compares them with a simple parser of the same rules, cut anywhere, block by block
-and whole.
+Three lanes give the same frames. `parse_block`, which parses a block line by line, is the reference. `_split_run`
+splits a read that consists of blocks with the remembered heading, and `single_frame` takes a read that is exactly one
+block with a known heading. test_framing compares them with a simple parser of the same rules, cut anywhere, block by
+block and whole.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_right
 from functools import lru_cache
 from itertools import accumulate
 
-import msgspec
-
-from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, Stray, add_frame, missing_line_ends, too_large
+from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, missing_line_ends, too_large
+from penstock.framing.sse_block import is_json, parse_block
 
 _BOM = b"\xef\xbb\xbf"
-_LINE_END = re.compile(rb"\r\n|[\r\n]")  # and nothing else: U+2028 is text (QUIRKS 107)
 _BLOCK_END = re.compile(rb"(?>\r\n|[\r\n])(?>\r\n|[\r\n])")
 _PLAIN = re.compile(rb"((?:event: ?([^\r\n]*)(?:\r\n|[\r\n]))?data: ?)")
-_WHOLE = re.compile(rb"\s*(?:\{.*\}|\[DONE\])\s*")  # two such lines are two frames without a blank line between them
-_CUT = re.compile(rb"(?:d(?:at?)?|e(?:v(?:en?)?)?)?")  # a prefix of `data` or `event`, where a stream was cut
 _STRIPPED = re.compile(rb"(?:event: ?[\w.-]*?)?data:([^\r\n]*?[}\]]) *(?:event:|data:)[^\r\n]*\Z")
-_decoder = json.JSONDecoder(strict=False)
-_FIELD = re.compile(rb'[\w-]+:[^{}\[\]"\\]*')  # a field whose value cannot be a piece of JSON
 _REPLACED = "\ufffd"  # stands for bytes that are not UTF-8
 _MAX_HEADINGS = 64
 _LONG_HEAD = 128  # a longer heading is not kept for other streams
@@ -99,7 +92,9 @@ class SSE:
         out: list[Framed] = []
         if self._open and not self._skipped:
             stripped = _STRIPPED.match(self._open)
-            if stripped and _is_json(stripped[1]):
+            if stripped and is_json(stripped[1]):
+                if self._open.startswith(b"data:"):  # a stream that is cut after this frame has it
+                    out.append(Frames("", [stripped[1].removeprefix(b" ")]))
                 out.append(missing_line_ends(bytes(self._open)))
             else:
                 self._dispatch(bytes(self._open), out)
@@ -237,7 +232,7 @@ class SSE:
         return end
 
     def _dispatch(self, block: bytes, out: list[Framed]) -> None:
-        """Parses the lines of a block into a frame; a block without data is not a frame (QUIRKS 116)."""
+        """Parses a block of any kind; one without data is not a frame (QUIRKS 116)."""
         lines = block.strip(b"\r\n")
         if not lines or (lines.startswith(b":") and _is_one_line(lines)):
             return
@@ -247,55 +242,11 @@ class SSE:
         plain = _PLAIN.match(lines)
         if plain and _is_one_line(payload := lines[plain.end() :]):
             event = (plain[2] or b"").decode("utf-8", "replace")
-            if _REPLACED in event:
-                out.append(_unreadable_name(lines))
-            else:
+            if _REPLACED not in event:
                 self._remember(plain, block)
                 out.append(Frames(event, [payload]))
-            return
-        if lines.startswith(b"{") or (lines.startswith(b"[") and _is_json(lines)):
-            self._unframed(lines, out)
-            return
-        event, payloads = "", list[bytes]()
-        for line in _LINE_END.split(lines):
-            field, _, value = line.partition(b":")
-            value = value.removeprefix(b" ")
-            match field:
-                case b"data":
-                    payloads.append(value)
-                case b"event":  # may come after the data (QUIRKS 114)
-                    event = value.decode("utf-8", "replace")
-                case b"error":  # not a field of SSE, but the only report of the failure (QUIRKS 96)
-                    out.append(Frames("error", [value]))
-                case b"" | b"id" | b"retry":
-                    pass
-                case _:
-                    out.append(_stray(line))
-        if payloads and _REPLACED in event:
-            out.append(_unreadable_name(lines))
-            return
-        if len(payloads) > 1 and not all(_WHOLE.fullmatch(line) for line in payloads):
-            payloads = [b"\n".join(payloads)]
-        if payloads:
-            out.append(Frames(event, payloads))
-
-    def _unframed(self, lines: bytes, out: list[Framed]) -> None:
-        """Reads JSON without SSE framing: one value, as Google sends late errors (QUIRKS 155), or one per line."""
-        start = 0
-        for end in _LINE_END.finditer(lines):
-            line = lines[start : end.start()]
-            if not line.startswith(b"{") or not _is_json(line):
-                break
-            add_frame(line, out)
-            start = end.end()
-        rest = lines[start:]
-        if start and not rest.startswith(b"{"):
-            self._dispatch(rest, out)
-            return
-        size = len(rest) if _is_json(rest) else _value_end(rest)
-        add_frame(rest[:size], out)
-        if rest[size:]:
-            out.append(_stray(rest[size:]))
+                return
+        parse_block(lines, out)
 
     def _remember(self, plain: re.Match[bytes], block: bytes) -> None:
         """Remembers the heading of this block, unless its space is missing, which the next payload might begin with."""
@@ -344,35 +295,6 @@ def _block_end(data: bytes, start: int) -> int:
         return end + 2  # most blocks have one or two lines
     blank = _BLOCK_END.search(data, start)
     return blank.end() if blank else 0
-
-
-def _stray(line: bytes) -> Stray:
-    """Reports a line without a known field. SSE ignores unknown fields, but a line with JSON may be a damaged frame."""
-    is_foreign, is_ignored = not _CUT.fullmatch(line), _FIELD.fullmatch(line) is not None
-    return Stray(line, "not a line of an event stream", is_foreign=is_foreign, is_ignored=is_ignored)
-
-
-def _unreadable_name(block: bytes) -> Stray:
-    """Reports a block of which the event name is not UTF-8: it may be any event."""
-    return Stray(block, "the name of an event is not UTF-8", is_foreign=True)
-
-
-def _is_json(data: bytes) -> bool:
-    try:
-        msgspec.json.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return False
-    return True
-
-
-def _value_end(data: bytes) -> int:
-    """The end of the JSON value at the start: a stream that was cut there has it. If there is none, all of the data."""
-    text = data.decode("utf-8", "surrogateescape")
-    try:
-        end = _decoder.raw_decode(text)[1]
-    except (ValueError, RecursionError):
-        return len(data)
-    return len(text[:end].encode("utf-8", "surrogateescape"))
 
 
 def _find(data: bytes, part: bytes, start: int) -> int:

@@ -143,15 +143,21 @@ class OpenAIChat(Wire):
         return choice
 
     def _read_error_event(self, payload: bytes) -> None:
-        """Reads an event named `error`: it is an error whatever its payload (QUIRKS 95, 96)."""
+        """Reads an event named `error`: it is an error whatever its payload (QUIRKS 95, 96).
+
+        The name may come after the data, where a stream that is cut before it has a chunk: so a chunk is read first.
+        """
         text = payload.decode("utf-8", "replace")
         try:
             value = as_json_value(json.loads(text, strict=False))
         except UNREADABLE:
             value = text
+        is_chunk = isinstance(value, dict) and bool(value.get("choices"))
+        if is_chunk:
+            self._loose_chunk(payload)
         if not self.reports.error_in(value):
             error = value if isinstance(value, dict) and value else value if isinstance(value, str) else text
-            self.reports.error_in({"error": error or "the provider sent an error without a message"})
+            self.reports.error_in({"error": (not is_chunk and error) or "the provider sent an error without a message"})
 
     # Chunks of any shape.
 

@@ -9,6 +9,7 @@ import msgspec
 
 from penstock.calls.arguments import repeats_keys
 from penstock.jsontext.event_surrogates import EventSurrogateJoiner
+from penstock.jsontext.leading import object_end
 from penstock.jsontext.scan import MAX_DEPTH, is_too_deep
 from penstock.wires.shared.keep_alive import is_keep_alive
 from penstock.wires.shared.loose import has_object_arguments, keep_repeated_keys
@@ -19,10 +20,14 @@ UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class LooseFrames:
-    """Parses frames as plain JSON. `surrogates` joins the halves of characters, once a frame has had one."""
+    """Parses frames as plain JSON. `surrogates` joins the halves of characters, once a frame has had one.
+
+    `rest` is what followed the object of the last frame: a loss, to be reported when the object was read.
+    """
 
     def __init__(self, reports: Reports, *, has_object_arguments: bool) -> None:
         self.surrogates: EventSurrogateJoiner | None = None
+        self.rest = b""
         self._reports = reports
         self._has_object_arguments = has_object_arguments
 
@@ -45,11 +50,19 @@ class LooseFrames:
             hook = keep_repeated_keys if may_repeat_keys else None
             value = json.loads(text, strict=False, object_pairs_hook=hook)
         except UNREADABLE:
-            if not is_keep_alive(text):
-                self._reports.hole(text, "a frame that is not JSON")
-            elif text.strip():
-                self._reports.keep_alive(text)
-            return None
+            return self._parse_leading(payload, text)
         if self.surrogates is None and "\\ud" in text.lower():
             self.surrogates = EventSurrogateJoiner()
         return value
+
+    def _parse_leading(self, payload: bytes, text: str) -> Any:
+        """Parses the object at the start of a frame that is not JSON; reports the frame if there is none."""
+        if end := object_end(payload):
+            value = self.parse(payload[:end])
+            self.rest = payload[end:]
+            return value
+        if not is_keep_alive(text):
+            self._reports.hole(text, "a frame that is not JSON")
+        elif text.strip():
+            self._reports.keep_alive(text)
+        return None

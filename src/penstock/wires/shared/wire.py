@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 from penstock.events import Finish, FinishReason, Progress, Retry, StreamChunk, Text
 from penstock.framing import Framed, Frames, FramingName, Stray
+from penstock.jsontext.leading import object_end
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.answers import Answers
 from penstock.wires.shared.loose_frames import UNREADABLE, LooseFrames
@@ -159,11 +160,11 @@ class Wire:
     def read_one(self, payload: bytes, event: str) -> None:
         """Reads one frame of any shape."""
         if not is_utf8(payload):
-            text = payload.decode("utf-8", "replace")
             if event != "error":
-                self.reports.hole(text, "a frame that is not UTF-8")
+                self._read_damaged(payload, event)
                 return
-            payload = text.encode()  # no part of the answer, and its message says more than that it is not UTF-8
+            # No part of the answer, and its message says more than that it is not UTF-8.
+            payload = payload.decode("utf-8", "replace").encode()
         if event in self.loose_events:
             self._read_misfit(payload, event)
             return
@@ -174,19 +175,33 @@ class Wire:
         else:
             self.read_typed([value], [payload], event)
 
+    def _read_damaged(self, payload: bytes, event: str) -> None:
+        """Reads the object at the start of a frame that is not UTF-8, and reports the rest."""
+        end = object_end(payload)
+        if end:
+            self.read_one(payload[:end], event)
+        if not self.is_ended:
+            self.reports.hole(payload[end:].decode("utf-8", "replace"), "a frame that is not UTF-8")
+
     def _read_misfit(self, payload: bytes, event: str) -> None:
         if payload.lstrip().startswith(DONE):  # only at the start: it may also occur in a text (QUIRKS 112)
             self.end_mark()
-        else:
-            self.read_loose(payload, event)
+            return
+        self.read_loose(payload, event)
+        if self.loose.rest:
+            rest, self.loose.rest = self.loose.rest, b""
+            if not self.is_ended:
+                self.reports.hole(rest.decode(), "what follows the JSON of a frame")
 
     def close(self, rest: Sequence[Framed] = ()) -> list[StreamChunk]:
         """Ends the stream; `rest` are its last frames. Answers that the provider did not end are cut."""
         reports = self.reports
-        had_unknown = reports.has_unknown or any(isinstance(item, Stray) and item.is_foreign for item in rest)
+        before, last = split_last(rest)
+        chunks = self.feed(before)
+        had_unknown = reports.has_unknown or any(isinstance(item, Stray) and item.is_foreign for item in last)
         self.answers.end_bytes()
         reports.is_closing = True
-        chunks = self.feed([*rest])
+        chunks += self.feed(last)
         if not self.is_ended:
             reports.has_unknown = had_unknown
             self.end()
@@ -261,6 +276,15 @@ def is_utf8(payload: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def split_last(framed: Sequence[Framed]) -> tuple[list[Framed], list[Framed]]:
+    """Splits the last frame, or stray, from those before it: it alone may be cut by the end of the bytes."""
+    before, last = [*framed[:-1]], [*framed[-1:]]
+    if last and isinstance(frames := last[0], Frames) and len(frames.data) > 1:
+        before.append(Frames(frames.event, frames.data[:-1], frames.is_ascii))
+        last[0] = Frames(frames.event, frames.data[-1:], frames.is_ascii)
+    return before, last
 
 
 def decode_batch(decode: Callable[[bytes], T], payloads: list[bytes]) -> list[T] | None:
