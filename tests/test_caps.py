@@ -715,7 +715,7 @@ CAPS = [
 ELSEWHERE = {
     "agent.MAX_CHECKS": "test_stop.py",
     "transport.MAX_IDLE": "test_worker_threads.py",
-    "agent.MAX_MESSAGE": "test_hooks.py",
+    "jsontext.MAX_MESSAGE": "test_hooks.py",
     "agent.MAX_WAIT": "test_cancel.py",
     "dialects.MAX_COMPARED": "test_quoted_sources.py",
     "dialects.MAX_MARKUP": "test_provenance.py",

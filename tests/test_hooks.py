@@ -216,7 +216,7 @@ BAD: list[tuple[Hook, str]] = [
 
 @sync_and_async
 def test_the_message_of_what_a_hook_raised_is_cut(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.agent.run_errors.MAX_MESSAGE", 6)
+    monkeypatch.setattr("penstock.jsontext.error_text.MAX_MESSAGE", 6)
     _, run = read(agent_on(line(), before_step=raises), mode)
     assert str(run.error) == "before_step raised ValueError: no luc; no request was sent for this step"
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 from penstock.content import File, Image, file, image, states_by_kind
 from penstock.errors import ArgumentsError, ToolError, UsageError
 from penstock.events import Event, Opaque, Text, ToolCallInvalid
+from penstock.jsontext.error_text import whole_message
 from penstock.jsontext.nearest import NoJSONFormError, compact_json, placeholder, text_of
 from penstock.jsontext.surrogates import join_surrogates
 
@@ -126,8 +127,7 @@ def _messages(error: BaseException) -> Iterable[str]:
         case ToolError() | ArgumentsError() if message := text_of(error):
             yield message
         case _:
-            message = text_of(error)
-            yield f"{type(error).__name__}: {message}" if message else type(error).__name__
+            yield whole_message(error)
 
 
 # The parts.

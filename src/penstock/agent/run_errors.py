@@ -6,12 +6,9 @@ import threading
 
 from penstock.errors import PenstockError, ProviderError
 from penstock.events import Error
-from penstock.jsontext.nearest import text_of
+from penstock.jsontext.error_text import named_message
 from penstock.log.flusher import RunWriter
 from penstock.log.store import LostRunError
-
-MAX_MESSAGE = 1000
-"""The characters of an exception of user code that logs and readers get; `run.error` has the exception."""
 
 
 def lease_error(log: RunWriter) -> LostRunError:
@@ -33,11 +30,6 @@ def as_exception(error: BaseException) -> Exception:
     exception = RuntimeError(f"a tool or callback raised {named_message(error)}")
     exception.__cause__ = error
     return exception
-
-
-def named_message(error: BaseException) -> str:
-    """The name and the message of an exception of user code, whose `__str__` may raise too."""
-    return ": ".join(filter(None, (type(error).__name__, text_of(error)[:MAX_MESSAGE])))
 
 
 def provider_error(error: Error) -> ProviderError:

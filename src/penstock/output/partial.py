@@ -8,7 +8,7 @@ from typing import Any
 from penstock.calls.partial_calls import PartialCalls
 from penstock.errors import ArgumentsError
 from penstock.events import ArgumentDelta, Event, OutputDelta, Retry, Text, ToolCallDelta, ToolCallStart
-from penstock.jsontext.nearest import text_of
+from penstock.jsontext.error_text import named_message
 from penstock.jsontext.partial import JSONPiece, PartialJSON
 from penstock.output.output_type import VALUE, OutputType
 from penstock.output.value_type import ValueType
@@ -69,7 +69,7 @@ class PartialOutput:
         except ArgumentsError as error:
             return str(error)
         except Exception as error:  # noqa: BLE001  # validators are user code; the whole output is validated again
-            return f"`{key}`: {type(error).__name__}: {text_of(error)}"
+            return f"`{key}`: {named_message(error)}"
         return ""
 
     def _type_of(self, key: str | int) -> ValueType | None:

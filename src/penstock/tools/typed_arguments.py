@@ -28,6 +28,7 @@ from typing import (
 )
 
 from penstock.errors import UsageError
+from penstock.jsontext.error_text import named_message
 from penstock.schemas import InexpressibleError, SchemaRules, fit_schema, map_schemas
 from penstock.tools.argument_errors import (
     ArgumentProblem,
@@ -86,7 +87,7 @@ class TypedArgument:
                 return []
             return pydantic_problems(name, value, error.errors(include_url=False))
         except (TypeError, ValueError, RecursionError) as error:
-            problem = f"cannot be read: {type(error).__name__}: {error}"
+            problem = f"cannot be read: {named_message(error)}"
             return [ArgumentProblem((name,), message=problem, shows_value=False)]
         if not self._takes_infinite and (candidates := infinite_candidates(name, value)) and self._is_infinite(value):
             return candidates
