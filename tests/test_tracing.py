@@ -15,16 +15,19 @@ import pytest
 
 import penstock.log
 from penstock.agent.agent import Agent
+from penstock.agent.step import Step
 from penstock.errors import UsageError
-from penstock.events import Usage
+from penstock.events import Text, Usage
+from penstock.hooks import compact, fallback
 from penstock.model.model import Model
 from penstock.run.events import ApprovalRequest, StreamEvent, ToolStart
 from penstock.runs.runs import Runs
-from penstock.testing import Loopback, Reply, Scripted, call, drop, say
+from penstock.testing import Loopback, Reply, Scripted, call, drop, say, wait
 from penstock.tools.tool import tool
 from penstock.tracing import Prices, Tracing, carrier, conventions
 from penstock.tracing.content import MAX_CONTENT, MAX_URL, as_json, input_messages
 from penstock.tracing.cost import safe_cost
+from penstock.transport.policy import Retries
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import SOON, drive, streaming, sync_and_async
 
@@ -562,3 +565,139 @@ def test_the_cost_of_a_run_has_that_of_the_agents_inside_and_not_of_other_runs(m
     [inside] = [span for span in seen.spans("invoke_agent inner") if span.name == "invoke_agent inner"]
     assert inside.attributes["penstock.cost"] > cost("invoke_agent innermost")
     assert run.attributes["penstock.cost"] == pytest.approx(cost("chat") - cost("invoke_agent other"))
+
+
+# -- the cost of a run is the sum of what was paid ---------------------------------------------------------------------
+
+PER_TOKEN = Prices(input=1e6, output=1e6)
+"""With this price of all models, the cost of a run is the number of its tokens, which the run counts by itself."""
+
+
+def anthropic(name: str, *steps: Any, **options: Any) -> Model:
+    """A model that reports its input tokens at the begin of a response."""
+    return Model(f"anthropic:{name}", via=Scripted(list(steps)), **options)
+
+
+def paid_steps() -> dict[str, Any]:
+    return {"model": anthropic("m", Reply(call("look", {"city": "Rome"})), "Done."), "tools": [look]}
+
+
+def paid_retry() -> dict[str, Any]:
+    retries = Retries(attempts=2, first_delay=0.0, after_start=True)
+    return {"model": anthropic("m", Reply("Half of it", drop()), "Done.", retries=retries)}
+
+
+def paid_fallback() -> dict[str, Any]:
+    model = anthropic("m", Reply("Half of it", drop()), retries=Retries(attempts=0))
+    return {"model": model, "before_step": fallback(anthropic("other", "Done."))}
+
+
+def paid_failure() -> dict[str, Any]:
+    return {"model": anthropic("m", Reply("Half of it", drop()), retries=Retries(attempts=0))}
+
+
+def paid_summary() -> dict[str, Any]:
+    script = [*(Reply(call("read", {"number": number})) for number in range(6)), "Done."]
+
+    @tool
+    def read(number: int) -> str:
+        """Read a page."""
+        return "x" * 400
+
+    return {
+        "model": anthropic("m", *script), "tools": [read],
+        "before_step": compact(300, model=anthropic("small", *["All fine."] * 9), keep=1),
+    }  # fmt: skip
+
+
+def paid_stop() -> dict[str, Any]:
+    def stop(step: Step) -> Step:
+        return step.add_usage(Usage(100, 10), "anthropic:small").stop("enough")
+
+    return {"model": anthropic("m"), "before_step": stop}
+
+
+def paid_hook_failure() -> dict[str, Any]:
+    def raises(step: Step) -> Step:
+        raise ValueError("no luck")
+
+    return {"model": anthropic("m"), "before_step": [lambda step: step.add_usage(Usage(100, 10)), raises]}
+
+
+def paid_inside() -> dict[str, Any]:
+    inner = Agent(**{key: value for key, value in paid_fallback().items() if key != "name"}, name="inner")
+    model = anthropic("m", Reply(call("ask", {"prompt": "x"})), "Done.")
+    return {"model": model, "tools": [inner.as_tool("ask", "Ask.")]}
+
+
+PAID = [paid_steps, paid_retry, paid_fallback, paid_failure, paid_summary, paid_stop, paid_hook_failure, paid_inside]
+
+
+def tokens_of(usage: Usage) -> int:
+    return usage.input_tokens + usage.output_tokens
+
+
+@sync_and_async
+@pytest.mark.parametrize("setting", PAID)
+def test_the_cost_of_a_run_is_the_sum_of_what_was_paid(setting: Callable[[], dict[str, Any]], mode: str) -> None:
+    seen = Collector(cost=lambda model, usage: PER_TOKEN.cost(usage))
+    _, run = drive(streaming(Agent(**setting(), tracing=seen.tracing)), mode)
+    spans = seen.spans("invoke_agent")
+    tokens = sum(point.sum for point in seen.points("gen_ai.client.token.usage"))
+    assert tokens == tokens_of(run.usage) > 0
+    assert spans[-1].attributes["penstock.cost"] == pytest.approx(tokens)
+    asides = sum(event.attributes["penstock.cost"] for span in spans for event in span.events
+                 if event.name == "penstock.hook_usage")  # fmt: skip
+    chats = sum(span.attributes.get("penstock.cost", 0.0) for span in seen.spans("chat"))
+    assert chats + asides == pytest.approx(tokens)
+    assert seen.counter.open == 0
+
+
+@sync_and_async
+def test_what_was_paid_has_the_price_of_its_own_model(mode: str) -> None:
+    prices = {"m": Prices(input=1e6, output=0.0), "other": Prices(input=1e9, output=0.0)}
+    seen = Collector(cost=prices)
+    drive(streaming(Agent(**paid_fallback(), tracing=seen.tracing)), mode)
+    first, second = seen.spans("chat")
+    assert (first.name, second.name) == ("chat m", "chat other")
+    assert first.attributes["penstock.cost"] == first.attributes["gen_ai.usage.input_tokens"]
+    assert second.attributes["penstock.cost"] == 1000 * second.attributes["gen_ai.usage.input_tokens"]
+
+    seen = Collector(cost={"small": Prices(input=1e6, output=0.0)})
+    models = {"little": anthropic("small")}
+    named: list[Callable[[Step], Step]] = [
+        lambda step: step.add_usage(Usage(7, 1), "little"),  # the name of a model of the agent
+        lambda step: step.add_usage(Usage(20, 1), models["little"]).add_usage(Usage(300, 1)).stop("enough"),
+    ]
+    drive(streaming(Agent(anthropic("m"), before_step=named, models=models, tracing=seen.tracing)), mode)
+    [run] = seen.spans("invoke_agent")
+    assert run.attributes["penstock.cost"] == 27
+
+
+@sync_and_async
+def test_a_run_around_another_pays_in_its_own_currency(mode: str) -> None:
+    inside = Collector(cost={"m": Prices(input=5e6, output=5e6)}, currency="EUR")
+    around = Collector(cost={"m": PER_TOKEN})
+    inner = Agent(anthropic("m", "Deep."), name="inner", tracing=inside.tracing)
+    outer = Agent(anthropic("m", Reply(call("ask", {"prompt": "x"})), "Done."), [inner.as_tool("ask", "Ask.")],
+                  tracing=around.tracing)  # fmt: skip
+    _, run = drive(streaming(outer), mode)
+    [one], [other] = inside.spans("invoke_agent"), around.spans("invoke_agent")
+    assert other.attributes["penstock.cost"] == pytest.approx(tokens_of(run.usage))
+    assert one.attributes["penstock.cost.currency"] == "EUR"
+    assert 0 < one.attributes["penstock.cost"] / 5 < tokens_of(run.usage)
+
+
+@sync_and_async
+def test_what_was_paid_until_a_cancellation_counts(mode: str) -> None:
+    seen = Collector(cost={"m": PER_TOKEN})
+    model = anthropic("m", Reply("One two three four five six seven eight.", wait(60)))
+
+    def cancel(run: Any, event: StreamEvent) -> None:
+        if isinstance(event, Text):
+            run.cancel()
+
+    _, run = drive(streaming(Agent(model, tracing=seen.tracing)), mode, cancel)
+    [span] = seen.spans("invoke_agent")
+    assert span.attributes["penstock.cost"] == pytest.approx(tokens_of(run.usage))
+    assert tokens_of(run.usage) > 0

@@ -16,12 +16,13 @@ from typing import Any
 from penstock.agent.caller_loop import is_stopped
 from penstock.agent.dispatcher import Dispatcher
 from penstock.agent.driven_run import DrivenRun
-from penstock.agent.run_errors import named_message
+from penstock.agent.step import total_usage
 from penstock.agent.step_hooks import Call
 from penstock.agent.tool_execution import awaited, in_own_thread, in_thread, is_from_outside
 from penstock.errors import HookError
+from penstock.jsontext.error_text import named_message
 from penstock.run.commands import Command, PrepareStep
-from penstock.run.step_changes import StepDecision
+from penstock.run.step_changes import ModelUsage, StepDecision
 from penstock.transport.loop_thread import LoopTask, RunLoop
 
 Calls = Generator[tuple[str, Call], Any, StepDecision]
@@ -44,11 +45,23 @@ class HookCalls:
 
     def _decided(self, decision: StepDecision) -> list[Command]:
         self._dispatcher.timers.cancel(_TIMER)
+        if self._driven.run.is_preparing:
+            self._take_usages()
         return self._driven.run.step_prepared(decision)
 
     def _failed(self, error: BaseException) -> list[Command]:
         self._dispatcher.timers.cancel(_TIMER)
-        return self._driven.failed(error) if self._driven.run.is_preparing else []
+        if not self._driven.run.is_preparing:
+            return []
+        self._driven.run.spent(total_usage(self._take_usages()))
+        return self._driven.failed(error)
+
+    def _take_usages(self) -> list[ModelUsage]:
+        """What the hooks have used for this step, also if one of them failed after that; the tracer sees it."""
+        usages = self._driven.hooks.take_usages(self._driven.config)
+        for used in usages:
+            self._driven.scope.spent(used)
+        return usages
 
 
 class SyncHookCalls(HookCalls):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock.events import Usage
 from penstock.messages import Message
 from penstock.run.commands import StartTool
 from penstock.run.events import StreamEvent
@@ -25,6 +26,10 @@ class RunObserver(Protocol):
 
     def begin_request(self, step: int, messages: Sequence[Message], config: AgentConfig) -> None:
         """A request is sent to the model of this configuration: that of the agent, or what a hook made of it."""
+        ...
+
+    def spent(self, model: str, usage: Usage) -> None:
+        """A hook has asked the model of this name itself, which took these tokens."""
         ...
 
     def begin_tool(self, start: StartTool) -> None:

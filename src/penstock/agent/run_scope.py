@@ -12,6 +12,7 @@ from penstock.agent.observer import RunObserver
 from penstock.agent.records import RunRecords
 from penstock.messages import Message
 from penstock.run.commands import StartTool
+from penstock.run.step_changes import ModelUsage
 
 
 class RunScope:
@@ -40,6 +41,11 @@ class RunScope:
         """A request is about to be sent, in this context."""
         if self.observer is not None:
             self.observer.begin_request(step, messages, config)
+
+    def spent(self, used: ModelUsage) -> None:
+        """A hook has asked a model itself."""
+        if self.observer is not None:
+            self.observer.spent(used.model, used.usage)
 
     def tool_ended(self, key: str) -> None:
         """A tool has ended."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import reduce
 from typing import Any, Unpack
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from penstock.model.model import Model
 from penstock.model.options import StepOptions
 from penstock.run.input_checks import checked_text
 from penstock.run.limits import add_usage
+from penstock.run.step_changes import ModelUsage
 from penstock.tools.signature import Context
 from penstock.tools.tool import Tool, as_tool
 from penstock.wires.shared.request import OPTIONS
@@ -33,8 +35,8 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
     only `replace_history` changes. `tools` are all of the agent's at first; `agent_tools` has them by name. `options`
     has `tool_choice`, `temperature` and the others that are set. `fallbacks` are the models that are asked, in order,
     if the request fails. `usage` is what the run has used so far, `deps` what the program passed to it, and `run_id`
-    its id. `last_tools` are the names of the tools that hooks chose for the request before. `hook_usage` is what hooks
-    have used for this step (see `add_usage`).
+    its id. `last_tools` are the names of the tools that hooks chose for the request before. `hook_usages` is what hooks
+    have used for this step, each with the name of the model (see `add_usage`).
     """
 
     number: int
@@ -50,7 +52,7 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
     deps: Any = None
     run_id: str = ""
     last_tools: tuple[str, ...] = ()
-    hook_usage: Usage | None = None
+    hook_usages: tuple[ModelUsage, ...] = ()
     stopped: str | None = None
 
     @property
@@ -58,6 +60,11 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
         """The tool choice of the request; empty leaves it to the provider."""
         choice: str = self.options.get("tool_choice") or ""
         return choice
+
+    @property
+    def hook_usage(self) -> Usage | None:
+        """The tokens that hooks have used for this step; None if there are none."""
+        return total_usage(self.hook_usages)
 
     def replace(
         self,
@@ -97,19 +104,29 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
             raise UsageError(f"step.replace_history: {problems[0]}; keep each call with its result, or use repair()")
         return replace(self, messages=history, history=history)
 
-    def add_usage(self, usage: Usage | None) -> Step:
-        """A copy that counts these tokens for the run: those of a model that the hook has asked itself."""
+    def add_usage(self, usage: Usage | None, model: Model | str | None = None) -> Step:
+        """A copy that counts these tokens for the run: those of a model that the hook has asked itself.
+
+        Their cost is that of `model`, or of the step's own model.
+        """
         if usage is None:
             return self
         given: Any = usage
         if not isinstance(given, Usage) or min(given.input_tokens, given.output_tokens) < 0:
             raise UsageError(f"step.add_usage takes the usage of a response, not {given!r}")
-        used = add_usage(self.hook_usage or Usage(), usage)
-        return replace(self, usage=add_usage(self.usage, usage), hook_usage=used)
+        asked: Model | str = self.model if model is None else _model(model)
+        used = ModelUsage(asked if isinstance(asked, str) else asked.name, usage)
+        return replace(self, usage=add_usage(self.usage, usage), hook_usages=(*self.hook_usages, used))
 
     def stop(self, why: str) -> Step:
         """A copy that ends the run before this request: with the reason `stopped`, and why in a sentence."""
         return replace(self, stopped=checked_text("why", why))
+
+
+def total_usage(usages: Iterable[ModelUsage]) -> Usage | None:
+    """The tokens of all of them; None if there are none."""
+    counts = [used.usage for used in usages]
+    return reduce(add_usage, counts) if counts else None
 
 
 BeforeStep = Callable[[Step], Step | Awaitable[Step | None] | None]

@@ -20,7 +20,7 @@ from penstock.events import Usage
 from penstock.messages import Message
 from penstock.model.model import Model
 from penstock.run.commands import AskModel, PrepareStep
-from penstock.run.step_changes import UNCHANGED, StepChanges, StepDecision, splices_between
+from penstock.run.step_changes import UNCHANGED, ModelUsage, StepChanges, StepDecision, splices_between
 from penstock.tools.signature import Context
 from penstock.tools.tool import Tool
 
@@ -42,6 +42,7 @@ class StepHooks:
         self._has_log = has_log
         self._models: dict[str, Model] = {}
         self._tools: dict[str, Tool[..., Any]] = {}
+        self._usages: tuple[ModelUsage, ...] = ()  # of the hooks that have decided on the step under way
 
     def decide(
         self, command: PrepareStep, config: AgentConfig, usage: Usage
@@ -56,12 +57,19 @@ class StepHooks:
         step = first = self._step(command, config, instructions, usage)
         for hook in config.before_step:
             step = _checked((yield "before_step", partial(hook, step)), step)
+            self._usages = step.hook_usages
             if step.stopped is not None:
                 break
         try:
             return self._decision(first, step, config)
         except UsageError as error:
             raise HookError(f"before_step: {error}") from error
+
+    def take_usages(self, config: AgentConfig) -> list[ModelUsage]:
+        """What the hooks have used for a step, once, with the full names of the models."""
+        usages, self._usages = self._usages, ()
+        models = config.models
+        return [replace(one, model=models[one.model].name) if one.model in models else one for one in usages]
 
     def _step(self, command: PrepareStep, config: AgentConfig, instructions: str, usage: Usage) -> Step:
         return Step(
@@ -204,6 +212,9 @@ def _checked(value: Any, step: Step) -> Step:
 
 _KINDS: dict[str, Any] = {
     "messages": tuple, "history": tuple, "tools": tuple, "fallbacks": tuple, "instructions": str, "model": Model | str,
-    "options": Mapping, "hook_usage": Usage | None, "stopped": str | None,
+    "options": Mapping, "hook_usages": tuple, "stopped": str | None,
 }  # fmt: skip
-_ITEMS: dict[str, Any] = {"messages": Message, "history": Message, "tools": Tool, "fallbacks": Model | str}
+_ITEMS: dict[str, Any] = {
+    "messages": Message, "history": Message, "tools": Tool, "fallbacks": Model | str,
+    "hook_usages": ModelUsage,
+}  # fmt: skip

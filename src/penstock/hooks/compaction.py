@@ -70,7 +70,7 @@ def compact(
             summary, usage = await _summary(summarizer, [*parts.summaries, *parts.removed], summary_words)
         shorter = _joined(rules, parts, summary)
         report.add(count(shorter))
-        return step.add_usage(usage).replace_history(shorter)
+        return step.add_usage(usage, summarizer).replace_history(shorter)
 
     return compact_history
 

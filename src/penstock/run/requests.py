@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.errors import OutputError
-from penstock.events import FinishReason
+from penstock.events import FinishReason, Usage
 from penstock.messages import user
 from penstock.run.commands import AskModel, Output, PrepareStep, StopAsking
 from penstock.run.events import EndReason, HistoryReplaced, OutputInvalid, StepEnd, StepStart
@@ -40,6 +40,10 @@ class RunRequests(RunState):
         changes = self.changes
         messages = self.messages if changes.messages is None else spliced(self.messages, changes.messages)
         return AskModel(tuple(messages), changes, changes.model_for(self.tally.attempt))
+
+    def spent(self, usage: Usage | None) -> None:
+        """Hooks have used these tokens, and failed before the step began."""
+        self.tally.spent(usage)
 
     @property
     def is_preparing(self) -> bool:

@@ -15,6 +15,13 @@ from penstock.events import Usage
 from penstock.messages import Message
 
 
+class ModelUsage(Struct, frozen=True):
+    """The tokens of a response that a hook has asked for itself, and the name of its model."""
+
+    model: str
+    usage: Usage
+
+
 class Splice(Struct, frozen=True, omit_defaults=True):
     """Replaces the messages of a history from the number `start` to before `stop` by others."""
 

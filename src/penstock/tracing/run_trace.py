@@ -18,15 +18,15 @@ from opentelemetry.trace import Link, Span, SpanKind, get_current_span, set_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from penstock.errors import UsageError
-from penstock.events import Error, Finish, Retry
+from penstock.events import Error, Finish, Retry, Usage
 from penstock.messages import Message
 from penstock.run.commands import StartTool
 from penstock.run.events import ApprovalRequest, Done, StepEnd, StreamEvent, ToolEnd, ToolStart, is_chunk
 from penstock.tracing import content
 from penstock.tracing import conventions as names
-from penstock.tracing.cost import safe_cost
 from penstock.tracing.instruments import Attributes
 from penstock.tracing.spans import StepSpan, ToolSpan, early_gain, fail, set_all, usage_attributes
+from penstock.tracing.spending import Spending
 
 if TYPE_CHECKING:
     from penstock.agent.config import AgentConfig
@@ -54,8 +54,7 @@ class RunTrace:
         self._done: list[ToolSpan] = []  # tools of this step that have ended
         self._early: dict[str, bool] = {}
         self._response_end = 0.0
-        self._cost: float | None = None
-        self._outer: RunTrace | None = None
+        self._spending = Spending(tracing)
         self._gain = 0.0
         self._error = ""
         self._is_over = False
@@ -75,7 +74,9 @@ class RunTrace:
         )
         self._context = set_span_in_context(self._span, parent)
         attach(self._context)
-        self._outer = _current.get()
+        outer = _current.get()
+        if outer is not None and outer._run_id == self._run_id:
+            self._spending.outer = outer._spending  # the usage of a run in a call counts there, too
         _current.set(self)
 
     def begin_request(self, step: int, messages: Sequence[Message], config: AgentConfig) -> None:
@@ -83,7 +84,7 @@ class RunTrace:
         self._close_tools_of_step()
         if self._step is not None:  # another model was asked before, and failed
             fail(self._step.span, self._step.error or "error")
-            self._step.span.end()
+            self._spending.close_step(self._step, *self._priced(self._step))
         if config is not self._config:
             self._config, self._common = config, _common(config)
             self._chat = self._metric("chat")
@@ -97,6 +98,13 @@ class RunTrace:
             attributes[names.GEN_AI_SYSTEM_INSTRUCTIONS] = content.instructions(str(config.instructions))
         span = self._start(f"chat {self._config.model.model}", SpanKind.CLIENT, attributes)
         self._step = StepSpan(span, time.monotonic(), self._tracing.content)
+
+    def spent(self, model: str, usage: Usage) -> None:
+        """A hook has asked a model itself, such as for a summary."""
+        provider, colon, name = model.partition(":")
+        attributes = {**self._metric("chat"), **_model_attributes(provider if colon else "", name or provider)}
+        cost = self._spending.attributes(self._spending.pay(model, usage, attributes))
+        self._span.add_event("penstock.hook_usage", {**attributes, **cost, **usage_attributes(usage)})
 
     def begin_tool(self, start: StartTool) -> None:
         """A tool starts to run."""
@@ -125,6 +133,11 @@ class RunTrace:
             self._add_chunks(step, events, now)
         for event in events:
             match event:
+                case Usage() if step is not None:
+                    step.so_far = event
+                case Retry() if step is not None:
+                    step.span.add_event("penstock.retry")
+                    self._spending.end_attempt(step, *self._priced(step))
                 case ToolStart():
                     self._early[event.key] = event.is_early
                 case ToolEnd():
@@ -147,10 +160,11 @@ class RunTrace:
             tool.span.end()
         self._tools.clear()
         if self._step is not None:
-            self._step.span.end()
+            self._spending.close_step(self._step, *self._priced(self._step))
             self._step = None
         if not self._is_over:
             self._is_over = True
+            set_all(self._span, self._spending.attributes(self._spending.total))
             self._span.end()
 
     # -- spans ---------------------------------------------------------------------------------------------------------
@@ -172,8 +186,6 @@ class RunTrace:
                 step.model = event.model
             elif isinstance(event, Error):
                 step.error = event.code or "error"
-            elif isinstance(event, Retry):
-                step.span.add_event("penstock.retry")
             if step.builder is not None and is_chunk(event):
                 chunk: Any = event
                 step.builder.add(chunk)
@@ -183,11 +195,9 @@ class RunTrace:
         step, self._step = self._step, None
         if step is None:
             return
-        cost = safe_cost(self._tracing.cost, self._config.model.name, end.usage)
         set_all(step.span, {
             names.GEN_AI_RESPONSE_FINISH_REASONS: [end.finish_reason], names.GEN_AI_RESPONSE_MODEL: step.model or None,
-            names.PENSTOCK_COST: cost, names.PENSTOCK_COST_CURRENCY: None if cost is None else self._tracing.currency,
-            **step.timing, **usage_attributes(end.usage),
+            **step.timing,
         })  # fmt: skip
         if step.builder is not None:
             output = content.output_messages(step.builder.build().parts, end.finish_reason)
@@ -195,29 +205,10 @@ class RunTrace:
         error = step.error or (self._error if end.finish_reason == "error" else "")
         if error:
             fail(step.span, error)
-        step.span.end()
-        self._measure_step(step, end, now, error, cost)
-
-    def _measure_step(self, step: StepSpan, end: StepEnd, now: float, error: str, cost: float | None) -> None:
-        """The metrics of a step."""
-        record = self._tracing.instruments.record
-        attributes = self._metric("chat", error)
-        if step.model:
-            attributes[names.GEN_AI_RESPONSE_MODEL] = step.model
-        record(names.DURATION, now - step.begin, attributes)
-        if end.usage is not None:
-            record(names.TOKENS, end.usage.input_tokens, {**attributes, names.GEN_AI_TOKEN_TYPE: "input"})
-            record(names.TOKENS, end.usage.output_tokens, {**attributes, names.GEN_AI_TOKEN_TYPE: "output"})
-        if cost is not None:
-            self._add_cost(cost)
-            record(names.COST, cost, {**attributes, names.PENSTOCK_COST_CURRENCY: self._tracing.currency})
-
-    def _add_cost(self, cost: float) -> None:
-        """Count the cost of a response, also for the run that has this one in a call: its usage counts there, too."""
-        self._cost = (self._cost or 0.0) + cost
-        outer = self._outer
-        if outer is not None and (outer._run_id, outer._tracing.currency) == (self._run_id, self._tracing.currency):
-            outer._add_cost(cost)
+            step.error = error
+        step.so_far = end.usage or step.so_far  # a reader that left may not have read of it
+        self._spending.close_step(step, *self._priced(step))
+        self._tracing.instruments.record(names.DURATION, now - step.begin, self._priced(step)[1])
 
     def _end_tool(self, end: ToolEnd, now: float) -> None:
         tool = self._tools.pop(end.key, None)
@@ -249,14 +240,18 @@ class RunTrace:
         self._close_tools_of_step()
         set_all(self._span, {
             names.PENSTOCK_RUN_REASON: done.reason, **usage_attributes(done.usage),
-            names.PENSTOCK_EARLY_GAIN: self._gain or None, names.PENSTOCK_COST: self._cost,
-            names.PENSTOCK_COST_CURRENCY: None if self._cost is None else self._tracing.currency,
+            names.PENSTOCK_EARLY_GAIN: self._gain or None,
         })  # fmt: skip
         error = (self._error or done.reason) if done.reason in _FAILED else ""
         if error:
             fail(self._span, error)
         self._tracing.instruments.record(names.DURATION, now - self._begin, self._metric("invoke_agent", error))
         self.close()
+
+    def _priced(self, step: StepSpan) -> tuple[str, Attributes]:
+        """The model of a step, by whose price it is paid, and the attributes of its metrics."""
+        model: Attributes = {names.GEN_AI_RESPONSE_MODEL: step.model} if step.model else {}
+        return self._config.model.name, {**self._metric("chat", step.error), **model}
 
     def _metric(self, operation: str, error: str = "") -> Attributes:
         """The attributes of a metric."""
@@ -269,10 +264,7 @@ class RunTrace:
 def _common(config: AgentConfig) -> Attributes:
     """The attributes that all spans and metrics of a run have."""
     model = config.model
-    attributes: Attributes = {
-        names.GEN_AI_PROVIDER_NAME: names.PROVIDERS.get(model.provider, model.provider),
-        names.GEN_AI_REQUEST_MODEL: model.model,
-    }
+    attributes = _model_attributes(model.provider, model.model)
     if config.name:
         attributes[names.GEN_AI_AGENT_NAME] = config.name
     try:
@@ -283,6 +275,10 @@ def _common(config: AgentConfig) -> Attributes:
     except (UsageError, ValueError):  # no address is set, or it is not one: the request will say so
         pass
     return attributes
+
+
+def _model_attributes(provider: str, model: str) -> Attributes:
+    return {names.GEN_AI_PROVIDER_NAME: names.PROVIDERS.get(provider, provider), names.GEN_AI_REQUEST_MODEL: model}
 
 
 def _options(options: Mapping[str, Any]) -> Attributes:

@@ -7,6 +7,7 @@ from typing import Any
 from opentelemetry.trace import Span, Status, StatusCode
 
 from penstock.events import Usage
+from penstock.run.limits import add_usage
 from penstock.tracing import conventions as names
 from penstock.tracing.instruments import Attributes
 from penstock.turn import TurnBuilder
@@ -23,6 +24,9 @@ class StepSpan:
         self.chunks = 0
         self.model = ""
         self.error = ""
+        self.so_far: Usage | None = None  # of the attempt under way
+        self.usage: Usage | None = None  # of the attempts that have ended
+        self.cost: float | None = None
         self.builder = TurnBuilder() if keeps_content else None
 
     def add_chunk(self, now: float) -> float | None:
@@ -32,6 +36,12 @@ class StepSpan:
         self.first = now if self.first is None else self.first
         self.last = now
         return gap
+
+    def add(self, usage: Usage, cost: float | None) -> None:
+        """An attempt has ended, or was withdrawn, with these tokens."""
+        self.usage = usage if self.usage is None else add_usage(self.usage, usage)
+        if cost is not None:
+            self.cost = (self.cost or 0.0) + cost
 
     @property
     def timing(self) -> Attributes:
