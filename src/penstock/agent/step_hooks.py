@@ -95,14 +95,19 @@ class StepHooks:
         if history and step.history[-1].role == "assistant":
             raise HookError("before_step replaced the history by one that ends with a response: add what to answer")
         has_instructions = step.instructions != config.instructions
+        models = [] if step.model is config.model else [self._model_name(step.model, config)]
+        fallbacks = [self._model_name(model, config) for model in step.fallbacks]
+        tools = None if step.tools == first.tools else self._tool_names(step.tools, config)
         changes = StepChanges(
             messages=splices_between(step.history, step.messages) or None,
-            tools=None if step.tools == first.tools else self._tool_names(step.tools, config),
+            tools=tools,
             instructions=step.instructions if has_instructions else None,
-            model=None if step.model is config.model else self._model_name(step.model, config),
-            fallbacks=tuple(self._model_name(model, config) for model in step.fallbacks) or None,
+            model=models[0] if models else None,
+            fallbacks=tuple(fallbacks) or None,
             options=_changed_options(first.options, step.options),
             usage=step.hook_usage,
+            brought_models=tuple(name for name in (*models, *fallbacks) if self._is_brought(name)) or None,
+            brought_tools=tuple(name for name in tools or () if name in self._tools) or None,
         )
         return StepDecision(changes, history)
 
@@ -132,6 +137,8 @@ class StepHooks:
         for name, known in config.models.items():
             if known is model:
                 return name
+        if model is config.model or (model.is_plain and self._find_model(model.name, config).is_plain):
+            return model.name
         if self._has_log:
             raise HookError(
                 f"before_step chose {model!r}, which the agent does not have; another process could not continue the "
@@ -142,8 +149,14 @@ class StepHooks:
         self._models[name := next(free)] = model
         return name
 
+    def _is_brought(self, name: str) -> bool:
+        """Whether a hook brought the model of this name, with settings that its name does not say."""
+        return name in self._models and not self._models[name].is_plain
+
     def _find_model(self, name: str, config: AgentConfig) -> Model:
         model = config.models.get(name) or self._models.get(name)
+        if model is None and name == config.model.name:
+            return config.model
         if model is None and (":" not in name or _NUMBERED.search(name)):
             raise UsageError(f"the agent has no model {name!r}: add it, as in Agent(..., models={{{name!r}: model}})")
         if model is None:
@@ -153,6 +166,7 @@ class StepHooks:
     def config_for(self, request: AskModel, step: int, config: AgentConfig) -> AgentConfig:
         """The configuration of a request: that of the agent, with what the hooks have changed."""
         changes, options = request.changes, _options(config, step)
+        expect_model(request.model, changes, {**config.models, **self._models})
         is_own = changes == UNCHANGED and not request.model and not callable(config.instructions)
         if is_own and options.keys() >= config.options.keys() & set(REQUEST_OPTIONS):
             return config
@@ -170,6 +184,18 @@ class StepHooks:
         """The tools with these names; one that was removed since the hooks decided is left out."""
         known = {**config.tools, **self._tools}
         return {name: known[name] for name in names if name in known}
+
+
+def expect_model(name: str, changes: StepChanges, known: Mapping[str, Model]) -> None:
+    """Raise a `UsageError` if the model of a stored step had settings of its own, and is not known here.
+
+    Its name alone would mean the address and the key of the provider: the conversation would go to somebody else.
+    """
+    if name in (changes.brought_models or ()) and name not in known:
+        raise UsageError(
+            f"before_step chose the model {name!r} with settings of its own, which are not stored with a run: add it "
+            f"to the agent, as in Agent(..., models={{{name!r}: model}})"
+        )
 
 
 def _options(config: AgentConfig, step: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import time
 from msgspec.structs import replace
 
 from penstock.agent.config import AgentConfig
+from penstock.agent.step_hooks import expect_model
 from penstock.errors import UsageError
 from penstock.history.check import check
 from penstock.history.read import read
@@ -32,7 +33,24 @@ def load_run(stored: bytes | str, key: Key | None, config: AgentConfig) -> Run:
     run.seconds_left = {call_id: deadline - now for call_id, deadline in deadlines.items()}
     for one in run.tree():
         _check(one)
+    _expect_all(run, config)
     return run
+
+
+def _expect_all(run: Run, config: AgentConfig) -> None:
+    """Raise a `UsageError` if the step under way needs something that hooks made, and this agent does not have."""
+    changes = run.changes
+    if run.phase == "answer":
+        expect_model(changes.model_for(run.tally.attempt), changes, config.models)
+        needed = {*(changes.tools or ())}
+    else:
+        needed = {call.name for call in run.executions.table if call.state != "finished"}
+    missing = needed.intersection(changes.brought_tools or ()).difference(config.tools)
+    if missing and run.phase in ("answer", "tools") and not config.sources:
+        raise UsageError(
+            f"the stored run needs the tool {min(missing)!r}, which before_step brought and the agent does not have: "
+            "add it to the tools of the agent, or pass tools=… here"
+        )
 
 
 def _check(run: RunState) -> None:

@@ -117,6 +117,9 @@ class Model:
         self._retries = retries or Retries()
         self._record = record
         self._options = options
+        settings = (base_url, api_key, wire, client, headers, timeouts, retries, record, via, options)
+        self.is_plain = not any(settings) and reasoning_back is None
+        """Whether its name says everything about it: it has no settings of its own."""
         self._history: EncodedHistory | None = None  # of the conversation that it is for: see `for_conversation`
 
     @property

@@ -35,7 +35,8 @@ class StepChanges(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `messages` are the differences from the history of the run. `options` are those that were changed, also
     `tool_choice`; None leaves one to the provider. `fallbacks` are the models that are asked, in order, if the request
-    fails. `usage` are tokens that the hooks have used themselves, which count for the run.
+    fails. `usage` are tokens that the hooks have used themselves, which count for the run. `brought_models` and
+    `brought_tools` are the names of those that hooks have made themselves: in another process, a name is not enough.
     """
 
     messages: tuple[Splice, ...] | None = None
@@ -45,6 +46,8 @@ class StepChanges(Struct, frozen=True, omit_defaults=True, kw_only=True):
     fallbacks: tuple[str, ...] | None = None
     options: dict[str, Any] | None = None
     usage: Usage | None = None
+    brought_models: tuple[str, ...] | None = None
+    brought_tools: tuple[str, ...] | None = None
 
     def model_for(self, attempt: int) -> str:
         """The name of the model for this attempt, which counts from 0; empty for the agent's own.
