@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
-from itertools import islice
 
 from penstock.log.patience import apatiently, patiently
 from penstock.log.store import Store, StoreError, unknown_run
@@ -62,7 +61,7 @@ def next_events(store: Store, run_id: str, after: int, limit: int = PAGE) -> lis
         return []
     events: list[tuple[int, float, LogEvent]] = []
     try:
-        events.extend(islice(read_log(store, run_id, after), limit))
+        events.extend(read_log(store, run_id, after, after + limit))
     except StoreError:
         if not events:  # else those before it are read first
             raise

@@ -37,7 +37,10 @@ def read_log(
 
     A `DamagedRunError` if one is missing.
     """
-    while rows := store.read(run_id, after, PAGE if last is None else max(0, min(PAGE, last - after))):
+    while last is None or after < last:
+        rows = store.read(run_id, after, PAGE if last is None else min(PAGE, last - after))
+        if not rows:
+            return
         for seq, at, body in rows:
             if seq != after + 1:
                 raise hole(run_id, after + 1)

@@ -21,8 +21,11 @@ MAX_KEPT_BYTES = 4 * 1024 * 1024
 PAGE = 200
 """How many events a reader gets at a time: one that does not read holds so many in memory."""
 
+STEP = 50
+"""How many events are read from the log at a time for a page, which may have enough bytes then."""
+
 PAGE_BYTES = 256 * 1024
-"""After how many bytes of frames a reader gets no more events at a time."""
+"""After how many bytes a reader gets no more events at a time: of frames, and of what is read from the log for them."""
 
 T = TypeVar("T")
 

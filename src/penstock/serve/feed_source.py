@@ -13,7 +13,7 @@ from penstock.agent.mailbox import mailbox_of
 from penstock.log.bodies import event_of
 from penstock.log.store import Row, Store
 from penstock.run.events import LogEvent
-from penstock.serve.feed import MAX_KEPT, Feed, Item, Newest
+from penstock.serve.feed import STEP, Feed, Item, Newest
 
 MAX_POLL = 0.5
 """How many seconds pass between two looks at a log that was silent for a while, if nothing rings."""
@@ -59,7 +59,7 @@ class FeedSource:
             self._is_reading = False
             feed.add(items)
             self._take()
-            if len(items) == MAX_KEPT or feed.is_over:
+            if len(items) >= STEP or feed.is_over:
                 continue
             seq = feed.seq
             if await _is_set(self._look, pause):

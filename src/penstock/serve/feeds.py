@@ -19,7 +19,7 @@ from penstock.log.follow import next_events
 from penstock.log.patience import apatiently
 from penstock.log.store import DamagedRunError, Store, UnknownRunError
 from penstock.run.events import Done
-from penstock.serve.feed import MAX_KEPT, PAGE, Feed, Item, Page, page_of
+from penstock.serve.feed import PAGE, PAGE_BYTES, STEP, Feed, Item, Page, page_of
 from penstock.serve.feed_source import FeedSource, MakeFrame, ReadLog
 from penstock.serve.public_events import DAMAGED
 from penstock.serve.shared_reads import SharedReads
@@ -100,8 +100,7 @@ class Feeds:
         self._make_frame = make_frame
         self._feeds: dict[str, Feed] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._news = SharedReads(lambda run_id, after: self._read(run_id, after, MAX_KEPT))
-        self._pages = SharedReads(lambda run_id, after: self._read(run_id, after, PAGE))
+        self._reads = SharedReads(self._read)
         self._is_closed = False
 
     @property
@@ -123,7 +122,7 @@ class Feeds:
         With `write_now`, it hands over the frames of events while `next` waits, as long as this returns True.
         """
         feed = await self._join(run_id)
-        reader = FeedReader(feed, after, self._pages.read, self._make_frame, write_now)
+        reader = FeedReader(feed, after, self._reads.read, self._make_frame, write_now)
         try:
             yield reader
         finally:
@@ -137,8 +136,7 @@ class Feeds:
             feed.close()
         for task in self._tasks.values():
             task.cancel()
-        self._news.close()
-        self._pages.close()
+        self._reads.close()
 
     async def _join(self, run_id: str) -> Feed:
         if run_id not in self._feeds:
@@ -156,7 +154,7 @@ class Feeds:
         if self._is_closed:
             feed.close()
         elif not feed.is_over:
-            source = FeedSource(feed, self._news.read, self._make_frame)
+            source = FeedSource(feed, self._reads.read, self._make_frame)
             self._tasks[feed.run_id] = asyncio.create_task(source.run(self._store))
 
     def _leave(self, feed: Feed) -> None:
@@ -166,6 +164,15 @@ class Feeds:
             if (task := self._tasks.pop(feed.run_id, None)) is not None:
                 task.cancel()
 
-    def _read(self, run_id: str, after: int, most: int) -> list[Item]:
-        events = next_events(self._store, run_id, after, most)
-        return [Item(seq, event, self._make_frame(seq, at, event), len(body_of(event))) for seq, at, event in events]
+    def _read(self, run_id: str, after: int) -> list[Item]:
+        """The next events that the log has: about a page, or fewer than a step if there are no more."""
+        items: list[Item] = []
+        size = 0
+        while len(items) < PAGE and size <= PAGE_BYTES:
+            events = next_events(self._store, run_id, after, STEP)
+            new = [Item(seq, event, self._make_frame(seq, at, event), len(body_of(event))) for seq, at, event in events]
+            items += new
+            if len(new) < STEP:
+                break
+            after, size = new[-1].seq, size + sum(item.size for item in new)
+        return items
