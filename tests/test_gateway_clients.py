@@ -111,6 +111,18 @@ def test_a_json_file_keeps_what_it_has_and_a_copy_of_it(home: Path) -> None:
     assert '+  "model": "penstock/qwen3"' in output
 
 
+def test_a_file_behind_a_link_is_written_and_the_link_stays(home: Path) -> None:
+    target, link = home / "dotfiles/opencode.json", home / ".config/opencode/opencode.json"
+    target.parent.mkdir()
+    link.parent.mkdir(parents=True)
+    target.write_text("{}")
+    link.symlink_to(target)
+    gateway("--for", "opencode", "--model", "qwen3", "--write")
+    assert link.is_symlink()
+    assert json.loads(target.read_text())["model"] == "penstock/qwen3"
+    assert [path.name for path in target.parent.iterdir()] == ["opencode.json"]
+
+
 def test_a_toml_file_keeps_its_lines_and_comments(home: Path) -> None:
     path = home / ".codex/config.toml"
     path.parent.mkdir()

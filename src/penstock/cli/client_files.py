@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.cli.client_settings import ClientSettings, as_toml, as_yaml, merged_text
+from penstock.cli.kept_file import replace_file
 from penstock.errors import UsageError
+from penstock.model.recording import open_private
 
 
 def shown(settings: ClientSettings) -> str:
@@ -46,7 +47,7 @@ def write(settings: ClientSettings) -> Iterator[str]:
         if path.exists():
             yield f"kept the old file as {_back_up(path, old)}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, new)
+        replace_file(path, new.encode())
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
     yield from difflib.unified_diff(old.splitlines(), new.splitlines(), str(path), str(path), lineterm="")
@@ -58,20 +59,10 @@ def _back_up(path: Path, text: str) -> Path:
     while True:
         copy = path.with_name(f"{path.name}.bak{number or ''}")
         try:
-            with copy.open("x", encoding="utf-8") as file:
+            with open(copy, "x", encoding="utf-8", opener=open_private) as file:
                 file.write(text)
         except FileExistsError:
             number += 1
         else:
             copy.chmod(path.stat().st_mode)
             return copy
-
-
-def _replace(path: Path, text: str) -> None:
-    """Writes a file whole or not at all, with the rights that it had."""
-    draft = path.with_name(f".{path.name}.penstock")
-    mode = path.stat().st_mode if path.exists() else 0o600
-    with open(draft, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(text)
-    draft.chmod(mode)
-    draft.replace(path)

@@ -10,6 +10,22 @@ from penstock.messages import Message, encode_messages
 from penstock.model.recording import open_private
 
 
+def replace_file(path: Path, data: bytes) -> None:
+    """Writes a file whole or not at all. Only the owner can read a new file; one that exists keeps its mode."""
+    target = path.resolve()  # not the link, if it is one
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.new")
+    try:
+        temporary.unlink(missing_ok=True)
+        with open(temporary, "xb", opener=open_private) as file:
+            file.write(data)
+        if target.exists():
+            temporary.chmod(target.stat().st_mode)
+        temporary.replace(target)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
 class KeptFile:
     """A file for a `content` ("history", "run"). Creating it checks that it can be written, before anything runs."""
 
@@ -33,21 +49,10 @@ class KeptFile:
             raise UsageError(f"the {self._content} in {self.path} cannot be read: {error.strerror}") from None
 
     def write(self, data: bytes) -> str:
-        """Replaces the content atomically; returns what went wrong, or the empty string.
-
-        Only the owner can read a new file; a file that exists keeps its mode.
-        """
-        target = self.path.resolve()  # not the link, if it is one
-        temporary = target.with_name(f"{target.name}.{os.getpid()}.new")
+        """Replaces the content; returns what went wrong, or the empty string."""
         try:
-            temporary.unlink(missing_ok=True)
-            with open(temporary, "xb", opener=open_private) as file:
-                file.write(data)
-            if target.exists():
-                temporary.chmod(target.stat().st_mode)
-            temporary.replace(target)
+            replace_file(self.path, data)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             return f"the {self._content} could not be saved in {self.path}: {error.strerror}"
         return ""
 
