@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -34,8 +34,9 @@ from penstock.run.events import (
 )
 from penstock.serve import AsyncClient, Client, RefusedError, UnreachableError, feed
 from penstock.serve.client import exchange
-from penstock.serve.client.exchange import MAX_FRAME, Frames, Pause, Response, Send, request
+from penstock.serve.client.exchange import MAX_FRAME, Frames, Pause, Ready, Response, Send, request
 from penstock.serve.client.received_events import HIDDEN, received_event
+from penstock.serve.client.remote_run import AsyncRemoteRun, RemoteRun
 from penstock.serve.hosting import read_events
 from penstock.serve.public_events import PUBLIC_FIELDS, public_event, public_messages
 from penstock.testing import ReceivedRequest, Reply, Scripted, call, think
@@ -384,6 +385,50 @@ def test_a_request_may_be_tried_more_often_than_a_pause_can_be_doubled() -> None
         next(commands)
     with pytest.raises(UnreachableError):
         commands.throw(UnreachableError("not there", was_sent=False))
+
+
+def test_the_id_of_a_run_may_have_any_characters() -> None:
+    class Paths(list[str]):
+        tries = 1
+        new_key = staticmethod(str)
+
+        def send(self, steps: Any) -> dict[str, bool]:
+            self.append(next(steps).path)
+            return {"is_new": True}
+
+    paths = Paths()
+    run = RemoteRun(cast(Any, paths), "order #17/b?")
+    run.decide("c", True)
+    run.provide("c", 1)
+    run.say("Hi.")
+    run.cancel()
+    paths.send(exchange.follow(run.id, 0, tries=1))
+    below = [path.removeprefix("/runs/order%20%2317%2Fb%3F") for path in paths]
+    assert below == ["", "/provide", "/say", "/cancel", "/events"]  # a decision asks first what the server shows
+
+
+def test_a_reader_that_leaves_closes_its_connection_at_once() -> None:
+    closed: list[str] = []
+
+    class OneEvent:
+        tries = 1
+
+        async def stream(self, exchange: object) -> AsyncGenerator[Ready]:
+            try:
+                while True:
+                    yield Ready([(1, {"type": "text", "block": 0, "text": "Hi."})])
+            finally:
+                closed.append("stream")
+
+    async def read() -> None:
+        run = AsyncRemoteRun(cast(Any, OneEvent()), "r")
+        async with run:
+            async for event in run:
+                assert event == Text(0, "Hi.")
+                break
+        assert closed == ["stream"]
+
+    asyncio.run(read())
 
 
 def test_frames_are_read_however_they_are_cut() -> None:

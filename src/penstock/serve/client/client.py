@@ -10,7 +10,7 @@ import msgspec
 from penstock.errors import UsageError
 from penstock.log.store import RunPhase
 from penstock.serve.client.carriers import AsyncCarrier, Carrier, ClientSettings
-from penstock.serve.client.exchange import Exchange, request
+from penstock.serve.client.exchange import Exchange, request, run_path
 from penstock.serve.client.remote_run import AsyncRemoteRun, RemoteRun
 from penstock.serve.replies import ModelList, RunList, RunState, RunSummary, StartedRun, ThreadState
 
@@ -58,7 +58,7 @@ class Client:
 
     def find(self, run_id: str) -> RunState:
         """The state of a run."""
-        return msgspec.convert(self._get(f"/runs/{_quoted(run_id)}"), RunState)
+        return msgspec.convert(self._get(run_path(run_id)), RunState)
 
     def list(
         self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None
@@ -68,7 +68,7 @@ class Client:
 
     def thread(self, thread: str) -> ThreadState:
         """A conversation: its messages, its runs, and the one that is under way."""
-        return msgspec.convert(self._get(f"/threads/{_quoted(thread)}"), ThreadState)
+        return msgspec.convert(self._get(f"/threads/{quote(thread, safe='')}"), ThreadState)
 
     def agents(self) -> tuple[str, ...]:
         """The names of the agents."""
@@ -109,7 +109,7 @@ class AsyncClient:
 
     async def find(self, run_id: str) -> RunState:
         """The state of a run."""
-        return msgspec.convert(await self._get(f"/runs/{_quoted(run_id)}"), RunState)
+        return msgspec.convert(await self._get(run_path(run_id)), RunState)
 
     async def list(
         self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None
@@ -119,7 +119,7 @@ class AsyncClient:
 
     async def thread(self, thread: str) -> ThreadState:
         """A conversation: its messages, its runs, and the one that is under way."""
-        return msgspec.convert(await self._get(f"/threads/{_quoted(thread)}"), ThreadState)
+        return msgspec.convert(await self._get(f"/threads/{quote(thread, safe='')}"), ThreadState)
 
     async def agents(self) -> tuple[str, ...]:
         """The names of the agents."""
@@ -145,7 +145,3 @@ def _list_path(state: str | None, agent: str | None, thread: str | None) -> str:
     selection = {"state": state, "agent": agent, "thread": thread}
     query = urlencode({name: value for name, value in selection.items() if value is not None})
     return f"/runs?{query}" if query else "/runs"
-
-
-def _quoted(id: str) -> str:
-    return quote(id, safe="")

@@ -90,6 +90,11 @@ class Tries:
         return Pause(longest * random.uniform(0.5, 1.0))  # spreads clients that lost the same server
 
 
+def run_path(run_id: str, below: str = "") -> str:
+    """The path of a run, or of something below it; an id may have any characters."""
+    return f"/runs/{quote(run_id, safe='')}{below}"
+
+
 def request(method: str, path: str, body: Any = None, *, tries: int, is_repeatable: bool = True) -> Exchange[Any]:
     """Send a request; returns the JSON of the response. One that may have had an effect is repeated only if it can."""
     count = Tries(tries)
@@ -109,7 +114,7 @@ def request(method: str, path: str, body: Any = None, *, tries: int, is_repeatab
 
 def follow(run_id: str, after: int, *, tries: int) -> Exchange[None]:
     """The events of a run after a number, until `done`; a lost connection continues after the last event that came."""
-    path, count = f"/runs/{quote(run_id, safe='')}/events", Tries(tries)
+    path, count = run_path(run_id, "/events"), Tries(tries)
     while True:
         error: ServerError = UnreachableError("the stream of events ended before the run")
         try:
@@ -133,7 +138,7 @@ def follow(run_id: str, after: int, *, tries: int) -> Exchange[None]:
 
 def messages_of(run_id: str, tries: int) -> Exchange[list[dict[str, Any]]]:
     """The messages of a run, as the server sends them."""
-    reply = yield from request("GET", f"/runs/{quote(run_id, safe='')}/messages", tries=tries)
+    reply = yield from request("GET", run_path(run_id, "/messages"), tries=tries)
     messages: list[dict[str, Any]] = reply["messages"]
     return messages
 

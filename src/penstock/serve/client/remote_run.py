@@ -5,7 +5,8 @@ Its events are those of a local run. A reader that leaves does not end the run.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from contextlib import aclosing
 from typing import Any, Self
 
 import msgspec
@@ -15,7 +16,7 @@ from penstock.events import Retry, Text, Usage
 from penstock.messages import Message
 from penstock.run.events import ApprovalRequest, Decision, Done, EndReason, Nested, StepStart, StreamEvent, ToolEnd
 from penstock.serve.client.carriers import AsyncCarrier, Carrier
-from penstock.serve.client.exchange import Exchange, follow, messages_of, request
+from penstock.serve.client.exchange import Exchange, follow, messages_of, request, run_path
 from penstock.serve.client.received_events import received_event, received_messages
 
 
@@ -103,7 +104,7 @@ class RemoteRunState:
 
     def _result(self, tries: int) -> Exchange[RunResult[str]]:
         if self.done is None:
-            state = yield from request("GET", f"/runs/{self.id}", tries=tries)
+            state = yield from request("GET", run_path(self.id), tries=tries)
             messages = received_messages((yield from messages_of(self.id, tries)))
             usage, why = msgspec.convert(state["usage"], Usage), "the run waits for a decision or a result"
             self._pause = Done("paused", self.text, messages, usage, why)
@@ -117,7 +118,7 @@ class RemoteRunState:
     ) -> Exchange[Any]:
         """A decision names what was shown: from the events that were read, or as the server shows it now."""
         if call_id not in self._shown:
-            state = yield from request("GET", f"/runs/{self.id}", tries=tries)
+            state = yield from request("GET", run_path(self.id), tries=tries)
             self._shown |= {each["call_id"]: each["shown"] for each in state["waiting"]}
         body: dict[str, Any] = {
             "call_id": call_id,
@@ -127,17 +128,17 @@ class RemoteRunState:
         }
         if arguments is not None:
             body["arguments"] = arguments
-        return (yield from request("POST", f"/runs/{self.id}/decide", body, tries=tries))
+        return (yield from request("POST", run_path(self.id, "/decide"), body, tries=tries))
 
     def _provide(self, call_id: str, value: Any, is_error: bool, tries: int) -> Exchange[Any]:
         body = {"call_id": call_id, "value": value, "is_error": is_error}
-        return request("POST", f"/runs/{self.id}/provide", body, tries=tries)
+        return request("POST", run_path(self.id, "/provide"), body, tries=tries)
 
     def _say(self, message: str, key: str, tries: int) -> Exchange[Any]:
-        return request("POST", f"/runs/{self.id}/say", {"message": message, "key": key}, tries=tries)
+        return request("POST", run_path(self.id, "/say"), {"message": message, "key": key}, tries=tries)
 
     def _cancel(self, why: str, tries: int) -> Exchange[Any]:
-        return request("POST", f"/runs/{self.id}/cancel", {"why": why}, tries=tries)
+        return request("POST", run_path(self.id, "/cancel"), {"why": why}, tries=tries)
 
 
 class RemoteRun(RemoteRunState):
@@ -146,7 +147,7 @@ class RemoteRun(RemoteRunState):
     def __init__(self, carrier: Carrier, run_id: str, after: int = 0, thread: str = "") -> None:
         super().__init__(run_id, after, thread)
         self._carrier = carrier
-        self._events: Iterator[StreamEvent] | None = None
+        self._events: Generator[StreamEvent] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -163,7 +164,7 @@ class RemoteRun(RemoteRunState):
     def close(self) -> None:
         """Stop reading. The run goes on."""
         if self._events is not None:
-            self._events.close()  # type: ignore[attr-defined]  # it is a generator
+            self._events.close()
             self._events = None
 
     def result(self) -> RunResult[str]:
@@ -190,7 +191,7 @@ class RemoteRun(RemoteRunState):
         """Add a user message; the model gets it with its next request."""
         return bool(self._carrier.send(self._say(message, self._carrier.new_key(), self._carrier.tries))["is_new"])
 
-    def _read(self, until_waiting: bool = False) -> Iterator[StreamEvent]:
+    def _read(self, until_waiting: bool = False) -> Generator[StreamEvent]:
         if self.done is not None:
             return
         for ready in self._carrier.stream(follow(self.id, self.position, tries=self._carrier.tries)):
@@ -207,7 +208,7 @@ class AsyncRemoteRun(RemoteRunState):
     def __init__(self, carrier: AsyncCarrier, run_id: str, after: int = 0, thread: str = "") -> None:
         super().__init__(run_id, after, thread)
         self._carrier = carrier
-        self._events: AsyncIterator[StreamEvent] | None = None
+        self._events: AsyncGenerator[StreamEvent] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -224,7 +225,7 @@ class AsyncRemoteRun(RemoteRunState):
     async def close(self) -> None:
         """Stop reading. The run goes on."""
         if self._events is not None:
-            await self._events.aclose()  # type: ignore[attr-defined]  # it is a generator
+            await self._events.aclose()
             self._events = None
 
     async def result(self) -> RunResult[str]:
@@ -255,14 +256,14 @@ class AsyncRemoteRun(RemoteRunState):
         exchange = self._say(message, self._carrier.new_key(), self._carrier.tries)
         return bool((await self._carrier.send(exchange))["is_new"])
 
-    async def _read(self, until_waiting: bool = False) -> AsyncIterator[StreamEvent]:
+    async def _read(self, until_waiting: bool = False) -> AsyncGenerator[StreamEvent]:
         if self.done is not None:
             return
-        stream = self._carrier.stream(follow(self.id, self.position, tries=self._carrier.tries))
-        async for ready in stream:
-            for number, public in ready.events:
-                if (event := self._add(number, public)) is not None:
-                    yield event
-            if until_waiting and self._is_waiting:
-                await stream.aclose()
-                return
+        exchange = follow(self.id, self.position, tries=self._carrier.tries)
+        async with aclosing(self._carrier.stream(exchange)) as stream:
+            async for ready in stream:
+                for number, public in ready.events:
+                    if (event := self._add(number, public)) is not None:
+                        yield event
+                if until_waiting and self._is_waiting:
+                    return
