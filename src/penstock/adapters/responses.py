@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.errors import ProviderError, UsageError
+from penstock.agent.run_errors import provider_error
+from penstock.errors import UsageError
 from penstock.events import Error, Finish, Retry, StreamChunk, ToolCall, ToolCallInvalid
 from penstock.model.model import Model
 from penstock.results import invalid_call_text
@@ -48,7 +49,7 @@ class Failures:
         """Raises a `ProviderError` for an error, or at the end of a response with nothing but invalid calls."""
         match event:
             case Error():
-                raise as_exception(event)
+                raise provider_error(event)
             case ToolCall():
                 self._has_calls = True
             case ToolCallInvalid():
@@ -56,14 +57,9 @@ class Failures:
             case Retry():
                 self._invalid, self._has_calls = None, False
             case Finish() if self._invalid is not None and not self._has_calls:
-                raise as_exception(_invalid(self._invalid))
+                raise provider_error(_invalid(self._invalid))
             case _:
                 pass
-
-
-def as_exception(error: Error) -> ProviderError:
-    """The error of a stream as an exception."""
-    return ProviderError(error.message, code=error.code, retryable=error.retryable, raw=error.raw)
 
 
 def _invalid(call: ToolCallInvalid) -> Error:
