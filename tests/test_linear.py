@@ -62,6 +62,16 @@ def test_querying_the_accumulator_after_each_piece_is_linear() -> None:
     assert_linear(work, 20_000)
 
 
+def test_many_copies_of_a_call_in_the_accumulator_are_linear() -> None:
+    def work(size: int) -> Callable[[], object]:
+        calls = StreamingToolCallAccumulator()
+        for index in range(size):
+            calls.add_chunk([{"index": index, "id": "c", "function": {"name": "f", "arguments": "{}"}}])
+        return calls.get_complete_tool_calls
+
+    assert_linear(work, 100)
+
+
 @pytest.mark.parametrize("between", [b"", b": keep-alive\n\n", b"event: ping\ndata: {}\n\n", b"\r\n"])
 def test_many_frames_in_one_read_are_linear(between: bytes) -> None:
     def work(size: int) -> Callable[[], object]:

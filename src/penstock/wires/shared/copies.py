@@ -99,19 +99,16 @@ class Copies:
 
     def without_copies(self, calls: list[OpenCall]) -> list[OpenCall]:
         """Those of the calls that are not a copy of an earlier one; ends none of them."""
+        ids = [self._by_call.get(call, ("", None))[0] for call in calls]
         contents: dict[str, list[Content]] = {}
-        for call in calls:
+        for id, call in zip(ids, calls, strict=True):
             if (content := _content(call)) is not None:
-                contents.setdefault(self._by_call.get(call, ("", None))[0], []).append(content)
+                contents.setdefault(id, []).append(content)
+        differing = {id for id, same in contents.items() if not all(_is_same(one, same[0]) for one in same)}
         kept: list[OpenCall] = []
         seen: set[str] = set()
-        for call in calls:
-            id, _ = self._by_call.get(call, ("", None))
-            same = contents.get(id, [])
-            is_copy = (
-                bool(id) and id != call.name and id in seen and all(_is_same(content, same[0]) for content in same)
-            )
-            if not is_copy:
+        for id, call in zip(ids, calls, strict=True):
+            if not id or id == call.name or id in differing or id not in seen:
                 kept.append(call)
             seen.add(id)
         return kept
