@@ -7,6 +7,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -100,19 +101,34 @@ def test_the_error_of_a_malformed_url_does_not_show_the_password(url: str) -> No
     assert not re.search("hi|dden", str(caught.value))
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux lists the open files of a process")
+def test_the_connections_of_threads_that_have_ended_are_closed(tmp_path: Path) -> None:
+    store = penstock.log.open(tmp_path / "runs.db")
+    store.find("r")
+    before = len([*Path("/proc/self/fd").iterdir()])
+    for _ in range(20):
+        thread = threading.Thread(target=store.find, args=("r",))
+        thread.start()
+        thread.join()
+    after = len([*Path("/proc/self/fd").iterdir()])
+    assert store.find("r") is None
+    store.close()
+    assert after < before + 20
+
+
 def test_a_store_that_is_dropped_closes_its_connections(tmp_path: Path) -> None:
     """Python warns since 3.13 of those that are not closed, in tests of users who may treat warnings as errors."""
     store = SQLiteStore(tmp_path / "runs.db")
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(store.find, "r").result() is None
-    flusher_of(store)  # which refers to the store
-    connections = [*store._connections]
-    assert len(connections) == 2
-    del store
-    gc.collect()
-    for connection in connections:
-        with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
-            connection.execute("SELECT 1")
+        flusher_of(store)  # which refers to the store
+        connections = [own.connection for own in store._connections]
+        assert len(connections) == 2
+        del store
+        gc.collect()
+        for connection in connections:
+            with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+                connection.execute("SELECT 1")
 
 
 FIRST_FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated"

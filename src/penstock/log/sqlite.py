@@ -62,7 +62,7 @@ class SQLiteStore:
         self._doorbell = Doorbell()
         self._clock = clock
         self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
+        self._connections: weakref.WeakSet[ThreadConnection] = weakref.WeakSet()
         weakref.finalize(self, _close, self._connections).atexit = False  # threads may use the store until the end
         self._lock = threading.Lock()
         self._is_closed = False
@@ -286,21 +286,22 @@ class SQLiteStore:
     @property
     def _connection(self) -> sqlite3.Connection:
         """The connection of this thread."""
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None or self._local.process != os.getpid():  # a connection does not survive a fork
+        own: ThreadConnection | None = getattr(self._local, "own", None)
+        if own is None or own.process != os.getpid():  # a connection does not survive a fork
             if self._is_closed:
                 raise StoreError(f"the log {self.path} was closed")
             wait = max(0.1, min(5.0, self.lease / 3))
             connection = sqlite3.connect(self._place, timeout=wait, isolation_level=None, check_same_thread=False)
+            own = ThreadConnection(connection)
             with self._lock:
-                self._connections.append(connection)
+                self._connections.add(own)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             # The pages of active runs are written again and again. With a checkpoint every 1000 pages, the default, an
             # event of 200 runs at once costs about 4 µs more; with fewer than every 4000, none less.
             connection.execute("PRAGMA wal_autocheckpoint = 4000")
-            self._local.connection, self._local.process, self._local.is_durable = connection, os.getpid(), False
-        return connection
+            self._local.own = own
+        return own.connection
 
     def _check_file(self) -> None:
         """Raise a `StoreError` if the file was deleted or replaced: what is written to it would be lost."""
@@ -331,9 +332,9 @@ class SQLiteStore:
         with self._failing("written"):
             connection = self._connection
             with self._lock:
-                if self._local.is_durable is not durable:
+                if self._local.own.is_durable is not durable:
                     connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-                    self._local.is_durable = durable
+                    self._local.own.is_durable = durable
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield connection
@@ -344,10 +345,30 @@ class SQLiteStore:
                     raise
 
 
-def _close(connections: list[sqlite3.Connection]) -> None:
-    for connection in connections:
-        connection.close()
-    connections.clear()
+class ThreadConnection:
+    """The connection of one thread, which ends with the thread: it occupies two open files.
+
+    `is_durable` if its transactions wait until the disk has them.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.process = os.getpid()
+        self.is_durable = False
+
+    def __del__(self) -> None:
+        if self.process == os.getpid():
+            self.connection.close()
+        else:
+            _inherited.append(self.connection)
+
+
+_inherited: list[sqlite3.Connection] = []  # of the parent process: closing them might change its file
+
+
+def _close(connections: weakref.WeakSet[ThreadConnection]) -> None:
+    for own in list(connections):
+        own.connection.close()
 
 
 def _claimable(now: float, run_id: str | None, agents: Sequence[str] | None) -> tuple[str, list[Any]]:
