@@ -14,6 +14,8 @@ from penstock.errors import UsageError, type_name
 FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, partial)
 """What is a function, whatever attributes it has."""
 
+FREE_TEXT: dict[str, Any] = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+"""The schema of the arguments of a custom tool, where it has to be declared as a function."""
 _SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema", "parametersJsonSchema", "parameters_json_schema")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.declarations import ToolDeclaration
+from penstock.declarations import FREE_TEXT, ToolDeclaration
 from penstock.dialects.prompts.escaping import escaped, escaped_json, result_marks
 from penstock.events import ToolCall
 from penstock.messages import ToolResult
@@ -56,7 +56,6 @@ def type_of(value: Any) -> str:
 # -- tools ---------------------------------------------------------------------------------------------------------
 
 NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
-FREE_TEXT: Mapping[str, Any] = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
 def schema_of(tool: ToolDeclaration) -> Mapping[str, Any]:

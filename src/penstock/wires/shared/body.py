@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.declarations import ToolDeclaration
+from penstock.declarations import FREE_TEXT, ToolDeclaration
 from penstock.errors import UsageError
 from penstock.wires.shared.request import OPTIONS, Request
 
 Json = dict[str, Any]
-
-_FREE_TEXT: Json = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
 def merge(body: Mapping[str, Any], extra: Mapping[str, Any]) -> Json:
@@ -45,7 +43,7 @@ def cache_lifetime(request: Request) -> Json | None:
 
 def object_schema(tool: ToolDeclaration) -> Json:
     """The schema of a tool's arguments, always an object; free text is the argument `input`."""
-    return _FREE_TEXT if tool.is_custom else {"properties": {}, **tool.parameters, "type": "object"}
+    return FREE_TEXT if tool.is_custom else {"properties": {}, **tool.parameters, "type": "object"}
 
 
 def function_tool(tool: ToolDeclaration) -> Json:
