@@ -106,7 +106,7 @@ def choose(data: bytes, usual: FramingName) -> Framing:
         if data.startswith(magic):
             return Page(f"the body is compressed ({name}): decompress it before feeding it", "compressed")
     if data.startswith(b"<"):
-        return Page("the body is HTML or XML, not a stream", "not_a_stream")
+        return Page("the body is HTML or XML, not a stream (check the base URL)", "not_a_stream")
     if looks_like_aws(data):
         return AWSFrames()
     if data.startswith((b"{", b"[")) and not (usual == "ndjson" and data.startswith(b"{")):

@@ -17,6 +17,7 @@ from penstock.errors import PenstockError
 from penstock.gateway.asking import upstream_key
 from penstock.gateway.settings import GatewaySettings, Upstream
 from penstock.providers import complete_url, find_base_url, find_key, find_provider, join_url
+from penstock.transport.failures import system_reason
 
 if TYPE_CHECKING:
     import aiohttp
@@ -114,7 +115,7 @@ async def _get(url: str, headers: Mapping[str, str]) -> bytes:
                 return b'{"data": []}'
             raise OSError(f"it answered with the status {response.status}")
     except aiohttp.ClientError as error:
-        raise OSError(str(error)) from None
+        raise OSError(system_reason(error) or str(error)) from None
 
 
 async def _whole(content: aiohttp.StreamReader) -> bytes:

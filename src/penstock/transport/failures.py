@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -29,9 +30,23 @@ def client_error(error: Exception, command: OpenRequest) -> ProviderError:
     raise error
 
 
+def system_reason(error: BaseException) -> str:
+    """What the operating system says about a connection that failed, such as "Connection refused"; else "".
+
+    The clients wrap it in different ways, and asyncio replaces its words by those of a failed call.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno and cause.strerror:
+            return os.strerror(cause.errno) if "Connect call failed" in cause.strerror else cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return ""
+
+
 def _message(error: Exception) -> str:
-    """The message of a client's exception, without the passwords of proxies."""
-    message = str(error) or type(error).__name__
+    """The reason of a client's exception, without the passwords of proxies. If a proxy failed, its name is in it."""
+    reason = "" if "Proxy" in type(error).__name__ else system_reason(error)
+    message = reason or str(error) or type(error).__name__
     for proxy in getproxies().values():
         message = Mask({}, proxy if "//" in proxy else f"//{proxy}").text(message)
     return re.sub(r"//[^\s/@]+@", "//***@", message)
