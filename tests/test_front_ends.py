@@ -167,7 +167,7 @@ def asked(text: str, id: str = "u1") -> dict[str, Any]:
 LOCAL_FILE = {"type": "file", "url": "http://169.254.169.254/", "mediaType": "image/png"}
 BAD_CHATS: list[tuple[Any, int, str]] = [
     (b"nonsense", 400, "not_json"),
-    ({"messages": []}, 400, "$"),
+    ({"messages": []}, 400, "missing field `id`"),
     ({"id": "", "messages": [text_message("Hi")]}, 400, "id of a chat"),
     ({"id": "x" * 300, "messages": [text_message("Hi")]}, 400, "id of a chat"),
     ({"id": "c", "messages": []}, 400, "at least one message"),

@@ -472,3 +472,31 @@ def test_a_page_of_another_host_may_send_requests_if_the_gateway_says_so() -> No
         assert refused[0] == 403 or refused == (405, "")
 
     run(gateway(upstream([]), origins=["https://chat.example"]), test)
+
+
+def test_a_path_that_does_not_exist_is_in_the_log_and_the_likely_one_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with serving(gateway(upstream(["Hi."]))) as browser:
+            for path, likely in (
+                ("/chat/completions", "; did you mean /v1/chat/completions?"),
+                ("/v1/v1/messages", "; did you mean /v1/messages?"),
+                ("/v1/embeddings", ""),
+                ("/", ""),
+            ):
+                reply = await browser.post(path, chat())
+                assert reply.status == 404
+                assert reply.json["error"]["message"] == f"there is nothing at {path}{likely}"
+                assert f"{reply.headers['x-request-id']} {path} status=404" in caplog.text
+
+    with caplog.at_level("INFO", "penstock.gateway"):
+        asyncio.run(main())
+
+
+def test_the_address_of_a_gateway_leads_to_its_page() -> None:
+    async def main() -> None:
+        async with serving(gateway(upstream(["Hi."]), inspections=Inspections())) as browser:
+            reply = await browser.get("/")
+            assert (reply.status, reply.headers["location"]) == (307, "/inspect")
+            assert (await browser.get(reply.headers["location"])).status == 200
+
+    asyncio.run(main())

@@ -439,3 +439,28 @@ def test_a_key_that_the_gateway_lacks_is_named_to_clients(
         assert reply.json["error"]["message"] == "the gateway has no key for cloud: set CLOUD_KEY where it runs"
 
     run(gateway(upstream([WORDS], "cloud", key="env:CLOUD_KEY")), test)
+
+
+def test_a_key_that_an_upstream_refuses_is_that_of_the_gateway_or_of_the_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CLOUD_KEY", "sk-of-the-gateway")
+    refused = "HTTP 401: bad key (check the API key and its permissions)"
+
+    async def test(browser: Browser, status: int, message: str) -> None:
+        reply = await browser.post("/v1/chat/completions", chat(), authorization="Bearer key-of-the-client")
+        assert (reply.status, reply.json["error"]["message"]) == (status, message)
+
+    for key, status, message in (
+        ("env:CLOUD_KEY", 502, f"the upstream refused the key of the gateway: {refused}"),
+        ("client", 401, refused),
+    ):
+        server = Server(Status(401, "bad key"), key=key)
+        run(gateway(server.upstream), partial(test, status=status, message=message))
+
+
+def test_the_log_says_once_why_the_only_upstream_failed(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "penstock.gateway"):
+        ask(Server(Status(503, "the cluster is full"), retries=0))
+    assert caplog.text.count("the cluster is full") == 1
+    assert "| asked: first" in caplog.text

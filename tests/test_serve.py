@@ -267,6 +267,25 @@ def test_a_bad_body_is_refused_and_starts_nothing(tmp_path: Path, body: Any, sta
     run(tmp_path, TWO_STEPS, test)
 
 
+EXPLAINED: list[tuple[Any, str]] = [
+    ({"promt": "Hi"}, "unknown field `promt`; the fields are: prompt, agent, thread"),
+    ({}, "missing field `prompt`; the fields are: prompt, agent, thread"),
+    ({"prompt": [{"type": "odd"}]}, "Invalid value 'odd' at `$.prompt[0].type`"),
+    ({"prompt": "Hi"}, "the request must name an agent; there are: support, sales"),
+    ({"prompt": "Hi", "agent": "x"}, "there is no agent 'x' here; there are: support, sales"),
+]
+
+
+def test_a_refusal_says_what_is_wrong_where_and_what_there_is() -> None:
+    async def main() -> None:
+        agents = [Agent("sim:fast", name=name) for name in ("support", "sales")]
+        async with serving(penstock.serve.app(agents)) as browser:
+            for body, message in EXPLAINED:
+                assert (await browser.post("/runs", body)).json["error"]["message"] == message
+
+    asyncio.run(main())
+
+
 def test_a_length_with_thousands_of_digits_is_too_large(tmp_path: Path) -> None:
     async def test(browser: Browser) -> None:
         reply = await browser.post("/runs", {"prompt": "Hi"}, **{"content-length": "9" * 5000})
@@ -277,7 +296,9 @@ def test_a_length_with_thousands_of_digits_is_too_large(tmp_path: Path) -> None:
 
 def test_paths_and_methods_that_do_not_exist_are_errors(tmp_path: Path) -> None:
     async def test(browser: Browser) -> None:
-        assert (await browser.get("/nothing")).status == 404
+        assert (await browser.get("/nothing")).json["error"]["message"] == "there is nothing at /nothing"
+        message = (await browser.post("/v1/runs", {})).json["error"]["message"]
+        assert message == "there is nothing at /v1/runs; did you mean /runs?"
         reply = await browser.request("DELETE", "/runs")
         assert (reply.status, reply.headers["allow"]) == (405, "GET, POST")
         assert (await browser.request("POST", "/runs", b"{}", {"content-type": "text/plain"})).status == 415

@@ -344,6 +344,7 @@ def test_a_server_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch)
     with Client(url, tries=2) as client, pytest.raises(UnreachableError) as error:
         client.start("hello")
     assert not error.value.was_sent
+    assert str(error.value).startswith(f"the server at {url.removeprefix('http://')} cannot be reached: ")
     with pytest.raises(UsageError, match="http"):
         Client("localhost:8000")
 

@@ -43,8 +43,9 @@ async def respond_error(request: HTTPRequest, send: Send, error: RejectedRequest
     await respond_json(request, send, body, error.status, error.headers)
 
 
-def not_found(request: HTTPRequest) -> RejectedRequest:
-    return RejectedRequest(404, "not_found", f"there is nothing at {request.path}")
+def not_found(request: HTTPRequest, similar: str = "") -> RejectedRequest:
+    hint = f"; did you mean {similar}?" if similar else ""
+    return RejectedRequest(404, "not_found", f"there is nothing at {request.path}{hint}")
 
 
 def not_allowed(methods: Iterable[str]) -> RejectedRequest:

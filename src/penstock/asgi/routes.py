@@ -43,4 +43,9 @@ class Routes(Generic[E]):
                 if route.method == request.method or (request.method == "HEAD" and route.method == "GET"):
                     return route, parts
                 methods.add(route.method)
-        raise not_allowed(methods) if methods else not_found(request)
+        raise not_allowed(methods) if methods else not_found(request, self._similar(path))
+
+    def _similar(self, path: str) -> str:
+        """A path with another beginning than this one: base URLs often have one `/v1` too few, or one too many."""
+        literal = (route.path for route in self.routes if "{" not in route.path and route.path != "/")
+        return next((one for one in literal if one.endswith(path) or path.endswith(one)), "")

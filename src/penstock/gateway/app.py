@@ -20,6 +20,7 @@ from penstock.gateway.answering import Answering
 from penstock.gateway.context import LIMITS, Call, Endpoint, FixedSettings, GatewayContext, SettingsSource
 from penstock.gateway.counting import count_tokens
 from penstock.gateway.healed import HealedResponses
+from penstock.gateway.journal import one_line
 from penstock.gateway.memory import ResponseMemory
 from penstock.gateway.settings import GatewaySettings, Healing, Upstream, upstreams_by_name
 from penstock.gateway.upstream_models import UpstreamModels
@@ -29,7 +30,7 @@ from penstock.inspector.inspections import Inspections
 
 logger = logging.getLogger("penstock.gateway")
 
-PUBLIC_PATHS = ("/healthz", "/inspect")
+PUBLIC_PATHS = ("/", "/healthz", "/inspect")
 """What anybody may ask who reaches the gateway: its health, and a page without data."""
 
 
@@ -76,11 +77,17 @@ class GatewayApp(ASGIApp):
         super().__init__(context.access, context.limits, context.metrics)
         self.context = context
         kept = context.inspections
-        inspector = [] if kept is None else InspectorEndpoints(kept, context.limits).mounted()
+        inspector: list[Route[Endpoint]] = []
+        if kept is not None:
+            inspector = [*InspectorEndpoints(kept, context.limits).mounted(), Route("GET", "/", endpoints.show_page)]
         self._routes: Routes[Endpoint] = Routes(*ROUTES.routes, *inspector)
 
     async def route(self, request: HTTPRequest, send: Sender) -> None:
-        route, parts = self._routes.find(request)
+        try:
+            route, parts = self._routes.find(request)
+        except RejectedRequest as error:
+            logger.info("%s %s status=%d | failed: %s", request.id, one_line(request.path), error.status, error.message)
+            raise
         if route.path in PUBLIC_PATHS:
             self.access.check_place(request)
         else:

@@ -80,6 +80,12 @@ async def show_metrics(context: GatewayContext, call: Call) -> None:
     await respond(call.request, call.send, 200, context.metrics.text(), "text/plain; version=0.0.4")
 
 
+async def show_page(context: GatewayContext, call: Call) -> None:
+    """`GET /`: the page of the inspector, for those who open the address of the gateway."""
+    place = f"{call.request.scope.get('root_path', '')}/inspect"
+    await respond(call.request, call.send, 307, b"", headers={"location": place})
+
+
 async def show_health(context: GatewayContext, call: Call) -> None:
     """`GET /healthz`: whether the gateway answers."""
     await respond_json(call.request, call.send, {"status": "ok"})

@@ -28,8 +28,10 @@ def rejection(error: UsageError | ProviderError, *, is_client_key: bool) -> Reje
         )
     if isinstance(error, UsageError):
         return RejectedRequest(400, "", str(error))
+    is_own_key = isinstance(error, AuthenticationError) and not is_client_key
+    message = f"the upstream refused the key of the gateway: {error.message}" if is_own_key else error.message
     headers = {} if error.retry_after is None else {"retry-after": str(math.ceil(error.retry_after))}
-    return RejectedRequest(status_of(error, is_client_key=is_client_key), "", error.message, headers)
+    return RejectedRequest(status_of(error, is_client_key=is_client_key), "", message, headers)
 
 
 def status_of(error: ProviderError, *, is_client_key: bool) -> int:

@@ -103,7 +103,7 @@ class Journal:
         failed = any(one.failure for one in response.asked)
         details = {
             "failed": response.problem,
-            "asked": ", ".join(map(_in_words, response.asked)) if failed else "",
+            "asked": ", ".join(_in_words(one, response.problem) for one in response.asked) if failed else "",
             "healed": ", ".join(f"{one.quirk} ({one.what})" for one in response.healed),
             "notes": "; ".join(response.notes),
             "left out": "; ".join(response.dropped),
@@ -116,9 +116,10 @@ class Journal:
         )  # fmt: skip
 
 
-def _in_words(attempt: Attempt) -> str:
-    """An upstream that was asked, for the log."""
-    return f"{attempt.upstream} ({attempt.failure})" if attempt.failure else attempt.upstream
+def _in_words(attempt: Attempt, problem: str) -> str:
+    """An upstream that was asked, for the log; what the problem of the request says already is left out."""
+    is_known = not attempt.failure or attempt.failure in problem
+    return attempt.upstream if is_known else f"{attempt.upstream} ({attempt.failure})"
 
 
 def one_line(text: str) -> str:

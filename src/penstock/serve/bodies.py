@@ -83,8 +83,18 @@ def convert(value: Any, type: type[T], place: str = "$") -> T:
     try:
         return msgspec.convert(value, type)
     except msgspec.ValidationError as error:
-        problem = str(error) if "`$" in str(error) else f"{error} - at `$`"
-        raise RejectedRequest(400, "invalid_body", problem.replace("`$", f"`{place}", 1)) from None
+        raise RejectedRequest(400, "invalid_body", _problem(str(error), type, place)) from None
+
+
+def _problem(message: str, type: type[Struct], place: str) -> str:
+    """What is wrong with a body, where, and what it may have: from the message of msgspec."""
+    problem, _, inner = message.partition(" - at `$")
+    problem = problem.replace("Object contains unknown field", "unknown field")
+    problem = problem.replace("Object missing required field", "missing field")
+    where = f"{place}{inner.rstrip('`')}"
+    at = f" at `{where}`" if where != "$" else ""
+    fields = f"; the fields are: {', '.join(type.__struct_encode_fields__)}" if not inner.rstrip("`") else ""
+    return f"{problem}{at}{fields}"
 
 
 def user_message(prompt: Prompt, limits: ServerLimits) -> Message:

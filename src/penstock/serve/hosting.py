@@ -160,8 +160,8 @@ class Host:
         if not name and len(self.agents) == 1:
             return next(iter(self.agents))
         if name not in self.agents:
-            known = ", ".join(self.agents)
-            raise RejectedRequest(404, "unknown_agent", f"there is no agent {name!r} here; there are: {known}")
+            problem = f"there is no agent {name!r} here" if name else "the request must name an agent"
+            raise RejectedRequest(404, "unknown_agent", f"{problem}; there are: {', '.join(self.agents)}")
         return name
 
     # -- of the server -------------------------------------------------------------------------------------------------

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing, closing
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -90,7 +92,7 @@ class Carrier:
             try:
                 result = self._carry_out(command, stream)
             except self._failures[0] as problem:
-                error = _unreachable(problem, was_sent=not isinstance(problem, self._failures[1]))
+                error = _unreachable(self._settings.url, problem, was_sent=not isinstance(problem, self._failures[1]))
 
     def _carry_out(self, command: Command, stream: _Stream) -> Any:
         match command:
@@ -191,7 +193,7 @@ class AsyncCarrier:
             try:
                 result = await self._carry_out(command, stream)
             except self._failures[0] as problem:
-                error = _unreachable(problem, was_sent=not isinstance(problem, self._failures[1]))
+                error = _unreachable(self._settings.url, problem, was_sent=not isinstance(problem, self._failures[1]))
 
     async def _carry_out(self, command: Command, stream: _AsyncStream) -> Any:
         match command:
@@ -236,6 +238,7 @@ class _AsyncStream:
             await opened.__aexit__(None, None, None)
 
 
-def _unreachable(error: Exception, was_sent: bool) -> UnreachableError:
-    reason = str(error) or type(error).__name__
-    return UnreachableError(f"the server cannot be reached: {reason}", was_sent)
+def _unreachable(url: str, error: Exception, was_sent: bool) -> UnreachableError:
+    host = urlsplit(url).netloc.rpartition("@")[2]
+    reason = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
+    return UnreachableError(f"the server at {host} cannot be reached: {reason}", was_sent)
