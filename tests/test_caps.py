@@ -762,6 +762,7 @@ ELSEWHERE = {
     "gateway.MAX_REPAIRED": "test_gateway_caps.py",
     "gateway.MAX_SHOWN": "test_gateway_settings.py",
     "gateway.MAX_RESPONSE": "test_gateway_memory.py",
+    "serve.MAX_ANSWERS_BYTES": "test_shared_answers.py",
     "serve.MAX_FRAME": "test_serve_client.py",
     "serve.MAX_ID": "test_serve.py",
     "serve.MAX_KEPT": "test_feeds.py",

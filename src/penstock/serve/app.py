@@ -33,6 +33,7 @@ from penstock.serve.feeds import Feeds
 from penstock.serve.hosting import Host
 from penstock.serve.openapi import description
 from penstock.serve.public_events import EventFrames
+from penstock.serve.shared_answers import SharedAnswers
 
 logger = logging.getLogger("penstock.serve")
 
@@ -84,8 +85,8 @@ def app(
     if model_approvals not in get_args(ModelApprovals):
         raise UsageError(f"model_approvals must be one of {', '.join(get_args(ModelApprovals))}")
     context = ServeContext(
-        host=host, feeds=feeds, access=access, limits=limits, metrics=_metrics(host, feeds), ai_sdk=ai_sdk,
-        model_approvals=model_approvals,
+        host=host, feeds=feeds, messages=SharedAnswers(), access=access, limits=limits, metrics=_metrics(host, feeds),
+        ai_sdk=ai_sdk, model_approvals=model_approvals,
     )  # fmt: skip
     if abandon_after is not None:
         host.abandonment = Abandonment(host.runs, abandon_after, lambda: host.driven.ids, feeds.readers_of)

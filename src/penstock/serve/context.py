@@ -14,6 +14,7 @@ from penstock.asgi.request import HTTPRequest, Send
 from penstock.serve.ai_sdk.call_parts import Version
 from penstock.serve.feeds import Feeds
 from penstock.serve.hosting import Host
+from penstock.serve.shared_answers import SharedAnswers
 
 ModelApprovals = Literal["decline", "approve", "wait"]
 """What happens to calls that need approval, if the client takes the agent for a model and cannot be asked."""
@@ -24,6 +25,7 @@ class ServeContext(Struct, frozen=True, kw_only=True):
 
     host: Host
     feeds: Feeds
+    messages: SharedAnswers  # of runs, as JSON
     access: Access
     limits: ServerLimits
     metrics: Metrics

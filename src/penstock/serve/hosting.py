@@ -136,7 +136,11 @@ class Host:
 
     async def rebuilt(self, row: RunRow) -> Run:
         """The run as its log has it."""
-        return await apatiently(lambda: self.rebuild(row, read_events(self.store, row.id)))
+        return await apatiently(partial(self.read, row))
+
+    def read(self, row: RunRow) -> Run:
+        """The same for a thread: this blocks."""
+        return self.rebuild(row, read_events(self.store, row.id))
 
     def rebuild(self, row: RunRow, events: Sequence[LogEvent]) -> Run:
         """The run whose log has these events."""

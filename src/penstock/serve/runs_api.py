@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, get_args
 
+import msgspec
+
 from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond, respond_json
 from penstock.asgi.stream import ResponseStream
@@ -23,6 +25,7 @@ from penstock.serve.bodies import (
     user_message,
 )
 from penstock.serve.context import Call, ServeContext
+from penstock.serve.hosting import Host
 from penstock.serve.public_events import approval_hash, public_event, public_messages
 from penstock.serve.replies import Accepted, RunList, RunMessages, StartedRun, ThreadState, state_of, summary_of
 
@@ -65,8 +68,8 @@ async def show_run(context: ServeContext, call: Call) -> None:
 async def show_messages(context: ServeContext, call: Call) -> None:
     """`GET /runs/{id}/messages`: the messages of a run, as a thread has them."""
     row = await context.host.find(call.parts["id"], call.tenant)
-    run = await context.host.rebuilt(row)
-    await respond_json(call.request, call.send, RunMessages(row.id, public_messages(run.history)))
+    body = await context.messages.get(row, partial(_messages_of, context.host, row))
+    await respond(call.request, call.send, 200, body)
 
 
 async def follow_run(context: ServeContext, call: Call) -> None:
@@ -148,6 +151,10 @@ async def waiting_request(context: ServeContext, row: RunRow, call_id: str) -> A
         if request.call_id == call_id:
             return request
     raise RejectedRequest(409, "not_waiting", "the run does not wait for an answer about this call")
+
+
+def _messages_of(host: Host, row: RunRow) -> bytes:
+    return msgspec.json.encode(RunMessages(row.id, public_messages(host.read(row).history)))
 
 
 def _public_run(run: Run) -> dict[str, Any]:

@@ -1,0 +1,50 @@
+"""Answers about runs that are over, made once for all who ask.
+
+When a run ends, each of its readers asks for its messages. They are rebuilt from the whole log, which does not change
+any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+
+from penstock.log.patience import apatiently
+from penstock.log.store import RunRow
+
+MAX_ANSWERS_BYTES = 16 * 1024 * 1024
+"""How many bytes of answers are kept. One that is larger alone is shared by those who ask while it is made."""
+
+Key = tuple[str, int, float]
+
+
+class SharedAnswers:
+    """The answers of one kind, by run and by its last event."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Key, bytes] = OrderedDict()  # those that were asked for last come last
+        self._size = 0  # of all that are kept
+        self._under_way: dict[Key, asyncio.Task[bytes]] = {}
+
+    async def get(self, row: RunRow, make: Callable[[], bytes]) -> bytes:
+        """The answer about a run; it is made on a thread, unless it is there or being made."""
+        key = row.id, row.seq, row.created  # a run that was deleted may come again under its id
+        if (answer := self._kept.get(key)) is not None:
+            self._kept.move_to_end(key)
+            return answer
+        task = self._under_way.get(key)
+        if task is None:
+            task = self._under_way[key] = asyncio.create_task(apatiently(make))
+            task.add_done_callback(partial(self._made, key, row.state == "over"))
+        return await asyncio.shield(task)  # whoever leaves does not take it from the others
+
+    def _made(self, key: Key, is_final: bool, task: asyncio.Task[bytes]) -> None:
+        del self._under_way[key]
+        if task.cancelled() or task.exception() is not None or not is_final:
+            return
+        self._kept[key] = answer = task.result()
+        self._size += len(answer)
+        while self._size > MAX_ANSWERS_BYTES:
+            self._size -= len(self._kept.popitem(last=False)[1])
