@@ -110,3 +110,79 @@ def test_a_connection_that_closes_ends_when_its_client_has_read_nothing_for_so_l
         closing.end_stuck([slow], now)
         aborted.append(slow.aborted)
     assert aborted == [0, 1]
+
+
+class Leaving:
+    """A client that leaves when it has got the message at which it leaves; the server tells at once."""
+
+    def __init__(self, leaves_at: Callable[[Message], bool]) -> None:
+        self._leaves_at = leaves_at
+        self._gone = asyncio.Event()
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+        self.stream = ResponseStream(
+            HTTPRequest(scope, self._receive, ServerLimits(), "r1"), self._send, ServerLimits()
+        )
+
+    async def _receive(self) -> Message:
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        if self._leaves_at(message):
+            self._gone.set()
+
+
+def test_a_client_that_leaves_cancels_the_work_and_nothing_else() -> None:
+    async def main() -> None:
+        client, ended = Leaving(is_start), asyncio.Event()
+
+        async def work() -> None:
+            try:
+                await client.stream.write(b"data: 1\n\n")
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        async with asyncio.timeout(SECONDS):
+            assert not await client.stream.run(work())
+            assert ended.is_set()
+            await asyncio.sleep(0)  # the task that ran it is not cancelled
+
+    asyncio.run(main())
+
+
+def test_a_client_that_has_its_response_has_not_left() -> None:
+    async def main() -> None:
+        client = Leaving(is_end)
+
+        async def work() -> None:
+            await client.stream.end(b"data: 1\n\n")
+            for _ in range(3):
+                await asyncio.sleep(0)  # the connection behind is closed
+
+        async with asyncio.timeout(SECONDS):
+            assert await client.stream.run(work())
+
+    asyncio.run(main())
+
+
+def test_a_server_that_stops_cancels_the_work() -> None:
+    async def main() -> None:
+        client, begun, ended = Leaving(lambda _: False), asyncio.Event(), asyncio.Event()
+
+        async def work() -> None:
+            try:
+                begun.set()
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        running = asyncio.create_task(client.stream.run(work()))
+        async with asyncio.timeout(SECONDS):
+            await begun.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            assert ended.is_set()
+
+    asyncio.run(main())

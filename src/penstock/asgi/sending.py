@@ -20,12 +20,12 @@ Sending = Coroutine[Any, None, None]
 
 
 class Sender:
-    """Sends the messages of a response, and remembers its status."""
+    """Sends the messages of a response, and remembers its status; `body` sends those that are not its head."""
 
     def __init__(self, send: Send) -> None:
         self.status = 0
         self.is_direct = type(getattr(send, "__self__", None)).__module__.startswith(DIRECT_SERVERS)
-        self._send = send
+        self.body = send
 
     @property
     def has_begun(self) -> bool:
@@ -35,11 +35,11 @@ class Sender:
     def __call__(self, message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-        return self._send(message)  # without a coroutine of its own, which every piece of a stream would pay for
+        return self.body(message)
 
     def begin(self, message: Message) -> Awaitable[None] | None:
         """Send a message without a task, if the sender `is_direct`; returns what is left of it, to be awaited."""
-        sending: Sending = self._send(message)  # type: ignore[assignment]  # of a server whose `send` is a coroutine
+        sending: Sending = self.body(message)  # type: ignore[assignment]  # of a server whose `send` is a coroutine
         try:
             wanted = sending.send(None)
         except StopIteration:
@@ -49,7 +49,7 @@ class Sender:
     def abort(self) -> None:
         """Close the connection without waiting until the client reads, if the sender `is_direct`."""
         if self.is_direct:
-            self._send.__self__.transport.abort()  # type: ignore[attr-defined]  # of a server that has it
+            self.body.__self__.transport.abort()  # type: ignore[attr-defined]  # of a server that has it
 
 
 class _Begun:

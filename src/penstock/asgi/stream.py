@@ -1,7 +1,8 @@
 """Streams to a client: one write per piece, comments while it is silent, and an end when the client has left.
 
-A server's `send` does not tell that the client is gone, so a task waits for the message that says so. A timer, and not
-a timeout per write, sends comments and ends the stream of a client that does not read.
+A server's `send` does not tell that the client is gone, so a task waits for the message that says so, and cancels the
+one that writes. A timer, and not a timeout per write, sends comments and ends the stream of a client that does not
+read.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ class ResponseStream:
         comment: bytes = COMMENT,
     ) -> None:  # fmt: skip
         self.is_open = False  # whether the head was sent
-        self._is_complete = False  # whether `complete` has sent the rest
+        self._is_complete = False  # whether the last piece is being sent, or was
         self.sent = 0
         self._request = request
         self._send = send
+        self._send_body = send.body if isinstance(send, Sender) else send
         self._direct = send if isinstance(send, Sender) and send.is_direct else None
         self._limits = limits
         self._headers = headers
@@ -46,7 +48,8 @@ class ResponseStream:
         self._writing_since = 0.0  # the time at which the write under way began
         self._last_write = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None  # the one that writes, until the end was sent
+        self._is_given_up = False  # whether it was cancelled, because nobody reads
         self._aside: asyncio.Task[None] | None = None  # sends a comment, or the rest of a piece, beside the work
 
     @property
@@ -67,21 +70,43 @@ class ResponseStream:
 
         If the client leaves or does not read, the work is cancelled. An exception of it is raised here.
         """
-        self._task = asyncio.create_task(self._do(work))
+        runner = asyncio.current_task()
+        cancelled_before = 0 if runner is None else runner.cancelling()
+        self._task = task = asyncio.create_task(self._do(work))  # a short chain of coroutines: each piece wakes all
         watcher = asyncio.create_task(self._request.gone())
+        watcher.add_done_callback(self._on_gone)
         self._tick()
         try:
-            await asyncio.wait({self._task, watcher}, return_when=asyncio.FIRST_COMPLETED)
+            await task  # a server that stops cancels this, and with it the task
+        except asyncio.CancelledError:
+            if not self._is_given_up or (runner is not None and runner.cancelling() > cancelled_before):
+                raise
+            return False
         finally:
+            watcher.cancel()
             if self._timer is not None:
                 self._timer.cancel()
-            for task in filter(None, (self._task, watcher, self._aside)):
-                task.cancel()
-            await asyncio.gather(self._task, watcher, return_exceptions=True)
-        if self._task.cancelled():
-            return False
-        self._task.result()
+            if self._aside is not None:
+                self._aside.cancel()
         return True
+
+    async def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        await work
+        if not self._is_complete:
+            await self.end()
+        self._task = None
+
+    def _on_gone(self, watcher: asyncio.Task[None]) -> None:
+        """The client has left, or the server can no longer tell."""
+        if not watcher.cancelled():
+            watcher.exception()  # else it is logged as one that nobody has seen
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Cancel the work, unless it has ended."""
+        if self._task is not None:
+            self._is_given_up = True
+            self._task.cancel()
 
     async def complete(self, status: int, body: bytes, headers: Headers) -> None:
         """Send a response that is not streamed, with its status; if a comment has been sent, only its body.
@@ -95,21 +120,22 @@ class ResponseStream:
             self.is_open = True
             await self._in_time(respond(self._request, self._send, status, body, headers=headers))
             return
-        await self.write(body)
         if status < 400:
-            await self._end()
+            await self.end(body)
+        else:
+            await self.write(body)
 
     async def write(self, piece: bytes) -> None:
         """Send a piece."""
         if self._aside is not None:
             await self._end_aside()
-        self._writing_since = now = time.monotonic()
+        self._writing_since = self._last_write = time.monotonic()
         if not self.is_open:
             await self._open()
         if piece:
             self.sent += len(piece)
-            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-        self._last_write, self._writing_since = now, 0.0
+            await self._send_body({"type": "http.response.body", "body": piece, "more_body": True})
+        self._writing_since = 0.0
 
     def write_now(self, piece: bytes) -> bool:
         """Send a piece without waking the task of the work; False if that is not possible, and `write` has to do it."""
@@ -125,12 +151,19 @@ class ResponseStream:
             if rest is None:
                 self._last_write, self._writing_since = now, 0.0
             else:
-                self._aside = asyncio.create_task(self._end_write(rest))
+                self._aside = asyncio.create_task(self._in_time(rest))
         return True
 
-    async def _end_write(self, rest: Awaitable[None]) -> None:
-        await rest
-        self._last_write, self._writing_since = time.monotonic(), 0.0
+    async def end(self, piece: bytes = b"") -> None:
+        """Send the last piece, with the end of the response."""
+        await self._end_aside()
+        self._is_complete = True
+        self._writing_since = time.monotonic()
+        if not self.is_open:
+            await self._open()
+        self.sent += len(piece)
+        await self._in_time(self._send_body({"type": "http.response.body", "body": piece}))
+        self._task = None  # which ends by itself: for the server, a client that has its response has left
 
     async def _end_aside(self) -> None:
         """Wait for what is being sent beside the work: pieces and comments do not mix."""
@@ -143,22 +176,11 @@ class ResponseStream:
         headers = raw_headers(self._request, self._headers)
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
-    async def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        await work
-        if self._is_complete:
-            return
-        if not self.is_open or self._aside is not None:
-            await self.write(b"")
-        await self._end()
-
-    async def _end(self) -> None:
-        await self._in_time(self._send({"type": "http.response.body", "body": b""}))
-
     async def _in_time(self, sending: Awaitable[None]) -> None:
-        """Wait for what ends the response; the timer ends the stream if the client does not read it."""
+        """Wait for what is being sent; the timer ends the stream if the client does not read it."""
         self._writing_since = time.monotonic()
         await sending
-        self._writing_since = 0.0
+        self._last_write, self._writing_since = time.monotonic(), 0.0
 
     async def _write_all(self, pieces: AsyncIterator[bytes]) -> None:
         async with aclosing(pieces) as source:  # type: ignore[type-var]  # it is a generator
@@ -178,8 +200,8 @@ class ResponseStream:
     def _tick(self) -> None:
         """Look after the stream, and again before anything can be due."""
         now, limits = time.monotonic(), self._limits
-        if self._writing_since and now - self._writing_since > limits.write_seconds and self._task is not None:
-            self._task.cancel()
+        if self._writing_since and now - self._writing_since > limits.write_seconds:
+            self._give_up()
             if self._direct is not None:
                 self._direct.abort()  # else what the client does not read would keep the connection open
             return
