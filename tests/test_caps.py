@@ -769,6 +769,7 @@ ELSEWHERE = {
     "serve.MAX_KEPT_BYTES": "test_feeds.py",
     "serve.MAX_LISTED": "test_serve.py",
     "serve.MAX_POLL": "test_serve.py",
+    "transport.MAX_PASSED": "test_text_lane.py",
     "transport.MAX_PAUSES": "test_shared_limits.py",
     "serve.MAX_RUNS": "test_front_ends.py",
     "tracing.MAX_CONTENT": "test_tracing.py",

@@ -12,7 +12,7 @@ from penstock.framing import Body, Frames
 from penstock.framing.sdk_objects import payload_of
 from penstock.framing.sniff import CLOSED
 from penstock.wires import WireName, find_wire
-from penstock.wires.shared.text_frames import TextFrames
+from penstock.wires.shared.text_frames import ReadText, TextFrames
 
 
 class Decoder:
@@ -62,6 +62,14 @@ class Decoder:
             is_plain = payload is not None and not self._end_signs.has_any
             texts.learn(data, self._wire.plain_text if is_plain else None)
         return chunks
+
+    @property
+    def read_text(self) -> ReadText | None:
+        """Reads frames of nothing but the open text without parsing them; None if that is not possible at present.
+
+        It returns what `feed` would, or None for bytes that have to be fed. It can be used until other bytes are.
+        """
+        return None if self._texts is None or not self._texts.is_ready else self._texts.read
 
     def progress(self) -> Progress:
         """How far the response is: ask after each `feed`, and stop reading when it has `ended`.

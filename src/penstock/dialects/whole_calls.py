@@ -78,6 +78,12 @@ class WholeCalls:
         lane = self._lane
         return lane is not None and lane.kind is Text and lane.block == chunk.block and lane.takes(chunk)
 
+    @property
+    def lane(self) -> Lane | None:
+        """The fast lane, if text is passed on as it is at present; it can be used until the next event is fed."""
+        lane = self._lane
+        return lane if lane is not None and lane.kind is Text and lane.block == lane.source else None
+
     def close(self) -> list[StreamChunk]:
         self._leave_lane()
         return self._whole(self._calls.close())
@@ -134,7 +140,7 @@ class WholeCalls:
 class Lane:
     """The fast lane: text that is emitted as it comes, and that the parser has not read yet."""
 
-    __slots__ = ("_passes", "block", "kind", "pieces", "size", "source")
+    __slots__ = ("_find_start", "block", "kind", "pieces", "size", "source")
 
     def __init__(self, source: int, kind: type[Text | Reasoning], block: int, reader: Reader) -> None:
         self.source = source  # the block of the text
@@ -142,12 +148,16 @@ class Lane:
         self.block = block  # and its block
         self.pieces: list[str] = []
         self.size = 0
-        self._passes = reader.passes
+        self._find_start = reader.find_start
 
     def takes(self, chunk: Text) -> bool:
         """Whether a piece can be emitted as it is; if so, it is kept for the parser."""
-        if chunk.block != self.source or chunk.choice or self.size > MAX_UNREAD or not self._passes(chunk.text):
+        return chunk.block == self.source and not chunk.choice and self.takes_text(chunk.text)
+
+    def takes_text(self, text: str) -> bool:
+        """The same for a piece that is known to be one of this text."""
+        if self.size > MAX_UNREAD or self._find_start(text) is not None:
             return False
-        self.pieces.append(chunk.text)
-        self.size += len(chunk.text)
+        self.pieces.append(text)
+        self.size += len(text)
         return True

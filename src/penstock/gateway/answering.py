@@ -19,6 +19,7 @@ from penstock.gateway.failures import in_band, rejection
 from penstock.gateway.inspecting import InspectedCall
 from penstock.gateway.journal import Journal
 from penstock.gateway.routing import Candidate, find_candidates
+from penstock.gateway.text_lane import TextLane
 from penstock.history.client_request import ClientRequest, decode_request
 from penstock.wires import find_response_encoder
 from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE
@@ -86,15 +87,17 @@ class Answering:
             return
         encoder = self._encoder(self._head(request, answer))
         record = self._context.memory.record(request, self._caller.key, self._caller.id)
-        chunks, next_batch = answer.first, answer.asked.stream.next_batch
+        send, asked, chunks = self._inspected.shows(stream.write), answer.asked, answer.first
+        lane = TextLane(encoder, send, None if record is None else record.add)
         try:
             while True:
                 if record is not None:
                     record.add(chunks)
                 if data := encoder.feed(chunks):
-                    self._inspected.send(data)
-                    await stream.write(data)
-                if encoder.error is not None or (following := await next_batch()) is None:
+                    await send(data)
+                if encoder.error is not None:
+                    break
+                if (following := await asked.stream.next_batch(lane.open(asked.decodings.last, chunks))) is None:
                     break
                 chunks = following
             answer.ended(has_failed=encoder.error is not None)
@@ -102,7 +105,7 @@ class Answering:
                 record.end()
             last = encoder.close()
             self._inspected.send(last)
-            await stream.write(last)
+            await stream.end(last)
         finally:
             await answer.close()
             self._journal.end(encoder.usage, encoder.error)

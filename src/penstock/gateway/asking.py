@@ -42,10 +42,26 @@ class RouteRetries(Retries, frozen=True, kw_only=True):
         return None if isinstance(error, TimedOut) else Retries.delay(self, attempt, error)
 
 
+class Decodings:
+    """The decodings of a response, one per attempt; `last` is the one that is being read."""
+
+    __slots__ = ("_context", "last")
+
+    def __init__(self, context: ResponseContext) -> None:
+        self._context = context
+        self.last: HealedDecoding
+
+    def new(self) -> HealedDecoding:
+        """The decoding of another attempt."""
+        self.last = HealedDecoding(self._context)
+        return self.last
+
+
 class Asked(Struct, frozen=True):
     """A request to an upstream that is ready to be sent, and what was left out of it."""
 
     stream: AsyncStream
+    decodings: Decodings
     report: HealingReport
     dropped: tuple[Dropped, ...]
 
@@ -94,8 +110,9 @@ def ask(
         healing=healing, report=report,
         estimate=Usage(estimate_input(prepared.messages, prepared.tools)) if healing.usage else None,
     )  # fmt: skip
-    exchange = replace(prepared.exchange, new_decoding=lambda: HealedDecoding(context))
-    return Asked(open_stream(candidate, exchange), report, prepared.dropped)
+    decodings = Decodings(context)
+    exchange = replace(prepared.exchange, new_decoding=decodings.new)
+    return Asked(open_stream(candidate, exchange), decodings, report, prepared.dropped)
 
 
 class Prepared(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +20,7 @@ from penstock.model.event_loop import warn_if_blocking
 from penstock.model.streamed_response import NOTHING, Derived, StreamedResponse
 from penstock.transport.called import acalled, called
 from penstock.transport.commands import (
+    MAX_PASSED,
     Authorize,
     CloseConnection,
     OpenRequest,
@@ -37,6 +38,10 @@ else:
     from typing import TypeVar
 
     Output = TypeVar("Output")  # which has no default before Python 3.13
+
+
+Take = Callable[[bytes], Awaitable[None] | None]
+"""Passes on the bytes of a read that are text, and returns what to wait for; None: the bytes are to be decoded."""
 
 
 class Stream(StreamedResponse[Output]):
@@ -200,19 +205,29 @@ class AsyncStream(StreamedResponse[Output]):
         await self.__aenter__()
         return self._before_loop or []
 
-    async def next_batch(self) -> list[StreamChunk] | None:
+    async def next_batch(self, take: Take | None = None) -> list[StreamChunk] | None:
         """The chunks of the next network read, of which there may be none; None at the end of the response.
 
-        For callers that started the stream with `start` and close it themselves: it costs less than an iterator.
+        For callers that started the stream with `start` and close it themselves: it costs less than an iterator. `take`
+        is called with the bytes of each read. If these are text that it passes on by itself, it returns what to wait
+        for before the next read; None: they are decoded.
         """
-        if (body := self._body) is None or self._clock() > body.steady_until:
-            return await self._advance()
-        try:
-            if data := await self._connection.read(body.timeout):
-                return body.feed(data)
-        except ProviderError as failure:
-            return await self._advance(error=failure)
-        return await self._advance(b"")
+        data, body, clock, read = None, self._body, self._clock, self._connection.read
+        while body is not None and clock() <= body.steady_until:
+            try:
+                data = await read(body.timeout)
+                if not data:
+                    break
+                if take is None or body.passed > MAX_PASSED or (passing := take(data)) is None:
+                    return body.feed(data)
+            except ProviderError as failure:
+                return await self._advance(error=failure)
+            body.passed += len(data)
+            if body.record is not None:
+                body.record(data)
+            await passing
+            data = None
+        return await self._advance(data)
 
     def batches(self) -> AsyncIterator[list[StreamChunk]]:
         """Iterate over the chunks of each network read as a list, instead of one by one.

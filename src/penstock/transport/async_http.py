@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from inspect import iscoroutinefunction
+from math import inf
 from typing import Any
 
 from penstock.errors import UsageError
@@ -33,8 +34,9 @@ class AsyncHTTPConnection:
         self._command: OpenRequest
         self._response: Any = None
         self._content: Any = None
-        self._deadline: float | None = None
+        self._deadline: float | None = None  # of the read under way
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = inf  # when it fires
         self._is_expired = False
         self._loop: asyncio.AbstractEventLoop
 
@@ -60,11 +62,9 @@ class AsyncHTTPConnection:
 
     async def read(self, seconds: float | None) -> bytes:
         """The next bytes of the body, empty at its end."""
-        if seconds is None:
-            self._deadline = None
-        else:
-            self._deadline = self._loop.time() + seconds
-            if self._timer is None or self._timer.when() > self._deadline:
+        if seconds is not None:
+            self._deadline = deadline = self._loop.time() + seconds
+            if deadline < self._timer_at:
                 self._set_timer()
         try:
             data: bytes = await self._content.readany()
@@ -83,10 +83,12 @@ class AsyncHTTPConnection:
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if self._deadline is None else self._loop.call_at(self._deadline, self._on_timer)
+        self._timer, self._timer_at = None, inf
+        if self._deadline is not None:
+            self._timer, self._timer_at = self._loop.call_at(self._deadline, self._on_timer), self._deadline
 
     def _on_timer(self) -> None:
-        self._timer = None
+        self._timer, self._timer_at = None, inf
         if self._deadline is not None and self._loop.time() < self._deadline:
             self._set_timer()
         elif self._deadline is not None:

@@ -43,7 +43,7 @@ class Attempt:
         self._redactor = Redactor(mask)
         self._clock = exchange.clock
         self._recorder = exchange.recorder
-        self._body = SteadyBody(exchange.timeouts.idle, self._feed, -inf)
+        self._body = SteadyBody(exchange.timeouts.idle, self._feed, -inf, self._record if self._recorder else None)
         self._progress: Progress = "open"
         self._size = 0
         self._held: list[StreamChunk] = []  # chunks that do not begin the response yet
@@ -97,8 +97,7 @@ class Attempt:
         """Wait a moment for the end of the body; what comes after the end mark is only recorded."""
         try:
             while data := (yield self._deadlines.drain()):
-                if self._recorder is not None:
-                    self._recorder.add(data, self._clock())
+                self._record(data)
         except ProviderError:
             pass
 
@@ -111,8 +110,9 @@ class Attempt:
     def _feed(self, data: bytes) -> list[StreamChunk]:
         """Decode bytes of the response; returns the chunks to deliver. Raises if the response is not read on."""
         if self._recorder is not None:
-            self._recorder.add(data, self._clock())
-        self._size += len(data)
+            self._record(data)
+        self._size += len(data) + self._body.passed
+        self._body.passed = 0
         if self._size > MAX_RESPONSE_BYTES:
             raise UnexpectedReplyError(
                 f"the response is larger than {MAX_RESPONSE_BYTES} bytes (MAX_RESPONSE_BYTES)",
@@ -131,6 +131,10 @@ class Attempt:
         if progress != "open":
             self._note_end(progress, chunks)
         return chunks
+
+    def _record(self, data: bytes) -> None:
+        if self._recorder is not None:
+            self._recorder.add(data, self._clock())
 
     def _note_end(self, progress: Progress, chunks: list[StreamChunk]) -> None:
         if progress != "finished":

@@ -12,6 +12,9 @@ from penstock.errors import TimedOut
 from penstock.events import StreamChunk
 from penstock.redaction import without_secrets
 
+MAX_PASSED = 1024 * 1024
+"""How many bytes of a response may be passed on before some are fed, which counts them."""
+
 
 class HTTPRequest(Struct, frozen=True, dict=True):  # the dict is for the cached property
     """An HTTP POST request. Its headers hold the API key, so that its `repr` leaves them out.
@@ -83,11 +86,17 @@ class Sleep(Struct, frozen=True):
 
 
 class SteadyBody(Struct):
-    """The rest of a response that has begun: until a time of the exchange's clock, each read has the same timeout."""
+    """The rest of a response that has begun: until a time of the exchange's clock, each read has the same timeout.
+
+    A driver may pass on bytes that it knows to be nothing but text, without feeding them: it calls `record`, if there
+    is a recorder, and adds their number to `passed`, up to `MAX_PASSED`.
+    """
 
     timeout: float | None
     feed: Callable[[bytes], list[StreamChunk]]
     steady_until: float
+    record: Callable[[bytes], None] | None = None
+    passed: int = 0
 
 
 class Deliver(Struct, frozen=True):

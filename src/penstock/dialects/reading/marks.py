@@ -9,14 +9,16 @@ from functools import lru_cache
 class Marks:
     """A set of marks, prepared for searching. Where several match, the longest counts."""
 
-    __slots__ = ("_by_length", "_few", "_first", "_firsts")
+    __slots__ = ("_by_length", "_few", "_first", "_firsts", "find_start")
 
     def __init__(self, marks: tuple[str, ...]) -> None:
         self._by_length = sorted(set(marks), key=len, reverse=True)
         firsts = sorted({mark[0] for mark in marks})
         self._first = firsts[0] if len(firsts) == 1 else ""
         self._few = (firsts[0], firsts[len(firsts) // 2], firsts[-1]) if 0 < len(firsts) <= 3 else None
-        self._firsts = None if self._first else re.compile("[" + re.escape("".join(firsts)) + "]" if firsts else r"\Z")
+        pattern = re.compile("[" + re.escape("".join(firsts)) + "]" if firsts else r"\Z")
+        self._firsts = None if self._first else pattern
+        self.find_start = pattern.search  # finds a character with which a mark can begin
 
     def find(self, text: str, at: int, is_over: bool, limit: int) -> tuple[int, str]:
         """Returns the position of the first mark, and the mark.

@@ -66,9 +66,9 @@ class Reader:
         return not self._source.unread_size and not self._source.is_in_block
 
     @property
-    def passes(self) -> Callable[[str], bool]:
-        """Returns whether no mark can begin in a text, so that it is emitted as it is while the text `flows`."""
-        return self._marks.all().cannot_begin_in
+    def find_start(self) -> Callable[[str], object]:
+        """Finds where a mark can begin in a text; if it is None, the text is emitted as it is while it `flows`."""
+        return self._marks.all().find_start
 
     @property
     def held_back(self) -> str:

@@ -25,6 +25,7 @@ from penstock.gateway.settings import Healing
 from penstock.messages import Message
 from penstock.wires import WireName, find_wire
 from penstock.wires.shared.reports import KEEP_ALIVE
+from penstock.wires.shared.text_frames import ReadText
 
 _RARE = {ToolCall, Unknown, Finish, Usage}
 ANY_DIALECT = ("hermes",)
@@ -53,7 +54,7 @@ class HealedDecoding:
         self._habits = Habits(context.wire, context.report)
         self._calls = CallHealing(context.healing.repair, context.report, find_wire(context.wire).FINISH)
         self._texts = self._text_stage()
-        self._output = Output()
+        self.output = Output()
         self.progress: Callable[[], Progress] = self._decoder.progress
 
     def feed(self, data: bytes) -> list[StreamChunk]:
@@ -62,11 +63,20 @@ class HealedDecoding:
         if len(chunks) == 1 and type(chunk := chunks[0]) is Text:  # as nearly all reads are while a model writes text
             self._habits.feed_text(data)
             if self._texts is None or self._texts.passes(chunk):
-                self._output.size += len(chunk.text)
+                self.output.size += len(chunk.text)
                 return chunks
         else:
             self._habits.feed(data)
         return self._heal(chunks)
+
+    def text_flow(self) -> TextFlow | None:
+        """How text that flows is read; None if the next bytes have to be fed."""
+        read, texts = self._decoder.read_text, self._texts
+        if read is None or self._habits.is_keeping:
+            return None
+        if texts is None:
+            return TextFlow(read, _take_any, self.output)
+        return None if texts.lane is None else TextFlow(read, texts.lane.takes_text, self.output)
 
     def close(self) -> list[StreamChunk]:
         """The events that were held back."""
@@ -94,13 +104,13 @@ class HealedDecoding:
             chunks = self._without_marks(self._texts.feed(chunks), chunks)
         chunks = self._calls.feed(chunks)
         if self._context.estimate is not None:
-            self._output.add(chunks)
+            self.output.add(chunks)
         return chunks if _RARE.isdisjoint(map(type, chunks)) else [*self._noted(chunks)]
 
     def _without_marks(self, found: list[StreamChunk], chunks: list[StreamChunk]) -> list[StreamChunk]:
         """The events that were found in the text; notes the first reasoning, unless the server marks it itself."""
-        if not self._output.has_reasoning and Reasoning in map(type, found):
-            self._output.has_reasoning = True
+        if not self.output.has_reasoning and Reasoning in map(type, found):
+            self.output.has_reasoning = True
             if Reasoning not in map(type, chunks):
                 self._report.add(REASONING_MARKS)
         return found
@@ -114,14 +124,30 @@ class HealedDecoding:
                 case Unknown() if chunk.note == KEEP_ALIVE:
                     self._report.add(DATA_KEEP_ALIVE)
                 case Usage():
-                    self._output.has_usage = True
-                case Finish() if self._context.estimate is not None and not self._output.has_usage:
-                    self._output.has_usage = True
+                    self.output.has_usage = True
+                case Finish() if self._context.estimate is not None and not self.output.has_usage:
+                    self.output.has_usage = True
                     self._report.note("the usage is an estimate: the server sent none")
-                    yield replace(self._context.estimate, output_tokens=tokens_of(self._output.size))
+                    yield replace(self._context.estimate, output_tokens=tokens_of(self.output.size))
                 case _:
                     pass
             yield chunk
+
+
+class TextFlow(Struct, frozen=True):
+    """A text that flows through all stages as it comes, until other bytes are fed.
+
+    Bytes that `read` knows, and whose text is one that `takes`, are this piece of text and nothing else. They count as
+    fed when `output` has been told of the characters.
+    """
+
+    read: ReadText
+    takes: Callable[[str], bool]
+    output: Output
+
+
+def _take_any(text: str) -> bool:
+    return True
 
 
 class Output:

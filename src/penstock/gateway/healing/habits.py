@@ -29,6 +29,11 @@ class Habits:
         self._size = 0
         self._before = b""  # the last read, if it had nothing but text
 
+    @property
+    def is_keeping(self) -> bool:
+        """Whether there was a call, so that everything after it is kept."""
+        return bool(self._kept)
+
     def feed_text(self, data: bytes) -> None:
         """Pass over the bytes of a network read that has nothing but text, and perhaps the start of another frame."""
         if self._kept:

@@ -23,7 +23,7 @@ from penstock.events import (
 from penstock.turn import Turn
 from penstock.wires.anthropic.facts import FACTS
 from penstock.wires.shared.claude import PAUSES
-from penstock.wires.shared.json_writing import named_sse, quote, raw_json, split_around
+from penstock.wires.shared.json_writing import PieceWriter, named_sse, raw_json, split_around
 from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE, error_status
 from penstock.wires.shared.response_frames import Content
@@ -161,13 +161,7 @@ class AnthropicEncoder(ResponseEncoder):
 
     def _writer(self, index: int, delta: Json) -> Write:
         before, after = split_around({"type": "content_block_delta", "index": index, "delta": delta}, _MARK)
-        before, after = b"event: content_block_delta\ndata: " + before, after + b"\n\n"
-        append = self.out.append
-
-        def write(piece: str) -> None:
-            append(before + quote(piece) + after)
-
-        return write
+        return PieceWriter(self.out, b"event: content_block_delta\ndata: " + before, after + b"\n\n")
 
     def _head(self) -> Json:
         return {"id": f"msg_{self.head.id}", "type": "message", "role": "assistant", "model": self.head.model}

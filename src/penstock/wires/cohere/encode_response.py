@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid, Usage
 from penstock.turn import Turn
 from penstock.wires.cohere.facts import FACTS
-from penstock.wires.shared.json_writing import named_sse, quote, split_around
+from penstock.wires.shared.json_writing import PieceWriter, named_sse, split_around
 from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_errors import error_status
 from penstock.wires.shared.response_frames import Content
@@ -90,13 +90,7 @@ class CohereEncoder(ResponseEncoder):
 
     def _writer(self, frame: Json) -> Write:
         before, after = split_around(frame, _MARK)
-        before, after = f"event: {frame['type']}\ndata: ".encode() + before, after + b"\n\n"
-        append = self.out.append
-
-        def write(piece: str) -> None:
-            append(before + quote(piece) + after)
-
-        return write
+        return PieceWriter(self.out, f"event: {frame['type']}\ndata: ".encode() + before, after + b"\n\n")
 
     # Whole bodies.
 

@@ -14,7 +14,7 @@ from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, Too
 from penstock.turn import Turn
 from penstock.wires.gemini.calls import SIGNATURE
 from penstock.wires.gemini.facts import FACTS, STATE_PARTS
-from penstock.wires.shared.json_writing import quote, raw_json, split_around, sse
+from penstock.wires.shared.json_writing import PieceWriter, raw_json, split_around, sse
 from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_errors import error_status
 from penstock.wires.shared.response_frames import Content
@@ -50,12 +50,7 @@ class GeminiEncoder(ResponseEncoder):
     def begin_content(self, event: Content) -> Write:
         self._end_part()
         before, after = split_around(self._chunk(event.choice, _text_part(event, _MARK)), _MARK)
-        before, after, append = b"data: " + before, after + b"\n\n", self.out.append
-
-        def write(piece: str) -> None:
-            append(before + quote(piece) + after)
-
-        return write
+        return PieceWriter(self.out, b"data: " + before, after + b"\n\n")
 
     def begin_call(self, call: WrittenCall) -> Write:
         self._end_part()

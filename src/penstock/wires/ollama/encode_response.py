@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from penstock.events import Error, Finish, Opaque, Reasoning, ToolCall, Usage
 from penstock.turn import Turn
 from penstock.wires.ollama.facts import FACTS
-from penstock.wires.shared.json_writing import encode_json, quote, raw_json, split_around
+from penstock.wires.shared.json_writing import PieceWriter, encode_json, raw_json, split_around
 from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_frames import Content
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
@@ -48,12 +48,7 @@ class OllamaEncoder(ResponseEncoder):
     def begin_content(self, event: Content) -> Write:
         field = {"content": "", "thinking": _MARK} if isinstance(event, Reasoning) else {"content": _MARK}
         before, after = split_around(self._line(field), _MARK)
-        after, append = after + b"\n", self.out.append
-
-        def write(piece: str) -> None:
-            append(before + quote(piece) + after)
-
-        return write
+        return PieceWriter(self.out, before, after + b"\n")
 
     def begin_call(self, call: WrittenCall) -> Write:
         return _ignore

@@ -15,7 +15,7 @@ from penstock.turn import Turn
 from penstock.wires.openai_chat.facts import FACTS
 from penstock.wires.openai_chat.fragments import FIELDS
 from penstock.wires.openai_chat.reasoning_details import detail_texts
-from penstock.wires.shared.json_writing import quote, split_around, sse
+from penstock.wires.shared.json_writing import PieceWriter, split_around, sse
 from penstock.wires.shared.openai_errors import OPENAI_ERRORS, openai_error
 from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_errors import error_status
@@ -103,12 +103,7 @@ class OpenAIChatEncoder(ResponseEncoder):
     def writer(self, delta: Json, choice: int) -> Write:
         """Writes chunks with a piece in the place of the mark in this delta."""
         before, after = split_around(self.frame(delta, choice), _MARK)
-        before, after, append = b"data: " + before, after + b"\n\n", self.out.append
-
-        def write(piece: str) -> None:
-            append(before + quote(piece) + after)
-
-        return write
+        return PieceWriter(self.out, b"data: " + before, after + b"\n\n")
 
     def chunk_head(self, kind: str) -> Json:
         """The fields that every chunk repeats."""

@@ -21,6 +21,20 @@ def quote(text: str) -> bytes:
         return json.dumps(text).encode()
 
 
+class PieceWriter:
+    """Writes frames that differ in nothing but a piece of text: `before` and `after` are the bytes around it."""
+
+    __slots__ = ("_append", "after", "before")
+
+    def __init__(self, out: list[bytes], before: bytes, after: bytes) -> None:
+        self._append = out.append
+        self.before = before
+        self.after = after
+
+    def __call__(self, piece: str) -> None:
+        self._append(self.before + quote(piece) + self.after)
+
+
 def raw_json(text: str) -> msgspec.Raw:
     """Text that is strict JSON already, as a value with its own spelling, but on one line: a line is a frame."""
     return msgspec.Raw(text.translate(_LINE_BREAKS).strip().encode())

@@ -36,6 +36,7 @@ from penstock.events import (
     Usage,
 )
 from penstock.wires.shared.block_order import BlockOrder
+from penstock.wires.shared.json_writing import PieceWriter
 from penstock.wires.shared.response_bodies import ResponseBodies, unfinished
 from penstock.wires.shared.response_errors import (
     changed_call,
@@ -109,6 +110,16 @@ class ResponseEncoder(ResponseBodies):
         if self._beginning is not None and not self.waits_for_call_state:
             self._begin()
         return self._take()
+
+    def text_frame(self, block: int) -> tuple[bytes, bytes] | None:
+        """The bytes around a quoted piece of the open text, if all frames of this block have the same ones.
+
+        A caller may write such frames by itself, until it feeds something else.
+        """
+        kind, open_block, write, _ = self._lane
+        if kind is Text and open_block == block and isinstance(write, PieceWriter):
+            return write.before, write.after
+        return None
 
     def close_frames(self) -> list[bytes]:
         """The frames of `close`, one by one."""

@@ -8,12 +8,16 @@ parser of the wire is the reference: it reads all other frames, and any that is 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from penstock.events import Text
 from penstock.framing import MAX_FRAME_BYTES
 
 ATTEMPTS = 8
 """How many templates in a row may fit no frame: then the frames of the server differ elsewhere too."""
+
+ReadText = Callable[[bytes], Text | None]
+"""Returns the piece of text that some bytes are; None if they have to be parsed."""
 
 _plain = re.compile(rb'[^\x00-\x1f"\\]+').fullmatch
 
@@ -33,6 +37,11 @@ class TextFrames:
         """Forget the template: something else has come."""
         self._before = self._after = b""
         self._text = slice(0)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a template."""
+        return bool(self._before)
 
     def read(self, data: bytes) -> Text | None:
         """The piece of text that a read is, if it is a frame that fits the template."""

@@ -1,0 +1,61 @@
+"""The direct way of text through a gateway, from the bytes of an upstream to those of a client.
+
+Nearly all reads of a long answer are one frame with a piece of text in which nothing is to be healed. Such a read is
+neither parsed nor does it pass the stages one by one: the piece is taken out of its frame, and put into the client's.
+The stages are the reference: they get all other reads, and any of them may end the text at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from penstock.events import StreamChunk, Text
+from penstock.gateway.healing.decoding import HealedDecoding
+from penstock.model.stream import Take
+from penstock.wires.shared.json_writing import quote
+from penstock.wires.shared.response_encoder import ResponseEncoder
+
+Send = Callable[[bytes], Awaitable[None]]
+Note = Callable[[list[StreamChunk]], None]
+
+
+class TextLane:
+    """The direct way of one response, while it is open. `note` gets the events, if they are remembered."""
+
+    __slots__ = ("_after", "_before", "_encoder", "_note", "_output", "_read", "_send", "_takes")
+
+    def __init__(self, encoder: ResponseEncoder, send: Send, note: Note | None) -> None:
+        self._encoder = encoder
+        self._send = send
+        self._note = note
+        self._before = self._after = b""
+
+    def open(self, decoding: HealedDecoding, chunks: list[StreamChunk]) -> Take | None:
+        """Open the way after these events; None if the next bytes have to be decoded."""
+        last = chunks[-1] if chunks else None
+        if not isinstance(last, Text) or (flow := decoding.text_flow()) is None:
+            return None
+        self._read, self._takes, self._output = flow.read, flow.takes, flow.output
+        if (frame := self._encoder.text_frame(last.block)) is None:
+            return self._encode
+        self._before, self._after = frame
+        return self._take
+
+    def _take(self, data: bytes) -> Awaitable[None] | None:
+        """Sends the piece of text that these bytes are; None if they are anything else."""
+        event = self._read(data)
+        if event is None or not self._takes(text := event.text):
+            return None
+        self._output.size += len(text)
+        if self._note is not None:
+            self._note([event])
+        return self._send(self._before + quote(text) + self._after)
+
+    def _encode(self, data: bytes) -> Awaitable[None] | None:
+        """The same, where the frames of the client differ in more than the text, and one may be the last."""
+        if self._encoder.error is not None or (event := self._read(data)) is None or not self._takes(event.text):
+            return None
+        self._output.size += len(event.text)
+        if self._note is not None:
+            self._note([event])
+        return self._send(self._encoder.feed([event]))
