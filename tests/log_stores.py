@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock.agent.agent import Agent
 from penstock.log.in_memory import MemoryStore
 from penstock.log.postgres import PostgresStore
@@ -16,7 +18,7 @@ from penstock.log.store import Store
 from penstock.log.take_up import read_log
 from penstock.model.model import Model
 from penstock.runs.runs import Runs
-from penstock.testing import Reply, Scripted, call
+from penstock.testing import Crashed, Reply, Scripted, call, crash_at
 from penstock.tools.tool import tool
 from tests.postgres import drop, new_schema
 
@@ -52,6 +54,16 @@ class Desk:
 
     def log(self, run_id: str) -> list[str]:
         return [event.type for _, _, event in read_log(self.store, run_id)]
+
+
+def interrupted_desk(store: Store, clock: Clock) -> Desk:
+    """A desk with the run `r`, whose worker has died before its tool started."""
+    desk = Desk(store)
+    desk.runs.start("desk", "Send it.", run_id="r")
+    with crash_at("before_append", "tool_start"), pytest.raises(Crashed):
+        desk.runs.drive("r")
+    clock.now += store.lease + 1
+    return desk
 
 
 @contextmanager

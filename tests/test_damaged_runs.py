@@ -21,7 +21,7 @@ from penstock.run.events import Done, RunStart, ToolStart, encode
 from penstock.run.limits import Limits
 from penstock.runs.runs import Runs
 from penstock.testing import Crashed, FakeClock, crash_at
-from tests.log_stores import Clock, Desk
+from tests.log_stores import Clock, Desk, interrupted_desk
 
 Damage = Callable[[Store, int], Callable[[], None]]
 """Damages the log of the run `r` before an event; returns what repairs it."""
@@ -70,13 +70,7 @@ every_damage = pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 
 @pytest.fixture
 def desk(store: Store, clock: Clock) -> Desk:
-    """A desk with the run `r`, whose worker has died before its tool started."""
-    desk = Desk(store)
-    desk.runs.start("desk", "Send it.", run_id="r")
-    with crash_at("before_append", "tool_start"), pytest.raises(Crashed):
-        desk.runs.drive("r")
-    clock.now += store.lease + 1
-    return desk
+    return interrupted_desk(store, clock)
 
 
 def row_of(store: Store) -> RunRow:

