@@ -42,6 +42,13 @@ def test_an_unknown_client_is_an_error_that_names_the_known_ones() -> None:
     assert "--for" in gateway("--write", is_error=True)
 
 
+@pytest.mark.parametrize("option", [("--no-rescue",), ("--repair", "off"), ("--model", "qwen3")])
+def test_an_option_beside_a_file_that_has_it_is_refused(option: tuple[str, ...], tmp_path: Path) -> None:
+    output = gateway("--config", str(tmp_path / "gateway.toml"), *option, is_error=True)
+    assert f"{option[0].replace('no-', '')}" in output
+    assert "write them into the file" in output
+
+
 @pytest.mark.parametrize("client", [name for name in CLIENTS if settings_for(name, GATEWAY).file])
 def test_settings_are_written_into_a_new_file(client: str, home: Path) -> None:
     gateway("--for", client, "--model", "qwen3", "--write")

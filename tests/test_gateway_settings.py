@@ -78,6 +78,15 @@ def test_what_is_not_an_upstream_is_an_error_without_secrets(text: str) -> None:
     assert "secret" not in str(error.value)
 
 
+@pytest.mark.parametrize("options", [{"model": "m"}, {"healing": Healing()}])
+def test_options_of_an_app_beside_settings_that_have_them_are_refused(options: dict[str, Any]) -> None:
+    settings = gateway(upstream([])).context.source
+    with pytest.raises(UsageError, match="settings has the upstreams"):
+        app(settings=settings, **options)
+    with pytest.raises(UsageError, match="settings has the upstreams"):
+        app("http://127.0.0.1:8080/v1", settings=settings)
+
+
 def test_a_file_has_upstreams_routes_and_healing(tmp_path: Path) -> None:
     path = tmp_path / "gateway.toml"
     path.write_text(FILE)

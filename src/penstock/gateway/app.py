@@ -14,6 +14,7 @@ from penstock.asgi.metrics import Metrics
 from penstock.asgi.request import HTTPRequest, RejectedRequest
 from penstock.asgi.routes import Route, Routes
 from penstock.asgi.sending import Sender
+from penstock.errors import UsageError
 from penstock.gateway import endpoints
 from penstock.gateway.answer import Circuits
 from penstock.gateway.answering import Answering
@@ -56,6 +57,8 @@ def app(
     `record` is a file to which every exchange with an upstream is appended; `inspections` keep the last requests in
     memory, and show them at `/inspect`.
     """
+    if settings is not None and (upstreams or model or healing is not None):
+        raise UsageError("settings has the upstreams, the model and the healing: put them there, or leave out settings")
     if settings is None:
         settings = GatewaySettings(
             upstreams=upstreams_by_name(_upstreams(upstreams)), model=model, healing=healing or Healing()

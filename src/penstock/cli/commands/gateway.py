@@ -144,6 +144,8 @@ def _settings(options: Options) -> SettingsSource:
             raise UsageError("say what is behind the gateway: --upstream http://127.0.0.1:8080/v1, or --config FILE")
         if options.upstreams or options.model:
             raise UsageError("--upstream and --model are for a gateway without --config: write them into the file")
+        if not options.rescue or options.repair != "safe":
+            raise UsageError("--rescue and --repair are for a gateway without --config: write them into the file")
         source = FileSettings(path)
         if hasattr(signal, "SIGHUP"):
             signal.signal(signal.SIGHUP, lambda *_: source.reload())
