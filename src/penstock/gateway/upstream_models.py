@@ -120,12 +120,12 @@ async def _get(url: str, headers: Mapping[str, str]) -> bytes:
 
 async def _whole(content: aiohttp.StreamReader) -> bytes:
     """All of a body, which may come in pieces."""
-    data = b""
+    data = bytearray()  # which grows in place
     async for piece in content.iter_any():
         data += piece
         if len(data) > MAX_LIST:
             raise ValueError(f"its list is larger than {MAX_LIST} bytes")
-    return data
+    return bytes(data)
 
 
 def _read(data: bytes) -> tuple[str, ...]:
