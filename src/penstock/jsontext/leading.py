@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from penstock.jsontext.scan import is_too_deep
+from penstock.jsontext.scan import SPACE, is_too_deep
 
 _decoder = json.JSONDecoder(strict=False)
 
@@ -15,7 +15,7 @@ def object_end(data: bytes) -> int:
     A stream that is cut there has this object, so what follows it must not change it.
     """
     text = data.decode("utf-8", "surrogateescape")
-    start = len(text) - len(text.lstrip())
+    start = SPACE.match(text).end()  # type: ignore[union-attr]  # it matches the empty string
     if not text.startswith("{", start) or is_too_deep(text):
         return 0
     try:

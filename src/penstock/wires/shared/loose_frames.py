@@ -19,20 +19,27 @@ UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 """The exceptions of decoding a frame; UnicodeDecodeError is a ValueError."""
 
 
-class LooseFrames:
-    """Parses frames as plain JSON. `surrogates` joins the halves of characters, once a frame has had one.
+class MoreThanJSON(Exception):
+    """A frame goes on after its object, which ends at `end`. `Wire` reads the object and reports the rest."""
 
-    `rest` is what followed the object of the last frame: a loss, to be reported when the object was read.
-    """
+    def __init__(self, end: int) -> None:
+        super().__init__(end)
+        self.end = end
+
+
+class LooseFrames:
+    """Parses frames as plain JSON. `surrogates` joins the halves of characters, once a frame has had one."""
 
     def __init__(self, reports: Reports, *, has_object_arguments: bool) -> None:
         self.surrogates: EventSurrogateJoiner | None = None
-        self.rest = b""
         self._reports = reports
         self._has_object_arguments = has_object_arguments
 
     def parse(self, payload: bytes) -> Any:
-        """Parses a frame, with raw control characters; reports it and returns None if it is not JSON."""
+        """Parses a frame, with raw control characters; reports it and returns None if it is not JSON.
+
+        Raises `MoreThanJSON` for a frame that goes on after an object.
+        """
         may_repeat_keys = self._has_object_arguments or has_object_arguments(payload)
         if len(payload) <= 2 * MAX_DEPTH:  # too short to be too deep
             try:
@@ -50,19 +57,16 @@ class LooseFrames:
             hook = keep_repeated_keys if may_repeat_keys else None
             value = json.loads(text, strict=False, object_pairs_hook=hook)
         except UNREADABLE:
-            return self._parse_leading(payload, text)
+            self._report_unreadable(payload, text)
+            return None
         if self.surrogates is None and "\\ud" in text.lower():
             self.surrogates = EventSurrogateJoiner()
         return value
 
-    def _parse_leading(self, payload: bytes, text: str) -> Any:
-        """Parses the object at the start of a frame that is not JSON; reports the frame if there is none."""
+    def _report_unreadable(self, payload: bytes, text: str) -> None:
         if end := object_end(payload):
-            value = self.parse(payload[:end])
-            self.rest = payload[end:]
-            return value
+            raise MoreThanJSON(end)
         if not is_keep_alive(text):
             self._reports.hole(text, "a frame that is not JSON")
         elif text.strip():
             self._reports.keep_alive(text)
-        return None

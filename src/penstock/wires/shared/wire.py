@@ -15,7 +15,7 @@ from penstock.framing import Framed, Frames, FramingName, Stray
 from penstock.jsontext.leading import object_end
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.answers import Answers
-from penstock.wires.shared.loose_frames import UNREADABLE, LooseFrames
+from penstock.wires.shared.loose_frames import UNREADABLE, LooseFrames, MoreThanJSON
 from penstock.wires.shared.model_name import ModelName
 from penstock.wires.shared.progress import ResponseProgress, is_interruption
 from penstock.wires.shared.reports import Reports
@@ -161,7 +161,7 @@ class Wire:
         """Reads one frame of any shape."""
         if not is_utf8(payload):
             if event != "error":
-                self._read_damaged(payload, event)
+                self._read_object(payload, object_end(payload), event, "a frame that is not UTF-8")
                 return
             # No part of the answer, and its message says more than that it is not UTF-8.
             payload = payload.decode("utf-8", "replace").encode()
@@ -175,23 +175,21 @@ class Wire:
         else:
             self.read_typed([value], [payload], event)
 
-    def _read_damaged(self, payload: bytes, event: str) -> None:
-        """Reads the object at the start of a frame that is not UTF-8, and reports the rest."""
-        end = object_end(payload)
+    def _read_object(self, payload: bytes, end: int, event: str, note: str) -> None:
+        """Reads the object before `end`, if there is one, and reports what follows it as lost."""
         if end:
             self.read_one(payload[:end], event)
         if not self.is_ended:
-            self.reports.hole(payload[end:].decode("utf-8", "replace"), "a frame that is not UTF-8")
+            self.reports.hole(payload[end:].decode("utf-8", "replace"), note)
 
     def _read_misfit(self, payload: bytes, event: str) -> None:
         if payload.lstrip().startswith(DONE):  # only at the start: it may also occur in a text (QUIRKS 112)
             self.end_mark()
             return
-        self.read_loose(payload, event)
-        if self.loose.rest:
-            rest, self.loose.rest = self.loose.rest, b""
-            if not self.is_ended:
-                self.reports.hole(rest.decode(), "what follows the JSON of a frame")
+        try:
+            self.read_loose(payload, event)
+        except MoreThanJSON as more:
+            self._read_object(payload, more.end, event, "what follows the JSON of a frame")
 
     def close(self, rest: Sequence[Framed] = ()) -> list[StreamChunk]:
         """Ends the stream; `rest` are its last frames. Answers that the provider did not end are cut."""
