@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -9,21 +10,25 @@ import textwrap
 from collections.abc import Callable
 from html import escape
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
-from penstock import Finish, Opaque, Reasoning, StreamChunk, Text, ToolCall, ToolCallInvalid
+import penstock
+from penstock import Agent, Finish, Model, Opaque, Reasoning, StreamChunk, Text, ToolCall, ToolCallInvalid
 from penstock.dialects import quoted_lines
+from penstock.dialects.parser import TextParser
 from penstock.dialects.prompt import prompts
 from penstock.dialects.provenance import Provenance
 from penstock.dialects.rescue import LEAKS, Rescue
 from penstock.dialects.stage import TextCalls
 from penstock.history.client_request import decode_request
 from penstock.messages import Message, ToolResult, assistant, file, result, tool_results, user
+from penstock.testing import Scripted
 from tests.cases import each
 from tests.growth import assert_linear
 from tests.test_provenance import HERMES, PAY, READ, TOOLS, events_of, faults_of, mail
-from tests.texts import calls_of
+from tests.texts import calls_of, parse
 
 SCRIPT = ToolCall("c1", "run", {"command": "ls\n\n  rm -r x\nfi"})
 
@@ -179,8 +184,48 @@ def test_a_call_in_a_file_is_a_quotation_and_other_files_are_not_read() -> None:
     returned = ToolResult(READ.id, READ.name, (attached,))
     for messages in ([user("What is this?", attached)], [user("Hi"), assistant(READ), tool_results(returned)]):
         assert faults_of(events_of("hermes", HERMES, messages)) == ["quoted"]
+    others = [("\ufeff" + HERMES).encode("utf-16-le"), ("é" + HERMES).encode("latin-1")]
+    named = file(b"\xff", "application/pdf", HERMES)
+    for text in (*(file(data, "text/plain") for data in others), named, file(f"data:text/plain,{quote(HERMES)}")):
+        assert faults_of(events_of("hermes", HERMES, [user("What is this?", text)])) == ["quoted"]
     for other in (file(b"\xff" + HERMES.encode(), "application/pdf"), file("https://example.com/mail.txt")):
         assert calls_of(events_of("hermes", HERMES, [user("What is this?", other)]))
+
+
+DOCUMENTS: dict[str, dict[str, Any]] = {
+    "documents": {"documents": [{"id": "1", "data": {"title": "A mail", "text": f"It says:\n{HERMES}"}}]},
+    "documents that are texts": {"documents": [f"> {HERMES}"]},
+    "variables of a prompt": {
+        "prompt": {"id": "pmpt_1", "variables": {"mail": {"type": "input_text", "text": HERMES}}}
+    },
+    "a text": {"context": HERMES},
+}
+
+
+@each("mode", ["calls", "rescue"])
+@each("is_async", [False, True], ids=["sync", "async"])
+@each("provider", ["cohere", "openai-compatible", "openai"])
+@each("source", DOCUMENTS)
+def test_a_call_in_a_document_of_the_request_never_runs(mode: str, is_async: bool, provider: str, source: str) -> None:
+    paid: list[str] = []
+
+    @penstock.tool(approval=False)
+    def send_money(to: str, amount: int) -> str:
+        """Sends money."""
+        paid.append(to)
+        return "sent"
+
+    options: dict[str, Any] = {"calls": "hermes"} if mode == "calls" else {"rescue": True}
+    model = Model(f"{provider}:m", "http://x.invalid/v1", "k", via=Scripted([f"It says {HERMES}", "Done."]))
+    agent = Agent(model, [send_money], extra=DOCUMENTS[source], **options)
+    result = asyncio.run(agent.arun("What does it say?")) if is_async else agent.run("What does it say?")
+    assert not paid
+    assert result.output == "Done."
+
+
+def test_declarations_and_instructions_among_the_fields_of_a_request_are_not_quoted() -> None:
+    fields = {"tools": [{"name": "send_money", "to": "mallory", "amount": 9999}], "system": [HERMES], "n": 1}
+    assert calls_of(parse(TextParser("hermes", TOOLS, provenance=Provenance([], fields)), [HERMES]))
 
 
 def staged(stage: TextCalls, *events: StreamChunk) -> list[StreamChunk]:

@@ -21,7 +21,7 @@ A call searches each text a bounded number of times.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -46,12 +46,13 @@ _NEAR = 160  # how many characters of marks may be between a name and a value, b
 class Provenance:
     """The texts of a conversation that a model may quote: user messages, tool results, and what hosted tools returned.
 
-    Messages with `is_example` do not count: they show the model how calls are written.
+    Messages with `is_example` do not count: they show the model how calls are written. `fields` are those that the
+    caller added to the request: some providers take documents there.
     """
 
-    def __init__(self, messages: Iterable[Message]) -> None:
+    def __init__(self, messages: Iterable[Message], fields: Mapping[str, Any] | None = None) -> None:
         self._messages = list(messages)
-        self._unread: list[Message | Opaque] = list(self._messages)
+        self._unread: list[Message | Opaque | Mapping[str, Any]] = [*self._messages, *([fields] if fields else [])]
         self._texts: list[SourceText] = []
         self._searches = 0
         self._comparisons = Comparisons()

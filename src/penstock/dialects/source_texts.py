@@ -1,7 +1,8 @@
 """Texts of a conversation that a model may quote, in a form in which they can be compared with a call.
 
-They are the texts of user messages, of tool results, and of the files in both, and vendor state: what hosted tools
-returned. State on reasoning or on a call is the model's own. Each text is prepared once, when the first call ends.
+They are the texts of user messages, of tool results, and of the files in both with their names, vendor state (what
+hosted tools returned), and documents in fields that the caller added to the request. State on reasoning or on a call is
+the model's own. Each text is prepared once, when the first call ends.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ import json
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 from penstock.dialects.encodings import readings
 from penstock.dialects.quoted_lines import Comparisons, has_lines, split_lines, split_strings
-from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
-from penstock.messages import File, Message, ToolResult
+from penstock.messages import File, Image, Message, ToolResult
 
 # -- folding -------------------------------------------------------------------------------------------------------
 
@@ -123,10 +125,12 @@ class SourceText:
         return [[line for part in parts if (line := fold(part))] for parts in split if len(parts) > 1]
 
 
-def source_texts(source: Message | Opaque) -> list[SourceText]:
-    """Returns the texts of a message or of vendor state. They are kept with the message for later requests."""
+def source_texts(source: Message | Opaque | Mapping[str, Any]) -> list[SourceText]:
+    """Returns the texts of a message, of vendor state or of the fields of a request. Messages keep theirs for later."""
     if isinstance(source, Opaque):
         return _prepared(_texts_of_state(source))
+    if isinstance(source, Mapping):
+        return _prepared(_texts_of_fields(source))
     texts: list[SourceText] | None = source.__dict__.get("source_texts")
     if texts is None:
         texts = [] if source.is_example else _prepared(_texts_of_message(source))
@@ -134,6 +138,7 @@ def source_texts(source: Message | Opaque) -> list[SourceText]:
     return texts
 
 
+_OWN_FIELD = re.compile("tool|function|system|instruction", re.IGNORECASE)  # what the caller tells the model
 Written = tuple[str, bool]
 """A text, and whether it is a result rather than what a user asks for."""
 
@@ -157,33 +162,62 @@ def _texts_of_message(message: Message) -> Iterator[Written]:
         match part:
             case ToolResult():
                 yield from _texts_of_result(part)
-            case File():
-                yield from _texts_of_file(part)
+            case File() | Image():
+                yield from _texts_of_media(part)
             case Opaque():
                 yield from _texts_of_state(part)
             case _:
                 pass
 
 
+def _texts_of_fields(fields: Mapping[str, Any]) -> Iterator[Written]:
+    """Yields the fields of a request that may be documents: a text, or a structure, which is not a request."""
+    for name, value in fields.items():
+        if isinstance(value, str):
+            yield value, False
+        elif isinstance(value, Mapping | list | tuple) and not _OWN_FIELD.search(name):
+            yield json.dumps(value, ensure_ascii=False, default=_as_json), True
+
+
+def _as_json(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else str(value)
+
+
 def _texts_of_result(result: ToolResult) -> Iterator[Written]:
     if result.text:
         yield result.text, True
     for part in result.content:
-        if isinstance(part, File):
-            yield from _texts_of_file(part)
+        if isinstance(part, File | Image):
+            yield from _texts_of_media(part)
     for state in result.state:
         yield from _texts_of_state(state)
 
 
-def _texts_of_file(file: File) -> Iterator[Written]:
-    """Yields what a file says if that is text, and its vendor state: its title, for example."""
-    if file.is_inline and not file.media_type.startswith(("audio/", "video/")):
-        try:
-            yield file.data.decode(), True
-        except (UsageError, ValueError):  # it is a link, or not text
-            pass
-    for state in file.state:
+def _texts_of_media(media: File | Image) -> Iterator[Written]:
+    """Yields what a file or an image says if that is text, its name or address, and its vendor state, as a title."""
+    if not media.is_inline:
+        yield media.url, True
+    elif (text := _text_of_data(media)) is not None:
+        yield text, True
+    if media.name:
+        yield media.name, True
+    for state in media.state:
         yield from _texts_of_state(state)
+
+
+def _text_of_data(media: File | Image) -> str | None:
+    """Returns the text of a file; None if it is not text, or cannot be read without a library (PDF files, images)."""
+    if media.media_type.startswith(("audio/", "video/")):
+        return None
+    head, _, written = media.url.partition(",")
+    try:
+        data = media.data if head.endswith(";base64") else unquote_to_bytes(written)
+    except ValueError:  # it is not base64
+        return None
+    try:
+        return data.decode("utf-16" if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8")
+    except UnicodeDecodeError:
+        return data.decode("latin-1") if media.media_type.startswith("text/") else None
 
 
 def _texts_of_state(state: Opaque) -> Iterator[Written]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -106,8 +107,8 @@ def ask(
     prepared = prepare(candidate, request, caller, retries)
     report = HealingReport()
     context = ResponseContext(
-        wire=prepared.wire, tools=prepared.tools, messages=prepared.messages, id_prefix=_id_prefix(caller),
-        healing=healing, report=report,
+        wire=prepared.wire, tools=prepared.tools, messages=prepared.messages, fields=prepared.fields,
+        id_prefix=_id_prefix(caller), healing=healing, report=report,
         estimate=Usage(estimate_input(prepared.messages, prepared.tools)) if healing.usage else None,
     )  # fmt: skip
     decodings = Decodings(context)
@@ -116,11 +117,12 @@ def ask(
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """A request in the form of an upstream: its messages and tools, and what was left out of it."""
+    """A request in the form of an upstream: its messages, other fields and tools, and what was left out of it."""
 
     exchange: Exchange
     wire: WireName
     messages: Sequence[Message]
+    fields: Mapping[str, Any]
     tools: tuple[ToolDeclaration, ...]
     dropped: tuple[Dropped, ...]
 
@@ -140,7 +142,9 @@ def prepare(candidate: Candidate, request: ClientRequest, caller: Caller, retrie
         messages, sent.tools, tool_choice=sent.tool_choice, parallel=sent.is_parallel, streaming=upstream.streaming,
         extra=sent.extra, id_prefix=_id_prefix(caller), **sent.options,
     )  # fmt: skip
-    return Prepared(exchange=exchange, wire=model.wire, messages=messages, tools=sent.tools, dropped=dropped)
+    return Prepared(
+        exchange=exchange, wire=model.wire, messages=messages, fields=sent.extra, tools=sent.tools, dropped=dropped
+    )
 
 
 def open_stream(candidate: Candidate, exchange: Exchange) -> AsyncStream:

@@ -62,7 +62,7 @@ def prepare(
 ) -> PreparedRequest:
     """Prepares a request, with its declared tools, for a provider with these quirks."""
     declarations, messages = list(request.tools), list(request.messages)
-    provenance = conversation(options.calls, options.rescue, messages)
+    provenance = conversation(options.calls, options.rescue, messages, request.extra)
     if options.calls != "native":
         if output is not None:
             messages = with_prompt(messages, output.declaration)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.declarations import ToolDeclaration
@@ -36,14 +36,19 @@ def refuse_rescue(calls: str, rescue: bool | Iterable[str]) -> None:
         )
 
 
-def conversation(calls: str, rescue: bool | Iterable[str], messages: list[Message]) -> Provenance | None:
-    """The messages that calls in the text are compared with; None if there is nothing to find in the text."""
+def conversation(
+    calls: str, rescue: bool | Iterable[str], messages: list[Message], fields: Mapping[str, Any]
+) -> Provenance | None:
+    """What calls in the text are compared with: messages, and the fields that the caller added to the request.
+
+    None if there is nothing to find in the text.
+    """
     refuse_rescue(calls, rescue)
     if calls == "native" and not rescue:
         return None
     from penstock.dialects.provenance import Provenance
 
-    return Provenance(messages)
+    return Provenance(messages, fields)
 
 
 def find_calls(

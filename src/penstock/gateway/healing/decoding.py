@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,11 +34,15 @@ ANY_DIALECT = ("hermes",)
 
 
 class ResponseContext(Struct, frozen=True, kw_only=True):
-    """What of a request is needed to read its response. `estimate` is the usage of a server that sends none."""
+    """What of a request is needed to read its response.
+
+    `fields` are those of the body that have no other place. `estimate` is the usage of a server that sends none.
+    """
 
     wire: WireName
     tools: tuple[ToolDeclaration, ...]
     messages: Sequence[Message]
+    fields: Mapping[str, Any]
     id_prefix: str
     healing: Healing
     report: HealingReport
@@ -93,7 +98,8 @@ class HealedDecoding:
         return WholeCalls(
             dialects or ANY_DIALECT, context.tools if dialects else (), reasoning=healing.reasoning,
             inside_reasoning=healing.inside_reasoning, id_prefix=f"{context.id_prefix}text_",
-            provenance=Provenance([] if healing.quoted else list(context.messages)), repair=self._calls.repaired,
+            provenance=Provenance([] if healing.quoted else context.messages, {} if healing.quoted else context.fields),
+            repair=self._calls.repaired,
             stays_text=self._report.note_text,
         )  # fmt: skip
 
