@@ -4,7 +4,9 @@
 |---|---|
 | only this machine without a token; `Host` and `Origin` are checked; CORS is off | `test_a_server_without_a_token_…` |
 | a token, compared in constant time | `test_a_token_…`, `test_tokens_are_compared_…` |
-| a cookie that no script and no other site can use | `test_a_cookie_…` |
+| a cookie that no script and no other site can use, and that ends | `test_a_cookie_…` |
+| other machines only with a token, other pages only if named | `test_other_machines_…`, `test_pages_of_a_host_…` |
+| an event and a response that are too large | `test_serve_sockets.py` |
 | bodies: type, size, depth, time; messages and tools in one request | `test_a_body_…`, `test_too_many_…` |
 | heads without an end; requests with two meanings | `test_a_head_…`, `test_what_has_no_clear_meaning_…` |
 | heads and bodies that come slowly; readers that do not read | `test_serve_sockets.py` |
@@ -25,15 +27,19 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import penstock.serve
+from penstock.asgi.access import SESSION_SECONDS
 from penstock.asgi.stream import COMMENT
+from penstock.cli.app import penstock as command
 from penstock.serve.models_api import WIRES
 from tests.asgi import serving
 from tests.served_process import SECONDS, Server, read_until, served, with_length
@@ -198,6 +204,39 @@ def test_a_cookie_is_for_this_server_alone_and_cannot_be_made(server: Server) ->
         assert server.send("GET", "/token/runs", headers={"cookie": value.encode().decode("latin-1")})[0] == 401, forged
     cross = {"cookie": cookie, "origin": "http://evil.example"}
     assert server.send("POST", "/token/runs", {"prompt": "hello"}, cross)[0] == 403
+
+
+def test_a_cookie_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with serving(penstock.serve.app(agent_of("Hi"), token="x" * 20)) as browser:
+            session = await browser.post("/session", {}, authorization=f"Bearer {'x' * 20}")
+            cookie, now = session.headers["set-cookie"].partition(";")[0], time.time()
+            for seconds, status in ((SESSION_SECONDS - 60, 200), (SESSION_SECONDS + 60, 401)):
+                with monkeypatch.context() as patch:
+                    patch.setattr("penstock.asgi.access.time.time", lambda later=now + seconds: later)
+                    assert (await browser.get("/runs", cookie=cookie)).status == status
+
+    asyncio.run(main())
+
+
+def test_pages_of_a_host_that_is_allowed_can_use_the_server() -> None:
+    page = "https://chat.example"
+
+    async def main() -> None:
+        async with serving(penstock.serve.app(agent_of("Hi"), origins=[page])) as browser:
+            for origin, status in ((page, 201), ("https://evil.example", 403)):
+                reply = await browser.post("/runs", {"prompt": "Hi"}, origin=origin)
+                assert reply.status == status
+                assert reply.headers.get("access-control-allow-origin") == (page if status == 201 else None)
+
+    asyncio.run(main())
+
+
+def test_other_machines_are_served_only_with_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PENSTOCK_TOKEN", raising=False)
+    for host in ("0.0.0.0", "::", "192.0.2.1"):
+        ended = CliRunner().invoke(command, ["serve", str(tmp_path / "agent.py"), "--host", host])
+        assert (ended.exit_code, "set a token" in ended.output) == (2, True), ended.output
 
 
 @every_path

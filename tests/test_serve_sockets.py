@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from penstock.log.sqlite import SQLiteStore
+from penstock.serve.feed import PAGE_BYTES
 from tests.served_process import Server, read_until, served, with_length
 
 SERVER = """
+import json
 import socket
 import sys
 from penstock.agent.agent import Agent
@@ -29,9 +31,8 @@ def answer(request):
         return Reply("first ", wait(60), "last")
     return ("x" * 500 + " ") * 1_000 if request.prompt == "large" else "Hello."
 
-limits = ServerLimits(
-    head_seconds=0.5, body_seconds=0.5, write_seconds=0.5, keep_alive_seconds=0.3, connections=int(sys.argv[2]),
-)
+seconds = {"head_seconds": 0.5, "body_seconds": 0.5, "write_seconds": 0.5, "keep_alive_seconds": 0.3}
+limits = ServerLimits(**{**seconds, **json.loads(sys.argv[2])})
 agent = Agent(Model("openai:gpt-5", via=Scripted(answer)), name="support")
 served = app(agent, log=SQLiteStore(sys.argv[1]), limits=limits, shutdown_seconds=0.2)
 with listen("127.0.0.1", 0) as listener:
@@ -43,7 +44,7 @@ with listen("127.0.0.1", 0) as listener:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with served(SERVER, tmp_path / "runs.db", "100") as server:
+    with served(SERVER, tmp_path / "runs.db", "{}") as server:
         yield server
 
 
@@ -80,7 +81,7 @@ def test_a_reader_that_does_not_read_is_disconnected_and_can_come_back(server: S
 
 @pytest.mark.parametrize("path", ["events", "messages"])
 def test_clients_that_do_not_read_are_not_connections_for_ever(tmp_path: Path, path: str) -> None:
-    with served(SERVER, tmp_path / "runs.db", "3") as server, ExitStack() as stack:
+    with served(SERVER, tmp_path / "runs.db", '{"connections": 3}') as server, ExitStack() as stack:
         run_id = server.start("large")
         server.request(f"GET /runs/{run_id}/events")  # until it is over
         for _ in range(2):
@@ -90,6 +91,34 @@ def test_clients_that_do_not_read_are_not_connections_for_ever(tmp_path: Path, p
             stuck.sendall(with_length(f"GET /runs/{run_id}/{path}"))
             stuck.recv(10)
         server.until("/healthz", b"ok")
+
+
+def test_a_response_that_is_too_long_ends_and_its_reader_comes_back_for_the_rest(tmp_path: Path) -> None:
+    with served(SERVER, tmp_path / "runs.db", '{"answer": 100000, "write_seconds": 30}') as server:
+        run_id = server.start("large")
+        responses: list[bytes] = []
+        after = 0
+        while not responses or b'"type":"done"' not in responses[-1]:
+            status, events = server.request(f"GET /runs/{run_id}/events?after={after}")
+            assert (status, bool(events)) == (200, True)
+            responses.append(events)
+            after = int((b"\n" + events).rpartition(b"\nid: ")[2].partition(b"\n")[0])
+    texts = [event.count(b'"type":"text"') for event in responses]
+    assert max(texts) * 500 < 100_000 + PAGE_BYTES + 10_000
+    lines = b"".join(responses).splitlines()
+    numbers = [int(line[4:]) for line in lines if line.startswith(b"id: ")]
+    assert numbers == sorted({*numbers})
+    assert sum(line.count(b"x") for line in lines if b'"type":"text"' in line) > 500_000
+
+
+def test_an_event_that_is_too_large_is_sent_shortened(tmp_path: Path) -> None:
+    with served(SERVER, tmp_path / "runs.db", '{"event": 2000, "write_seconds": 30}') as server:
+        run_id = server.start("Tell me about " + "birds " * 1_000)
+        events = server.request(f"GET /runs/{run_id}/events")[1]
+    sizes = [len(line) for line in events.splitlines() if line.startswith(b"data: ")]
+    assert max(sizes) < 2_100
+    assert b"Tell me about" in events
+    assert b"(shortened)" in events
 
 
 def test_a_server_that_is_told_to_stop_ends_its_streams_and_gives_its_runs_back(server: Server) -> None:
