@@ -78,6 +78,14 @@ HABITS: dict[str, bytes] = {
     "code fence": sse(delta(tool_calls=[tool_call(f"```json\n{RAW}\n```")]), LAST),
     "arguments as a string": sse(delta(tool_calls=[tool_call(json.dumps(RAW))]), LAST),
     "no finish reason": sse(delta(tool_calls=[tool_call(RAW)])),
+    "control tokens in the name": sse(
+        delta(tool_calls=[tool_call("", function={"name": "shell<|channel|>commentary", "arguments": RAW})]), LAST
+    ),
+    "prefix of a template before the name": sse(
+        delta(tool_calls=[tool_call("", function={"name": "functions.shell:0", "arguments": ""})]),
+        delta(tool_calls=[{"index": 0, "function": {"arguments": RAW}}]),
+        LAST,
+    ),
 }
 """Streams of Chat Completions servers that all mean the same call, or two of it."""
 

@@ -20,6 +20,7 @@ from tests.gateways import (
     ARGUMENTS,
     ASK,
     HABITS,
+    LAST,
     RAW,
     SHELL,
     TOOLS,
@@ -113,6 +114,8 @@ QUIRKS = {
     "code fence": [172],
     "arguments as a string": [43],
     "no finish reason": [55],
+    "control tokens in the name": [31],
+    "prefix of a template before the name": [174],
 }
 
 
@@ -128,6 +131,36 @@ def test_what_was_healed_is_reported_by_the_number_of_its_quirk(habit: str) -> N
         assert (await browser.get("/healed/unknown")).status == 404
 
     run(gateway(upstream([Raw(HABITS[habit])])), test)
+
+
+NAMES = {
+    "shell": "shell",
+    " shell ": "shell",
+    "functions.shell": "shell",
+    "default_api:shell": "shell",
+    "functions.shell:12": "shell",
+    "functions.shell<|channel|>json": "shell",
+    "Shell": "Shell",
+    "shells": "shells",
+    "other.shell": "other.shell",
+    "functions.": "functions.",
+}
+
+
+@pytest.mark.parametrize("repair", ["safe", "off"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_becomes_that_of_a_declared_tool_only_if_nothing_else_is_in_it(name: str, repair: Any) -> None:
+    async def test(browser: Browser) -> None:
+        reply = await browser.post("/v1/chat/completions", chat(stream=False, tools=TOOLS))
+        [found] = reply.json["choices"][0]["message"]["tool_calls"]
+        expected = NAMES[name] if repair == "safe" else name
+        assert found["function"] == {"name": expected, "arguments": RAW}
+        notes = (await browser.get(f"/healed/{reply.headers['x-request-id']}")).json["notes"]
+        is_noted = f"the call of {name!r} was passed on: no such tool is declared" in notes
+        assert is_noted == (expected != "shell")
+
+    stream = sse(delta(tool_calls=[tool_call("", function={"name": name, "arguments": RAW})]), LAST)
+    run(gateway(upstream([Raw(stream)]), healing=Healing(repair=repair)), test)
 
 
 def test_arguments_stream_while_they_are_strict_and_are_held_from_the_first_deviation() -> None:

@@ -7,6 +7,7 @@ sent cannot be taken back: at its end the rest is sent, repaired or as it came.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -21,10 +22,13 @@ from penstock.events import (
     ToolCallInvalid,
     ToolCallStart,
 )
+from penstock.gateway.healing.names import ToolNames
 from penstock.gateway.healing.repair import repair_arguments
 from penstock.gateway.healing.report import NO_REASON, STOP_WITH_CALLS, HealingReport
 from penstock.gateway.settings import Repair
 from penstock.jsontext.strict import StrictObject
+
+T = TypeVar("T", ToolCall, ToolCallInvalid)
 
 _CONCERNED = {ToolCallStart, ToolCallDelta, ToolCallClosed, ToolCall, ToolCallInvalid, Finish, Retry}
 _NOT_CALLS = ("stop", "other")  # finish reasons after which clients look for no call
@@ -33,8 +37,11 @@ _NOT_CALLS = ("stop", "other")  # finish reasons after which clients look for no
 class CallHealing:
     """The stage that heals native calls, for the events of one network read at a time."""
 
-    def __init__(self, repair: Repair, report: HealingReport, reasons: Mapping[str, FinishReason]) -> None:
+    def __init__(
+        self, repair: Repair, report: HealingReport, reasons: Mapping[str, FinishReason], names: ToolNames
+    ) -> None:
         self._repair: Repair = repair
+        self._names = names
         self._report = report
         self._reasons = reasons  # of the wire, as ours
         self._has_native = False
@@ -51,15 +58,16 @@ class CallHealing:
         match event:
             case ToolCallStart():
                 self._open[event.block] = _SentArguments()
-                return event
+                name, quirk = self._meant(event.name)
+                return replace(event, name=name) if quirk else event
             case ToolCallDelta():
                 return self._delta(event)
             case ToolCall():
                 self._open.pop(event.block, None)
                 self._has_native |= event.origin == "native"
-                return event
+                return self._named(event)
             case ToolCallInvalid():
-                return self._invalid(event)
+                return self._invalid(self._named(event))
             case Finish():
                 return self._finish(event)
             case Retry():
@@ -68,6 +76,20 @@ class CallHealing:
                 return event
             case _:
                 return event
+
+    def _named(self, event: T) -> T:
+        """The call by the name of the tool that it means; a name that means none is noted."""
+        name, quirk = self._meant(event.name)
+        if quirk:
+            self._report.add(quirk)
+            return replace(event, name=name)
+        if event.kind == "function" and not self._names.has(name):
+            self._report.note_undeclared(name)
+        return event
+
+    def _meant(self, name: str) -> tuple[str, int]:
+        """The name of the tool that is meant, and the quirk of the name; 0 if it stays."""
+        return (name, 0) if self._repair == "off" else self._names.meant(name)
 
     def _delta(self, event: ToolCallDelta) -> ToolCallDelta | None:
         call = self._open.get(event.block)

@@ -16,6 +16,7 @@ from penstock.events import Finish, Progress, Reasoning, StreamChunk, Text, Tool
 from penstock.gateway.estimate import tokens_of
 from penstock.gateway.healing.calls import CallHealing
 from penstock.gateway.healing.habits import Habits
+from penstock.gateway.healing.names import ToolNames
 from penstock.gateway.healing.report import (
     CALL_IN_TEXT,
     DATA_KEEP_ALIVE,
@@ -57,7 +58,8 @@ class HealedDecoding:
         self._report = context.report
         self._decoder = Decoder(context.wire, context.tools, id_prefix=context.id_prefix)
         self._habits = Habits(context.wire, context.report)
-        self._calls = CallHealing(context.healing.repair, context.report, find_wire(context.wire).FINISH)
+        reasons, names = find_wire(context.wire).FINISH, ToolNames(context.tools)
+        self._calls = CallHealing(context.healing.repair, context.report, reasons, names)
         self._texts = self._text_stage()
         self.output = Output()
         self.progress: Callable[[], Progress] = self._decoder.progress

@@ -20,6 +20,7 @@ IN_WORDS = {
     19: "calls without an id",
     20: "ids that are numbers",
     26: "calls that are an object instead of a list",
+    31: "control tokens in the name of a call",
     35: "arguments that are an object instead of text",
     36: "the arguments of a call twice",
     37: "pieces that repeat all arguments so far",
@@ -36,6 +37,7 @@ IN_WORDS = {
     171: "a comma before a closing bracket in arguments",
     172: "arguments in a code fence",
     173: "arguments in the notation of Python",
+    174: "the name of a call as templates write it",
 }
 """What a server sent, by the number of the quirk."""
 
@@ -79,6 +81,10 @@ class HealingReport:
     def note_call(self, name: str, fault: Fault) -> None:
         """Note a native call that is damaged and was not repaired."""
         self.note(f"the call of {_shown(name)} was {'cut' if fault == 'cut' else f'passed on as it came ({fault})'}")
+
+    def note_undeclared(self, name: str) -> None:
+        """Note a native call of a tool that is not declared."""
+        self.note(f"the call of {_shown(name)} was passed on: no such tool is declared")
 
     def build(self) -> list[Healed]:
         """What was healed so far, in the order of the quirks."""

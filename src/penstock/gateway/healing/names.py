@@ -1,0 +1,41 @@
+"""Finds the declared tool that a call means whose name has more in it than the name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.declarations import ToolDeclaration
+
+CONTROL_TOKENS, NAME_OF_TEMPLATE = 31, 174
+
+PREFIXES = "functions.", "default_api.", "default_api:"
+"""What templates of models write before the name of a tool."""
+
+
+class ToolNames:
+    """The names of the tools that a request declares."""
+
+    def __init__(self, tools: Iterable[ToolDeclaration]) -> None:
+        self._declared = frozenset(tool.name for tool in tools if tool.hosted is None)
+
+    def has(self, name: str) -> bool:
+        """Whether a tool has this name; any is right if none is declared."""
+        return name in self._declared or not self._declared
+
+    def meant(self, name: str) -> tuple[str, int]:
+        """The name of the tool that is meant, and the quirk of the name; 0 if it is right, or means no tool."""
+        if self.has(name):
+            return name, 0
+        plain, mark, _ = name.partition("<|")  # QUIRKS 31: control tokens after the name
+        if plain not in self._declared:
+            plain = _without_template(plain)
+        return (plain, CONTROL_TOKENS if mark else NAME_OF_TEMPLATE) if plain in self._declared else (name, 0)
+
+
+def _without_template(name: str) -> str:
+    """A name without what a template has around it (QUIRKS 174): a prefix, the number of the call, white space."""
+    name = name.strip()
+    for prefix in PREFIXES:
+        name = name.removeprefix(prefix)
+    before, colon, number = name.rpartition(":")
+    return before if colon and number.isdecimal() else name
