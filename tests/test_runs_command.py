@@ -261,6 +261,7 @@ def test_a_call_that_waits_is_answered_by_the_same_command(folder: Path, store: 
     (["runs", "list"], "name a log with --log"),
     (["runs", "--log", "none.db"], "there is no log none.db"),
     (["runs", "--log", "runs.db", "lst"], "did you mean 'list'?"),
+    (["runs", "--log", "runs.db", "--json", "show", "a"], "write --json after the command: penstock runs show --json"),
 ])  # fmt: skip
 def test_a_wrong_command_is_reported_in_one_line(folder: Path, arguments: list[str], message: str) -> None:
     result = click.testing.CliRunner().invoke(command, arguments, env={"PENSTOCK_LOG": None})
@@ -381,6 +382,7 @@ def test_runs_are_listed_as_a_table_and_as_json(desk: Runs) -> None:
     assert [(one["id"], one["state"], one["owner"]) for one in found] == [
         ("ask-2", "ready", None), ("ask-1", "waiting", None)
     ]  # fmt: skip
+    assert runs("--json").stdout == runs("list", "--json").stdout
     limited = runs("list", "--limit", "1")
     assert len(limited.stdout.splitlines()) == 2
     assert "--limit 10" in limited.stderr

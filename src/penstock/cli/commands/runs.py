@@ -47,8 +47,9 @@ LEASE = 6.0
 
 @click.group(cls=SuggestingGroup, invoke_without_command=True)
 @log_option("The log.")
+@click.option("--json", "is_json", is_flag=True, help="List them as JSON, one run per line.")
 @click.pass_context
-def runs(context: click.Context, log: str | None) -> None:
+def runs(context: click.Context, log: str | None, is_json: bool) -> None:
     """List, show, follow and steer the runs of a log.
 
     RUN is the id of a run, or the beginning of it. Without a command, the runs are listed.
@@ -62,7 +63,9 @@ def runs(context: click.Context, log: str | None) -> None:
     """
     context.obj = log
     if context.invoked_subcommand is None:
-        context.invoke(list_runs, log=log)
+        context.invoke(list_runs, log=log, is_json=is_json)
+    elif is_json:
+        raise click.UsageError(f"write --json after the command: penstock runs {context.invoked_subcommand} --json")
 
 
 def of_log(command: Command) -> Command:
