@@ -441,6 +441,15 @@ def test_a_key_that_the_gateway_lacks_is_named_to_clients(
     run(gateway(upstream([WORDS], "cloud", key="env:CLOUD_KEY")), test)
 
 
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+def test_an_upstream_without_its_key_is_replaced(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CLOUD_KEY", raising=False)
+    first = Server(WORDS, key="env:CLOUD_KEY")
+    [healed] = healed_after(first, other(FALLBACK), stream=stream)
+    assert (healed["upstream"], healed["status"], first.attempts) == ("second", 200, 0)
+    assert "set CLOUD_KEY" in healed["asked"][0]["failure"]
+
+
 def test_a_key_that_an_upstream_refuses_is_that_of_the_gateway_or_of_the_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -17,6 +17,7 @@ from penstock.errors import (
     BadRequestError,
     ConnectionFailed,
     ContextLengthError,
+    MissingKeyError,
     NotFoundError,
     ProviderError,
 )
@@ -92,10 +93,10 @@ async def _first_answer(
         caller.asks(candidate)
         try:
             answer = await _open(candidate, request, caller, circuit, has_fallback=not is_last)
-        except ProviderError as error:
-            if is_fault_of_upstream(error):
+        except (ProviderError, MissingKeyError) as error:
+            if isinstance(error, ProviderError) and is_fault_of_upstream(error):
                 circuit.failed(error.retry_after)
-            caller.failed(error.message)
+            caller.failed(str(error))
             if is_last or not may_fall_over(error):
                 raise
             logger.warning("request %s: %s failed, another is asked: %s", caller.id, candidate.upstream.name, error)
@@ -164,7 +165,7 @@ def is_fault_of_upstream(error: ProviderError) -> bool:
     return not isinstance(error, BadRequestError | AuthenticationError | NotFoundError)
 
 
-def may_fall_over(error: ProviderError) -> bool:
+def may_fall_over(error: ProviderError | MissingKeyError) -> bool:
     """Whether another upstream may answer: not if the request itself is refused, unless it is too long for one."""
     return not isinstance(error, BadRequestError) or isinstance(error, ContextLengthError)
 
