@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import subprocess
 import sys
@@ -54,6 +55,50 @@ def test_a_tool_failure_is_logged_without_its_message(mode: str, caplog: pytest.
     run_id, records = logged(agent, mode, caplog)
     check(records, run_id, "penstock.agent", run_id, "the tool fail failed (call c1)")
     assert len(records) == 1
+
+
+def raises() -> None:
+    raise LookupError(SECRET)
+
+
+@tool
+def look_up() -> str:
+    """Look it up."""
+    raises()
+    return "found"
+
+
+@tool
+async def alook_up() -> str:
+    """Look it up."""
+    raises()
+    return "found"
+
+
+@tool
+def decode(text: str) -> str:
+    """Decode it."""
+    return str(json.loads(text))
+
+
+@sync_and_async
+@pytest.mark.parametrize(
+    ("failing", "raised"),
+    [(look_up, "LookupError"), (alook_up, "LookupError"), (decode, "JSONDecodeError")],
+    ids=["plain", "async", "in a library"],
+)
+def test_where_a_tool_raised_is_logged_without_its_message(
+    failing: Any, raised: str, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    arguments = {"text": SECRET} if failing is decode else {}
+    agent = made([Reply(call(failing.name, arguments, id="c1")), Reply("Done.")], failing, name="clerk")
+    run_id, records = logged(agent, mode, caplog)
+    function = decode.function if failing is decode else raises
+    line = function.__code__.co_firstlineno + (3 if failing is decode else 1)
+    place = f"the tool {failing.name} raised {raised} in test_logging.py, line {line}"
+    check(records, run_id, "penstock.agent", run_id, place)
+    check(records, run_id, "penstock.agent", run_id, f"the tool {failing.name} failed (call c1)")
+    assert len(records) == 2
 
 
 @sync_and_async

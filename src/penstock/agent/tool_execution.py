@@ -14,6 +14,7 @@ from typing import Any, TypeGuard, TypeVar
 
 from msgspec.structs import replace
 
+from penstock.agent.tool_errors import log_raised
 from penstock.jsontext.values import deep_copy
 from penstock.results import Outcome, as_outcome, failure
 from penstock.run.commands import StartTool
@@ -100,7 +101,7 @@ class ToolExecution:
         except BaseException as error:  # any error of a tool is its result
             if is_from_outside(error):
                 raise
-            return failure(error)
+            return self._failure(error)
         return value
 
     def _plain(self, call: Callable[[], Any]) -> Outcome | Awaited:
@@ -111,7 +112,12 @@ class ToolExecution:
                 value = _drained(value, self._report)
             return value if _is_awaited(value) else as_outcome(value)
         except BaseException as error:  # noqa: BLE001  # any error of a tool is its result
-            return failure(error)
+            return self._failure(error)
+
+    def _failure(self, error: BaseException) -> Outcome:
+        if not isinstance(error, Cancelled):
+            log_raised(self._tool.name, self._tool.function, error)
+        return failure(error)
 
     def _report(self, data: Any) -> None:
         if self._is_cancelled.is_set():
