@@ -242,4 +242,4 @@ def test_a_piece_costs_little_more_than_a_search_in_it() -> None:
     pieces = pieces_of(LONG["anthropic_xml"] % (PROSE.replace("<", "") * 2000), 4)
     search = min(cpu(lambda: [piece.find("</parameter>") for piece in pieces]) for _ in range(5))
     feed = min(cpu(lambda: feed_all("xml", pieces)) for _ in range(5))
-    assert feed < 60 * search
+    assert feed < 150 * search

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
+from collections.abc import Coroutine
 from contextvars import copy_context
 from typing import Any
 
@@ -11,7 +13,8 @@ import pytest
 
 import penstock
 import penstock.log
-from penstock import Agent, tool
+from penstock import Agent, Step, tool
+from penstock.run.limits import Limits
 from penstock.testing import Loopback, Reply, Scripted, always, call
 from penstock.transport.loop_thread import shared_loop
 from tests.asking import LONG, PATIENCE, model_at, within
@@ -174,3 +177,41 @@ def test_a_callback_that_fails_on_the_shared_loop_leaves_no_other_loop_behind() 
     shared_loop.begin(read(), copy_context()).result(PATIENCE)
     until(lambda: len(loop_threads()) == 1)
     store.close()
+
+
+def test_coroutines_that_are_cancelled_before_they_begin_are_closed() -> None:
+    """Else Python warns that the coroutine of a user's tool or hook was never awaited."""
+    begun: list[Coroutine[Any, Any, None]] = []
+
+    async def work() -> None:
+        raise AssertionError("it began")
+
+    def never() -> Coroutine[Any, Any, None]:
+        begun.append(work())
+        return begun[-1]
+
+    @tool(timeout=0.01)
+    def look() -> Any:
+        """Look."""
+        return never()
+
+    def hook(step: Step) -> Any:
+        return never()
+
+    agents = [agent_with(look), made(["Hello."], before_step=hook, limits=Limits(hook_seconds=0.01))]
+    for agent in agents:
+        release, is_blocked = threading.Event(), threading.Event()
+
+        async def block(is_blocked: threading.Event = is_blocked, release: threading.Event = release) -> None:
+            is_blocked.set()
+            release.wait(LONG)
+
+        blocking = shared_loop.begin(block(), copy_context())
+        assert is_blocked.wait(LONG)
+        with agent.stream("Hi.") as run:
+            for event in run:
+                if event.type in ("tool_end", "done"):
+                    release.set()
+        blocking.result(LONG)
+    until(lambda: all(inspect.getcoroutinestate(work) == inspect.CORO_CLOSED for work in begun))
+    assert len(begun) == 2

@@ -12,7 +12,7 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any
 
-from penstock.agent.tool_execution import awaited, in_own_thread, in_thread
+from penstock.agent.tool_execution import in_own_thread, in_thread
 from penstock.results import Outcome
 from penstock.run.commands import CheckApproval
 from penstock.run.machine import Run
@@ -81,7 +81,7 @@ class SyncChecks:
     def _awaited(self, answer: Awaitable[Any]) -> bool:
         """The answer of an async predicate; if it fails, a person is asked."""
         try:
-            return bool(self._loop.begin(awaited(answer), copy_context()).result())
+            return bool(self._loop.begin(answer, copy_context()).result())
         except (Exception, SystemExit):  # noqa: BLE001  # the predicate is user code
             return True
 

@@ -6,15 +6,15 @@ A thread reads the response into the stage, so that checks overlap with the stre
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import Context as Variables
 from contextvars import copy_context
 from functools import partial
-from inspect import isawaitable, iscoroutine
+from inspect import isawaitable
 from typing import Any, Self
 
 from penstock.agent.guard_calls import GuardCalls, Verdict, check_size, guard_error, verdict
-from penstock.agent.tool_execution import awaited, in_thread
+from penstock.agent.tool_execution import in_thread
 from penstock.errors import GuardError
 from penstock.events import StreamChunk
 from penstock.guard.checks import Check
@@ -25,7 +25,7 @@ from penstock.transport.loop_thread import LoopTask
 CLOSING_SECONDS = 1.0
 """How many seconds the end of a response waits for the thread that reads it."""
 
-Begin = Callable[[Coroutine[Any, Any, Any], Variables], LoopTask]
+Begin = Callable[[Awaitable[Any], Variables], LoopTask]
 
 
 class GuardedStream:
@@ -34,7 +34,7 @@ class GuardedStream:
     def __init__(self, stream: Stream[Any], calls: GuardCalls, begin: Begin) -> None:
         self._stream = stream
         self._calls = calls
-        self._begin = begin  # starts a coroutine on the loop of the run
+        self._begin = begin  # awaits a value on the loop of the run
         self._stage = calls.stage
         self._cleared: list[StreamChunk] = []
         self._has_ended = False  # the response, or its reading failed
@@ -139,14 +139,12 @@ class GuardedStream:
                 self._fail(answer)
 
     def _awaited(self, value: Any) -> Any:
-        task = self._begin(awaited(value), copy_context())
+        task = self._begin(value, copy_context())
         self._tasks.add(task)
         try:
             return task.result()
         finally:
             self._tasks.discard(task)
-            if iscoroutine(value):
-                value.close()  # a task that was cancelled before its first step never awaited it
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:

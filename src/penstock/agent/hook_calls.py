@@ -18,7 +18,7 @@ from penstock.agent.dispatcher import Dispatcher
 from penstock.agent.driven_run import DrivenRun
 from penstock.agent.step import total_usage
 from penstock.agent.step_hooks import Call
-from penstock.agent.tool_execution import awaited, in_own_thread, in_thread, is_from_outside
+from penstock.agent.tool_execution import in_own_thread, in_thread, is_from_outside
 from penstock.errors import HookError
 from penstock.jsontext.error_text import named_message
 from penstock.run.commands import Command, PrepareStep
@@ -111,7 +111,7 @@ class SyncHookCalls(HookCalls):
             try:
                 value = call()
                 if isawaitable(value):
-                    value = self._result(self._loop.begin(awaited(value), copy_context()))
+                    value = self._result(self._loop.begin(value, copy_context()))
             except BaseException as error:
                 raise hook_error(name, error) from error
 

@@ -19,7 +19,7 @@ from penstock.agent.driven_run import DrivenRun
 from penstock.agent.driver import MAX_WAIT, Driver, is_due_after_cancel
 from penstock.agent.log_listener import provided
 from penstock.agent.sync_dispatcher import SyncDispatcher
-from penstock.agent.tool_execution import awaited, in_thread
+from penstock.agent.tool_execution import in_thread
 from penstock.log.store import LostRunError, OwnedRun, StoreError
 from penstock.messages import Message
 from penstock.run.commands import Command
@@ -124,7 +124,7 @@ class SyncDriver(Driver[SyncDispatcher]):
         """Pass an event to the callbacks of the agent."""
         result = self._driven.config.callbacks.call(event)
         if isawaitable(result):
-            self._dispatcher.tools.loop.begin(awaited(result), copy_context()).result()
+            self._dispatcher.tools.loop.begin(result, copy_context()).result()
 
     def close(self) -> None:
         """Cancel the run if it has not ended, and wait until its threads have ended, at most `MAX_WAIT` seconds.

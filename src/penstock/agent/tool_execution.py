@@ -19,7 +19,7 @@ from penstock.jsontext.values import deep_copy
 from penstock.results import Outcome, as_outcome, failure
 from penstock.run.commands import StartTool
 from penstock.tools.tool import Context, Tool
-from penstock.transport.loop_thread import LoopTask
+from penstock.transport.loop_thread import LoopTask, close_coroutine
 from penstock.transport.worker_threads import Work, WorkInOrder, workers
 
 T = TypeVar("T")
@@ -74,13 +74,15 @@ class ToolExecution:
 
         def wait_for(value: Awaited) -> Any:
             if self._is_cancelled.is_set():
-                if inspect.iscoroutine(value):
-                    value.close()
+                close_coroutine(value)
                 raise Cancelled("the execution was cancelled")
             self._awaited = begin(_result(value, self._context.report, room))
             if self._is_cancelled.is_set():
                 self._awaited.stop()
-            return self._awaited.result()
+            try:
+                return self._awaited.result()
+            finally:
+                close_coroutine(value)  # a task that was cancelled before its first step never awaited it
 
         value = self._plain(self._call)
         while not isinstance(value, Outcome):
@@ -176,11 +178,6 @@ def _for_future(error: BaseException) -> BaseException:
 def in_thread(work: Callable[[], None], name: str, variables: Variables) -> Work:
     """Run this in a daemon thread, with these context variables."""
     return workers.start(work, f"penstock-{name}", variables)
-
-
-async def awaited(value: Awaitable[Any]) -> Any:
-    """Await this."""
-    return await value
 
 
 def _is_awaited(value: Any) -> TypeGuard[Awaited]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import atexit
 import threading
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from contextvars import Context as Variables
 from contextvars import copy_context
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutine
 from typing import Any, Protocol
 
 from penstock.transport.forks import after_fork
@@ -51,8 +51,8 @@ class LoopThread:
         """Whether this is the thread of the loop, which must not block."""
         return threading.current_thread() is self._thread
 
-    def begin(self, work: Coroutine[Any, Any, Any], variables: Variables) -> LoopTask:
-        """Start a coroutine on the loop, with these context variables."""
+    def begin(self, work: Awaitable[Any], variables: Variables) -> LoopTask:
+        """Await this on the loop, with these context variables."""
         try:
             with self._lock:
                 if self._thread is None:
@@ -60,7 +60,7 @@ class LoopThread:
                 task = LoopTask(self._loop, work)
                 self._loop.call_soon_threadsafe(task.begin, variables)
         except RuntimeError:
-            work.close()
+            close_coroutine(work)
             raise
         return task
 
@@ -103,9 +103,9 @@ class LoopThread:
 
 
 class LoopTask(Future[Any]):
-    """A coroutine that runs on a loop in another thread; any thread can wait for it or cancel it."""
+    """What is awaited on a loop in another thread, mostly a coroutine; any thread can wait for it or cancel it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Awaitable[Any]) -> None:
         super().__init__()
         self._loop = loop
         self._work = work
@@ -142,7 +142,7 @@ class LoopTask(Future[Any]):
             return None, error
 
     def _end(self, task: asyncio.Task[Ended]) -> None:
-        self._work.close()  # a task that was cancelled before its first step never awaited it
+        close_coroutine(self._work)  # a task that was cancelled before its first step never awaited it
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         value: Any = None
         if error is None:
@@ -173,8 +173,8 @@ class RunLoop:
         if shared_loop.is_here:
             self._loop = LoopThread()
 
-    def begin(self, work: Coroutine[Any, Any, Any], variables: Variables) -> LoopTask:
-        """Start a coroutine on the loop, with these context variables."""
+    def begin(self, work: Awaitable[Any], variables: Variables) -> LoopTask:
+        """Await this on the loop, with these context variables."""
         task = self._loop.begin(work, variables)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -199,13 +199,15 @@ def resolve(value: Any, seconds: float | None = None) -> Any:
     loop = RunLoop()
     loop.attach()
     try:
-        return loop.begin(_awaited(value), copy_context()).result(seconds)
+        return loop.begin(value, copy_context()).result(seconds)
     finally:
         loop.close()
 
 
-async def _awaited(value: Awaitable[Any]) -> Any:
-    return await value
+def close_coroutine(work: object) -> None:
+    """Close this if it is a coroutine: one that nobody awaits is reported as an error of the user's code."""
+    if iscoroutine(work):
+        work.close()
 
 
 def process_loop(name: str = "penstock-loop") -> LoopThread:
