@@ -49,8 +49,8 @@ class Relay:
         self, reads: Iterable[bytes], front: str = "openai-chat", *, has_lane: bool, healing: Healing | None = None
     ) -> None:
         context = ResponseContext(
-            wire="openai-chat", tools=(SHELL_TOOL,), messages=(), id_prefix="call_r_", healing=healing or Healing(),
-            report=HealingReport(), estimate=Usage(7),
+            wire="openai-chat", tools=(SHELL_TOOL,), messages=(), fields={}, id_prefix="call_r_",
+            healing=healing or Healing(), report=HealingReport(), estimate=Usage(7),
         )  # fmt: skip
         self.decoding = HealedDecoding(context)
         self.encoder = find_response_encoder(front)(Head(id="1", model="m", created=1))
