@@ -16,7 +16,7 @@ from penstock.errors import UsageError
 from penstock.events import Retry, Text, ToolCall, ToolCallStart, Usage
 from penstock.log.in_memory import MemoryStore
 from penstock.log.sqlite import SQLiteStore
-from penstock.messages import ToolResult, user
+from penstock.messages import Image, Message, ToolResult, user
 from penstock.model.model import Model
 from penstock.run.events import (
     ApprovalRequest,
@@ -143,6 +143,21 @@ def test_a_large_event_is_shortened() -> None:
         [frame] = one.feed([event])
         assert len(frame) < 11_000
         assert frames(frame)[0]["is_shortened"]
+
+
+def test_a_large_event_keeps_the_fields_that_clients_need() -> None:
+    picture = Image("data:image/png;base64," + "A" * 100_000, "image/png")
+    shown = ToolEnd("k1", ToolResult("c1", "pay", (Text(0, "See:"), picture)))
+    begin: list[LogEvent] = [StepStart(1), ToolCallStart(1, "c1", "pay"), ToolStart("k1", "c1", "pay", {})]
+    agui = AGUIEncoder(RunHead(run_id="r", thread_id="t", client_run_id="c"), 10_000)
+    [*_, result] = frames(b"".join(agui.feed([*begin, shown])))
+    assert result["content"] == [{"type": "text", "text": "See:"}]
+    chat = UIMessageEncoder("r", version=7, most=10_000)
+    chat.feed(begin)
+    [progress] = frames(b"".join(chat.feed([ToolProgress("k1", "c1", "pay", ["row", "x" * 100_000])])))
+    assert progress["output"] == ["row"]
+    [steering] = frames(b"".join(chat.feed([Said(Message("user", (Text(0, "Like this:"), picture)))])))
+    assert steering["parts"] == [{"type": "text", "text": "Like this:"}]
 
 
 # Requests.

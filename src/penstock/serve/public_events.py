@@ -210,11 +210,17 @@ def _fitting(public: dict[str, Any], most: int) -> dict[str, Any]:
 
 
 def shortened(value: Any, most: int) -> Any:
-    """An event that is too large, with its texts cut and its lists and other objects left out."""
+    """An event that is too large, with its texts cut and without the large items of its lists.
+
+    Its lists stay, perhaps empty: clients refuse an event without a field that their protocol demands.
+    """
     if isinstance(value, str):
         return value if len(value) <= most // 16 else value[: most // 16] + SHORTENED
+    if isinstance(value, list):
+        return [item for item in value[:16] if len(msgspec.json.encode(item)) <= most // 16]
     if isinstance(value, dict):
-        kept = {key: item for key, item in value.items() if not isinstance(item, list) and len(str(key)) < 200}
+        kept = {key: item for key, item in value.items() if len(str(key)) < 200}
+        kept |= {key: shortened(item, most) for key, item in kept.items() if isinstance(item, list)}
         if len(msgspec.json.encode(kept)) > most:
             kept = {key: shortened(item, most // 4) for key, item in [*kept.items()][:16]}
         return kept | {"is_shortened": True}
