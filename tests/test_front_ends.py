@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,13 @@ from penstock.run.events import (
 from penstock.runs.runs import Runs
 from penstock.serve import conversation
 from penstock.serve.ag_ui.encoder import AGUIEncoder, RunHead
+from penstock.serve.ag_ui.messages import MessagesFold
 from penstock.serve.ai_sdk.encoder import UIMessageEncoder
 from penstock.serve.ai_sdk.message import UIMessageFold
 from penstock.testing import Reply, Scripted, call
 from tests.asgi import Browser, serving
 from tests.asgi import Reply as Response
+from tests.growth import assert_linear
 from tests.test_serve import TWO_STEPS, agent_of, run
 
 TOOL = {"name": "paint", "description": "Paint.", "parameters": {"type": "object"}}
@@ -158,6 +160,34 @@ def test_a_large_event_keeps_the_fields_that_clients_need() -> None:
     assert progress["output"] == ["row"]
     [steering] = frames(b"".join(chat.feed([Said(Message("user", (Text(0, "Like this:"), picture)))])))
     assert steering["parts"] == [{"type": "text", "text": "Like this:"}]
+
+
+TEXT = {"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "assistant"}
+CALL = {"type": "TOOL_CALL_START", "toolCallId": "c", "toolCallName": "pay", "parentMessageId": "m"}
+
+
+@pytest.mark.parametrize(
+    ("make", "start", "piece"),
+    [
+        pytest.param(MessagesFold, TEXT, {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m"}, id="AG-UI, text"),
+        pytest.param(MessagesFold, CALL, {"type": "TOOL_CALL_ARGS", "toolCallId": "c"}, id="AG-UI, arguments"),
+        pytest.param(UIMessageFold, {"type": "text-start", "id": "1"}, {"type": "text-delta", "id": "1"}, id="AI SDK"),
+    ],
+)
+def test_a_message_grows_in_linear_time(
+    make: Callable[[], MessagesFold | UIMessageFold], start: dict[str, Any], piece: dict[str, Any]
+) -> None:
+    def prepare(size: int) -> Callable[[], None]:
+        fold = make()
+        fold.add(start)
+
+        def work() -> None:
+            for _ in range(size):
+                fold.add({**piece, "delta": "x" * 2_000})
+
+        return work
+
+    assert_linear(prepare, 250, 8)
 
 
 # Requests.

@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.events import Text
 from penstock.messages import File, Image, Message
+from penstock.serve.growing_text import append_text
 
 AGUIMessage = dict[str, Any]
 AGUIEvent = dict[str, Any]
@@ -21,13 +22,14 @@ class MessagesFold:
 
     def build(self) -> list[AGUIMessage]:
         """The messages; results follow the message with their calls."""
-        ordered: list[AGUIMessage] = []
-        results = [message for message in self._messages.values() if message["role"] == "tool"]
+        ordered: dict[str, list[AGUIMessage]] = {
+            id: [message] for id, message in self._messages.items() if message["role"] != "tool"
+        }
         for message in self._messages.values():
-            if message["role"] != "tool":
-                own = [result for result in results if self._owners.get(result["toolCallId"]) == message["id"]]
-                ordered += [message, *own]
-        return ordered
+            owner = self._owners.get(message["toolCallId"]) if message["role"] == "tool" else None
+            if owner in ordered:
+                ordered[owner].append(message)
+        return [message for group in ordered.values() for message in group]
 
     def arguments(self, call_id: str) -> str:
         """The arguments of a call so far."""
@@ -59,12 +61,11 @@ class MessagesFold:
             case "TEXT_MESSAGE_START" | "REASONING_MESSAGE_START":
                 self._text(event["messageId"], event["role"])
             case "TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT":
-                message = self._messages[event["messageId"]]
-                message["content"] = message.get("content", "") + event["delta"]
+                append_text(self._messages[event["messageId"]], "content", event["delta"])
             case "TOOL_CALL_START":
                 self._call(event)
             case "TOOL_CALL_ARGS":
-                self._calls[event["toolCallId"]]["function"]["arguments"] += event["delta"]
+                append_text(self._calls[event["toolCallId"]]["function"], "arguments", event["delta"])
             case "TOOL_CALL_RESULT":
                 names = ("toolCallId", "content", "role", "metadata")
                 fields = {name: event[name] for name in names if name in event}

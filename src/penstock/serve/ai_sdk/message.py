@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.serve.ai_sdk.call_parts import Chunk
+from penstock.serve.growing_text import append_text
 
 Part = dict[str, Any]
 
@@ -53,7 +54,7 @@ class UIMessageFold:
             self._texts[chunk["id"]] = {"type": kind, **id, "text": "", "state": "streaming"}
             self._parts.append(self._texts[chunk["id"]])
         elif stage == "delta":
-            self._texts[chunk["id"]]["text"] += chunk["delta"]
+            append_text(self._texts[chunk["id"]], "text", chunk["delta"])
         else:
             self._texts.pop(chunk["id"])["state"] = "done"
 

@@ -1,0 +1,12 @@
+"""Texts of messages that grow piece by piece."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def append_text(fields: dict[str, Any], name: str, piece: str) -> None:
+    """Append a piece to a text in `fields`, which may not be there yet."""
+    text = fields.pop(name, "")  # with one reference it grows in place (docs/decisions/0006)
+    text += piece
+    fields[name] = text
