@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -96,8 +96,8 @@ class Newest(Generic[T]):
 class Waiter(Protocol):
     """A reader that waits."""
 
-    def take_news(self) -> bool:
-        """Take what is new without being woken; False if the reader has to be."""
+    def take(self, page: Page, after: int, last: int) -> bool:
+        """Take the events after a number without being woken; False if the reader has to be."""
         ...
 
 
@@ -116,28 +116,34 @@ class Feed:
         self._page: tuple[int, Page] | None = None  # the last one, and after which event: others want the same
 
     def add(self, items: Sequence[Item]) -> None:
-        """New events have come: wake all readers."""
+        """New events have come: hand them out to the readers that wait, or wake them."""
         if not items:
             return
         self._newest.add(items)
-        self.seq, self._page = items[-1].seq, None
+        before, self.seq, self._page = self.seq, items[-1].seq, None
         self.is_over = isinstance(items[-1].event, Done)
-        self._wake()
+        if self._waiting and not self.is_over and (page := self.after(before)) is not None and page.last == self.seq:
+            self._hand_out(page, before, self.seq)
+        else:
+            self._wake(list(self._waiting))
 
     def fail(self, error: Exception) -> None:
         """The log cannot be read."""
         self.error = error
-        self._wake()
+        self._wake(list(self._waiting))
 
     def close(self) -> None:
         """The server stops: end all readers."""
         self.is_closed = True
-        self._wake()
+        self._wake(list(self._waiting))
 
-    def _wake(self) -> None:
-        """Wake the readers that wait, except for those that get what is new here and now."""
-        woken = [reader for reader, future in self._waiting.items() if future.done() or not reader.take_news()]
-        for reader in woken:
+    def _hand_out(self, page: Page, after: int, last: int) -> None:
+        """Give a page that has all news to the readers that wait; those that do not take it are woken."""
+        waiting = self._waiting.items()
+        self._wake([reader for reader, future in waiting if future.done() or not reader.take(page, after, last)])
+
+    def _wake(self, readers: Iterable[Waiter]) -> None:
+        for reader in readers:
             future = self._waiting.pop(reader)
             if not future.done():
                 future.set_result(None)

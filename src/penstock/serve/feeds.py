@@ -63,17 +63,11 @@ class FeedReader:
             return self._end(error)
         return None
 
-    def take_news(self) -> bool:
-        """Send the next events where they turn up; False if `next` has to return: there are other things to do."""
-        feed = self._feed
-        if self._write_now is None or feed.is_over or feed.is_closed or feed.error is not None:
+    def take(self, page: Page, after: int, last: int) -> bool:
+        """Send the events after a number where they turn up; False if `next` has to return."""
+        if self._after != after or self._write_now is None or not self._write_now(page.frames):
             return False
-        if self._after >= feed.seq:
-            return True
-        page = feed.after(self._after)
-        if page is None or page.last < feed.seq or not self._write_now(page.frames):
-            return False
-        self._after = page.last
+        self._after = last
         return True
 
     def __aiter__(self) -> FeedReader:
