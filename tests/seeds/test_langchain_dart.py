@@ -469,9 +469,10 @@ def test_no_text_is_dropped_however_the_stream_is_cut(wire: str) -> None:
 def test_a_tool_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="penstock"):
         penstock.Agent(model([Reply(call("fails", {"x": 1})), "Sorry."]), [fails]).run("?")
-    [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert record.name.startswith("penstock")
-    assert "fails" in record.getMessage()
+    [raised, failed] = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert raised.name == failed.name == "penstock.agent"
+    assert "the tool fails raised ValueError" in raised.getMessage()
+    assert "the tool fails failed" in failed.getMessage()
 
 
 @row(124)
