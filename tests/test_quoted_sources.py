@@ -95,6 +95,21 @@ def test_a_margin_that_the_model_added_does_not_change_where_a_call_comes_from()
         assert faults_of(events_of("gemma4", written, mail(text))) == ["quoted"]
 
 
+WIDE = ["grep", "git blame", "a log", "numbers", "C", "initials"]
+SCRIPTS = ["ls\n\n  rm -r x\nfi", "rm -r x\nfi", "a\nb\nc\nd", "echo 'a long line of the script'\nfi\nx"]
+
+
+@each("margin", WIDE)
+@each("dialect", ["gemma4", "functiongemma", "kimi_k3", "minicpm5", "minimax_m3", "step3"])
+def test_a_wide_margin_within_a_string_does_not_change_where_a_call_comes_from(dialect: str, margin: str) -> None:
+    for script in SCRIPTS:
+        text = prompts()[dialect].calls([ToolCall("c1", "run", {"command": script})])
+        written = "\n".join([text.split("\n")[0], *MARGINS[margin](text).split("\n")[1:]])
+        assert faults_of(events_of(dialect, written, mail(text))) == ["quoted"], written
+        own = prompts()[dialect].calls([ToolCall("c1", "run", {"command": f"{script}\nmake install"})])
+        assert calls_of(events_of(dialect, own, mail(text))), own
+
+
 @each("dialect", ["qwen3_coder", "anthropic_xml", "glm45"])
 def test_lines_that_are_not_those_of_the_call_are_not_a_quotation(dialect: str) -> None:
     text = prompts()[dialect].calls([ToolCall("c", "run", {"command": "make"})])

@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import Any
 
 from penstock.dialects.encodings import readings
-from penstock.dialects.quoted_lines import Comparisons
+from penstock.dialects.quoted_lines import Comparisons, without_margin
 from penstock.dialects.source_texts import SourceText, fold, layouts, plain, source_texts
 from penstock.events import Opaque
 from penstock.messages import Message
@@ -82,10 +82,17 @@ class Provenance:
         written = fold(markup)
         if len(written) - len(folded_name) < MIN_VALUE:
             return False
-        lines = [folded for line in markup.split("\n") if (folded := fold(line))]
-        return any(written in text.folded for text in texts) or (
-            len(lines) > 1 and any(text.has_lines(lines, self._comparisons) for text in texts)
-        )
+        lines = markup.split("\n")
+        folded = [line for line in map(fold, lines) if line]
+        if any(written in text.folded for text in texts):
+            return True
+        if len(folded) < 2:
+            return False
+        if any(text.has_lines(folded, self._comparisons) for text in texts):
+            return True
+        texts = [text for text in texts if folded[0] in text.folded]
+        unmarked = map(fold, map("".join, without_margin(lines))) if texts else ()
+        return any(left in text.folded for left in unmarked for text in texts)
 
     def _values(self, name: str, arguments: dict[str, Any]) -> list[tuple[str, str]]:
         """Returns the distinctive values of a call with their keys, except those that the model has used before."""

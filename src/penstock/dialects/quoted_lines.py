@@ -2,21 +2,20 @@
 
 Every tool prints its own margins, so there is no list of them. The lines of the call must follow each other,
 and what is around them must look the same in each: words and numbers count as equal.
-The model may also have added the margin itself; then it is part of the lines, and not of the text.
+The model may also have added a margin itself; then it is part of the lines, and not of the text (`without_margin`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 MAX_COMPARED = 200_000
 """How many lines are compared for the calls of one request. A call for which these do not suffice counts as quoted."""
 
 _WIDEST = 120  # how many characters a margin may have
-_ADDED = "+"  # before the shape of a margin that the model has added
-_HEAD = 4  # how many characters of a text show where the last line continues after an added margin
 _WORD = re.compile(r"\w+")
+_TOKEN = re.compile(r"(\w+)|[^\w\s]")
 _STRINGS = re.compile(r'(?<!\\)"\s{0,40},\s{0,40}"')  # between the strings of an array
 
 
@@ -76,11 +75,25 @@ def _before(text: str, line: str, after: str, *, is_last: bool) -> str | None:
     start = text.find(line) if is_last else len(text) - len(line) - len(after)
     if 0 <= start <= _WIDEST and text.startswith(line if is_last else line + after, start):
         return _shape(text[:start])
-    head = text if not is_last else text[:_HEAD]
-    start = line.find(head, 1, min(len(line) // 2, _WIDEST) + len(head))
-    is_added = start > 0 and (text.startswith(line[start:]) if is_last else len(line) == start + len(text))
-    return _ADDED + _shape(line[:start]) if is_added else None
+    return None
 
 
 def _shape(margin: str) -> str:
     return _WORD.sub("0", margin)
+
+
+def without_margin(lines: Sequence[str]) -> Iterator[list[str]]:
+    """Yields the lines of a call without a margin that the model has added to all of them but the first.
+
+    A margin looks the same in each line, and where it ends is not known: each end is tried. If nothing but the last
+    line is left, it must follow a sign or a number.
+    """
+    marked = [line for line in lines[1:] if line.strip()]
+    tokens = [list(_TOKEN.finditer(line, 0, _WIDEST)) for line in marked]
+    for column in zip(*tokens, strict=False):
+        if len({token[0] if token[1] is None else "" for token in column}) > 1:
+            return
+        left = [line[token.end() :] for line, token in zip(marked, column, strict=True)]
+        is_more = any(line.strip() for line in left[:-1]) or not column[-1][0].isalpha()
+        if is_more and _WORD.search(left[-1]):
+            yield [lines[0], *left]
