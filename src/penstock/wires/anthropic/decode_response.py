@@ -72,7 +72,6 @@ class Anthropic(NumberedWire):
         self._target = NO_TARGET
         self._message_id: Any = None
         self._container: Any = None
-        self._reported: dict[str, Any] = {}  # unknown fields of the message, which come more than once
 
     def end(self, by_mark: bool = False) -> None:
         if self._container is not None:
@@ -313,7 +312,6 @@ class Anthropic(NumberedWire):
         if self._message_id is not None and id and id != self._message_id:
             self.withdraw("the provider started a new message before the last one had ended", message.get("model"))
             self._container = None
-            self._reported.clear()
         self._message_id = id
         if self.parts:  # the same message again (QUIRKS 123)
             self.report_fields({"content": message.get("content")}, (), "content in a repeated message_start")
@@ -352,7 +350,7 @@ class Anthropic(NumberedWire):
             self._container = message["container"]
         self._ending(message)
         unread = {key for key, kind in _TYPED_FIELDS.items() if not isinstance(message.get(key), kind)}
-        self._report_once(message, _MESSAGE_FIELDS - unread)
+        self.reports.fields(message, _MESSAGE_FIELDS - unread, "an unknown field of the message")
 
     def _ending(self, message: dict[str, Any]) -> None:
         """Reads the stop reason, with the explanation of a refusal or the stop sequence as its message."""
@@ -364,19 +362,14 @@ class Anthropic(NumberedWire):
         if reason := message.get("stop_reason"):
             self.finish(reason, explanation)
 
-    def _report_once(self, value: dict[str, Any], known: Any) -> None:
-        new = {key: field for key, field in value.items() if key not in known and self._reported.get(key) != field}
-        self._reported |= new
-        self.report_fields(new, (), "an unknown field of the message")
-
     # Frames that are not events of this protocol.
 
     def _other_frame(self, kind: Any, value: dict[str, Any], payload: bytes, event: str) -> None:
         match value:
             case {"bytes": str(data)} if event == "chunk":
-                self._chunk(data, value)
+                self._chunk(data)
             case {"chunk": {"bytes": str(data)}}:  # as boto3 returns it
-                self._chunk(data, value)
+                self._chunk(data)
             case {"role": "assistant", "content": list() | str()}:
                 self._whole(value, payload)
             case {"type": str()} if kind in _DERIVED and self.parts:
@@ -384,7 +377,7 @@ class Anthropic(NumberedWire):
             case _:
                 self._error_or_unknown_event(kind, value, event)
 
-    def _chunk(self, data: str, value: dict[str, Any]) -> None:
+    def _chunk(self, data: str) -> None:
         try:
             payload = base64.b64decode(data, validate=True)
         except (binascii.Error, ValueError):
