@@ -181,6 +181,12 @@ def test_an_unknown_provider_is_reported_with_the_nearest_name(name: str, guess:
     assert "openai" in raised.value.known
 
 
+def test_a_provider_that_is_like_no_other_gets_no_guess() -> None:
+    with pytest.raises(UnknownProviderError) as raised:
+        Model("nope:x")
+    assert "did you mean" not in str(raised.value)
+
+
 # Keys.
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import click.testing
 import pytest
 
 from penstock.cli.app import COMMANDS, penstock
@@ -192,6 +193,17 @@ MISTAKES = {
     "some/folder": "use a Python file or a module",
     "notes.txt": "notes.txt is not a Python file",
 }
+
+
+@pytest.mark.parametrize("arguments", [["serve"], ["worker", "--log", "runs.db"]], ids=["serve", "worker"])
+def test_a_command_for_many_agents_names_them_all_as_it_takes_them(
+    folder: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "two.py").write_text("from penstock import Agent\none = Agent('sim:demo')\ntwo = Agent('sim:demo')\n")
+    done = click.testing.CliRunner().invoke(penstock, [*arguments, "two.py"])
+    assert done.exit_code == 2
+    assert "two.py (one, two): name those that you want, as in two.py:one two.py:two\n" in done.stderr
 
 
 @pytest.mark.parametrize("target", MISTAKES)

@@ -81,7 +81,7 @@ class UnknownNameError(UsageError):
         from difflib import get_close_matches  # imported here: it costs more than all of this module
 
         plain = {known.replace("_", "-"): known for known in self.known}
-        similar = get_close_matches(str(self.name).lower().replace("_", "-"), plain, n=1)
+        similar = get_close_matches(str(self.name).lower().replace("_", "-"), plain, n=1, cutoff=0.65)
         return plain[similar[0]] if similar else ""
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -22,11 +22,14 @@ _INSTALLED = {Path(penstock.__file__).resolve().parent} | {
 EXAMPLE = 'agent = penstock.Agent("openai:gpt-5", tools=[…])'
 
 
-def find_agent(target: str) -> Agent:
-    """The agent. Errors in the target or in the user's code name the place."""
+def find_agent(target: str, *, is_one_of_many: bool = False) -> Agent:
+    """The agent. Errors in the target or in the user's code name the place.
+
+    `is_one_of_many` if the command takes any number of agents.
+    """
     place, name = _split(target)
     module = _load(place)
-    value = _attribute(module, name, place) if name else _only_agent(module, place)
+    value = _attribute(module, name, place) if name else _only_agent(module, place, is_one_of_many)
     if isfunction(value):
         return _call_factory(value, place, name or "agent")
     if not isinstance(value, Agent):
@@ -34,9 +37,9 @@ def find_agent(target: str) -> Agent:
     return value
 
 
-def find_named_agent(target: str) -> Agent:
+def find_named_agent(target: str, *, is_one_of_many: bool = False) -> Agent:
     """The agent, which must have a name: runs in a log find it by that."""
-    agent = find_agent(target)
+    agent = find_agent(target, is_one_of_many=is_one_of_many)
     if not agent.name:
         raise UsageError(f"the agent in {target} has no name, by which its runs find it: Agent(…, name='support')")
     return agent
@@ -118,7 +121,7 @@ def _attribute(module: ModuleType, name: str, place: str) -> Any:
     return getattr(module, name)
 
 
-def _only_agent(module: ModuleType, place: str) -> Any:
+def _only_agent(module: ModuleType, place: str, is_one_of_many: bool) -> Any:
     if hasattr(module, "agent"):
         return module.agent
     agents = _agents(module)
@@ -128,8 +131,9 @@ def _only_agent(module: ModuleType, place: str) -> Any:
         case []:
             raise UsageError(f"there is no agent in {place}: write {EXAMPLE}")
         case _:
-            one = f"{place}:{next(iter(agents))}"
-            raise UsageError(f"there are several agents in {place} ({', '.join(agents)}): name one, as in {one}")
+            examples = [f"{place}:{name}" for name in agents][: 2 if is_one_of_many else 1]
+            choice = f"name {'those that you want' if is_one_of_many else 'one'}, as in {' '.join(examples)}"
+            raise UsageError(f"there are several agents in {place} ({', '.join(agents)}): {choice}")
 
 
 def _agents(module: ModuleType) -> dict[str, Agent]:

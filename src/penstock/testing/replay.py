@@ -42,7 +42,8 @@ class Replay:
     def _respond(self, command: OpenRequest) -> Response:
         body = msgspec.json.decode(command.request.body)
         if not self._left:
-            raise ReplayMissError(f"the recording has only {len(self.recordings)} responses, and all were used")
+            some = "1 response" if len(self.recordings) == 1 else f"{len(self.recordings)} responses"
+            raise ReplayMissError(f"the recording has only {some}, and no unused one")
         for index, recording in enumerate(self._left):
             if recording.request.body == body:
                 return self._play(self._left.pop(index))

@@ -95,7 +95,7 @@ def _serve(options: Options) -> None:
     token, host, log = os.environ.get(options.token_env, ""), options.host, options.log
     if not token and not is_loopback(host):
         raise UsageError(f"to serve other machines on {host}, set a token: PENSTOCK_TOKEN=… penstock serve …")
-    agents = [find_agent(target) for target in options.targets]
+    agents = [find_agent(target, is_one_of_many=True) for target in options.targets]
     store = penstock.log.open(log) if log else penstock.log.memory()
     try:
         served = app(

@@ -68,7 +68,7 @@ def named_agents(targets: tuple[str, ...]) -> dict[str, Agent]:
     agents: dict[str, Agent] = {}
     for target in targets:
         try:
-            agent = find_named_agent(target)
+            agent = find_named_agent(target, is_one_of_many=True)
         except PenstockError as error:
             raise CommandError(str(error)) from None
         if agent.name in agents and agents[agent.name] is not agent:
