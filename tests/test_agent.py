@@ -7,7 +7,6 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +14,16 @@ import pytest
 
 from penstock.agent.agent import Agent
 from penstock.agent.streamer import AgentStreamer
-from penstock.agent.sync_dispatcher import MAX_TOGETHER, SyncDispatcher
+from penstock.agent.sync_dispatcher import SyncDispatcher
 from penstock.errors import ToolError, UsageError
 from penstock.events import Text, Usage
 from penstock.model.model import Model
 from penstock.results import ToolOutput
 from penstock.run import outbox
+from penstock.run.commands import StartTool
 from penstock.run.events import Done, Said, StreamEvent, ToolEnd, ToolResults, decode, encode
 from penstock.run.limits import Limits
+from penstock.run.machine import Run
 from penstock.testing import Hang, Loopback, Reply, Scripted, Status, call, say
 from penstock.tools.tool import tool
 from penstock.transport.policy import Retries, Timeouts
@@ -443,26 +444,46 @@ def test_a_message_said_during_a_run_reaches_the_next_request(mode: str) -> None
 
 
 @pytest.mark.parametrize("has_callback", [False, True])
-def test_a_run_that_nobody_watches_wakes_its_reader_once_for_several_reads(
+def test_a_run_that_nobody_watches_wakes_its_reader_at_its_end(
     has_callback: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    groups, arrived = list[int](), SyncDispatcher._arrived
+    wakes, wake = list[None](), SyncDispatcher.wake
 
-    def counted(dispatcher: SyncDispatcher, events: Sequence[StreamEvent] = ()) -> None:
-        groups.append(dispatcher._waiting + 1)
-        arrived(dispatcher, events)
+    def counted(dispatcher: SyncDispatcher) -> None:
+        wakes.append(None)
+        wake(dispatcher)
 
-    monkeypatch.setattr(SyncDispatcher, "_arrived", counted)
+    monkeypatch.setattr(SyncDispatcher, "wake", counted)
     seen = list[str]()
     agent = Agent(
         Model("openai-compatible:m", via=Scripted([Reply(*(say("piece ") for _ in range(100)))], cuts=1)),
         on_text=seen.append if has_callback else None,
     )
     assert agent.run("Go.").output == "piece " * 100
-    assert max(groups) == (1 if has_callback else MAX_TOGETHER + 1)
+    assert len(wakes) > 50 if has_callback else len(wakes) == 1
 
 
-@pytest.mark.parametrize("ahead", [3, MAX_TOGETHER])
+def test_what_fails_in_a_run_that_nobody_watches_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails in the thread in which the response has ended, which nobody waits for."""
+
+    def broken(run: Run, command: object) -> bool:
+        if isinstance(command, StartTool):
+            raise OverflowError("too much")
+        return bool(reached(run, command))
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    reached: Any = Run.reached
+    monkeypatch.setattr(Run, "reached", broken)
+    agent = Agent(Model("openai-compatible:m", via=Scripted([Reply(call("pay")), "Done."])), [pay])
+    with pytest.raises(OverflowError, match="too much"):
+        agent.run("Go.")
+
+
+@pytest.mark.parametrize("ahead", [3, 16])
 def test_a_run_that_nobody_watches_goes_on_when_its_outbox_is_full(ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "MAX_AHEAD", ahead)
     script = Scripted([Reply(*(say("piece ") for _ in range(100)))], cuts=1)

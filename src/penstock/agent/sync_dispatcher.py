@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
-from typing import assert_never, get_args
+from typing import assert_never
 
 from penstock.agent.approval_checks import SyncChecks
 from penstock.agent.dispatcher import Dispatcher, OuterCall
@@ -31,27 +31,18 @@ from penstock.run.commands import (
     StartTool,
     StopAsking,
 )
-from penstock.run.events import Done, RunEvent, StreamEvent
+from penstock.run.events import Done
 from penstock.run.outbox import Gate
 from penstock.transport.loop_thread import Joinable, RunLoop
 
-MAX_TOGETHER = 16
-"""For how many reads of the network a reader that nobody watches (`agent.run`) is woken once: each time costs a switch
-between two threads."""
-
-_OWN = frozenset(get_args(RunEvent))
-
 
 class SyncDispatcher(Dispatcher):
-    """Carries out the commands of a run under its lock. `arrivals` has at least one entry per item in the outbox
-    that the reader has to see now."""
+    """Carries out the commands of a run under its lock. `arrivals` has at least one entry per item in the outbox."""
 
     def __init__(self, driven: DrivenRun, outer: SyncDispatcher | None = None, key: str = "") -> None:
         super().__init__(driven, ThreadTimers(), None if outer is None else OuterCall(outer, key))
         self.lock: threading.RLock = threading.RLock() if outer is None else outer.lock
         self.arrivals: SimpleQueue[None] = SimpleQueue() if outer is None else outer.arrivals
-        self._is_unseen = not driven.config.is_read and not driven.config.callbacks.are_set
-        self._waiting = 0  # items for which the reader was not woken
         self.inner = InnerAgents[SyncDispatcher](driven, self)
         loop: RunLoop | None = None if outer is None else outer.tools.loop
         self.tools: SyncToolRunner = SyncToolRunner(driven, self, self.lock, loop)
@@ -78,7 +69,7 @@ class SyncDispatcher(Dispatcher):
                     if self._outer is not None:
                         self._outer.emit(command, is_over=driven.run.is_over)
                     elif driven.outbox.put(command.events, command.log):
-                        self._arrived(command.events)
+                        self.wake()
                     if is_notable and isinstance(last := command.events[-1], Done):
                         driven.remember(last)
                 case PrepareStep() | AskModel() | StartTool(awaits_reader=True):
@@ -114,7 +105,7 @@ class SyncDispatcher(Dispatcher):
             if self._outer is not None:
                 self._outer.dispatcher.hold(gate)
             elif self._driven.outbox.hold(gate):
-                self._arrived()
+                self.wake()
 
     def call(self, callback: Callable[[], None]) -> None:
         with self.lock:
@@ -125,8 +116,9 @@ class SyncDispatcher(Dispatcher):
 
     def committed(self, units: int) -> None:
         with self.lock:
-            self._waiting += self._driven.logged_outbox.committed(units)
-            self._wake_for_all()
+            count = self._driven.logged_outbox.committed(units)
+            for _ in range(max(1, count)):  # also for nothing, as the run may have to pause
+                self.wake()
 
     def cancel(self, why: str) -> None:
         """Cancel the run."""
@@ -150,23 +142,6 @@ class SyncDispatcher(Dispatcher):
         inner = [one for dispatcher in self.inner.close() for one in dispatcher.close()]
         tools = self.tools.close()
         return [*self.responses.close(), *inner, *tools]
-
-    def _arrived(self, events: Sequence[StreamEvent] = ()) -> None:
-        """There is an item more for the reader: wake it, unless these events can reach it with what follows them."""
-        self._waiting += 1
-        if not (self._is_unseen and events and self._can_wait(events)):
-            self._wake_for_all()
-
-    def _can_wait(self, events: Sequence[StreamEvent]) -> bool:
-        """Whether these events can wait for the next ones: there is room, and none of them is the run's own."""
-        has_room = self._waiting <= MAX_TOGETHER and not self._driven.outbox.is_full
-        return has_room and _OWN.isdisjoint(map(type, events))
-
-    def _wake_for_all(self) -> None:
-        """Wake the reader for everything that waits; also for nothing, as the run may have to pause."""
-        for _ in range(max(1, self._waiting)):
-            self.arrivals.put(None)
-        self._waiting = 0
 
     def _reached(self, command: PrepareStep | AskModel | StartTool) -> None:
         """The reader has come to a command that waited."""

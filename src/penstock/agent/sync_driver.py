@@ -20,6 +20,7 @@ from penstock.agent.driver import MAX_WAIT, Driver, is_due_after_cancel
 from penstock.agent.log_listener import provided
 from penstock.agent.sync_dispatcher import SyncDispatcher
 from penstock.agent.tool_execution import in_thread
+from penstock.agent.unseen_dispatcher import UnseenDispatcher, is_unseen
 from penstock.log.store import LostRunError, OwnedRun, StoreError
 from penstock.messages import Message
 from penstock.run.commands import Command
@@ -35,7 +36,8 @@ class SyncDriver(Driver[SyncDispatcher]):
 
     def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None = None) -> None:
         driven = DrivenRun(config, run, deps, owned)
-        dispatcher = SyncDispatcher(driven)
+        kind = UnseenDispatcher if is_unseen(config, has_log=owned is not None) else SyncDispatcher
+        dispatcher = kind(driven)
         super().__init__(driven, dispatcher)
         self.lock = dispatcher.lock
 
