@@ -47,7 +47,7 @@ ALLOWED = {
     "hooks": "errors events content messages jsontext tools model agent",
     "runs": "errors events messages tools history run log agent",
     "adapters": f"{VOCABULARY} jsontext framing calls wires dialects tools decoder run model agent",
-    "mcp": "errors events content results tools transport agent",
+    "mcp": "errors events content results jsontext tools transport agent",
     "tracing": "errors events content messages turn jsontext run agent",
     "testing": "errors events declarations redaction framing calls wires providers log transport model",
     "asgi": "errors jsontext",

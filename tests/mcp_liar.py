@@ -1,4 +1,8 @@
-"""An MCP server that misbehaves, in plain Python, so that it starts at once: `python tests/mcp_liar.py`."""
+"""An MCP server that misbehaves, in plain Python, so that it starts at once: `python tests/mcp_liar.py [endless]`.
+
+With `tools JSON` it has these tools and answers their calls with the lines that they are called with; `list LINE` is
+how it answers the request for its tools.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +43,21 @@ def text(value: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": value}]
 
 
+def token_of(params: dict[str, Any]) -> str:
+    return json.dumps((params.get("_meta") or {}).get("progressToken"))
+
+
+def print_raw(id: Any, params: dict[str, Any]) -> None:
+    """Print the lines of a call, all but the last one several times; $ID is that of the request, $TOKEN that of its
+    progress, and $PARTS many parts of a result."""
+    *first, last = params["arguments"]["lines"]
+    parts = ",".join(['{"type":"text","text":"x"}'] * 100_000) if "$PARTS" in last else ""
+    for line in [*first * params["arguments"]["times"], last]:
+        shown = line.replace("$ID", json.dumps(id)).replace("$TOKEN", token_of(params)).replace("$PARTS", parts)
+        sys.stdout.write(shown + "\n")
+    sys.stdout.flush()
+
+
 def call(id: Any, name: str, params: dict[str, Any]) -> None:
     match name:
         case "flood":
@@ -75,12 +94,17 @@ def call(id: Any, name: str, params: dict[str, Any]) -> None:
             os._exit(3)
         case "old" | "new" | "fine" | "a b" | "strict":
             result(id, content=text(f"{name} ran"))
+        case "raw":
+            print_raw(id, params)
         case _:
             send({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": f"unknown tool {name}"}})
 
 
 def main() -> None:
     is_endless = "endless" in sys.argv
+    if "tools" in sys.argv:
+        TOOLS[:] = json.loads(sys.argv[sys.argv.index("tools") + 1])
+    listing = sys.argv[sys.argv.index("list") + 1] if "list" in sys.argv else None
     for line in sys.stdin:
         message = json.loads(line)
         id, params = message.get("id"), message.get("params") or {}
@@ -89,6 +113,9 @@ def main() -> None:
                 info = {"name": "liar", "version": "1"}
                 version, capabilities = params["protocolVersion"], {"tools": {"listChanged": True}}
                 result(id, protocolVersion=version, capabilities=capabilities, serverInfo=info)
+            case "tools/list" if listing is not None:
+                sys.stdout.write(listing.replace("$ID", json.dumps(id)) + "\n")
+                sys.stdout.flush()
             case "tools/list":
                 cursor = {"nextCursor": "again"} if is_endless else {}
                 result(id, tools=TOOLS, **cursor)

@@ -84,7 +84,9 @@ class Connection:
         tools: list[mcp_types.Tool] = []
         cursor: str | None = None
         try:
-            async with self._errors("while it listed its tools"):
+            async with self._errors(
+                "while it listed its tools", f"the MCP server {self._name} cannot list its tools: "
+            ):
                 for _ in range(MAX_PAGES):
                     page = await self._client.list_tools(
                         cursor=cursor, cache_mode="refresh" if cursor is None else "use"
@@ -175,8 +177,9 @@ class Connection:
         return mcp_types.ElicitResult(action="cancel") if call is None else await call.ask(params, self._input_seconds)
 
     @asynccontextmanager
-    async def _errors(self, when: str) -> AsyncGenerator[None]:
-        """Errors of the SDK as a `ServerError`; a connection that has ended is not used again."""
+    async def _errors(self, when: str, problem: str = "") -> AsyncGenerator[None]:
+        """Errors of the SDK as a `ServerError`, with this before the message of the server; a connection that has
+        ended is not used again."""
         try:
             yield
         except MCPError as error:
@@ -185,10 +188,10 @@ class Connection:
                 raise ServerError(
                     f"The MCP server {self._name} ended the connection {when} ({error.message})."
                 ) from None
-            raise ServerError(error.message) from None
+            raise ServerError(f"{problem}{error.message}") from None
         except ValidationError as error:
-            problem = error.errors()[0]
-            raise ServerError(f"The MCP server {self._name} sent an invalid message: {problem['msg']}.") from None
+            first = error.errors()[0]
+            raise ServerError(f"The MCP server {self._name} sent an invalid message: {first['msg']}.") from None
 
 
 async def _accept(name: str, result: mcp_types.CallToolResult) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,8 +12,10 @@ import mcp_types
 from penstock.content import File, Image
 from penstock.errors import ArgumentsError, UsageError
 from penstock.events import Text
-from penstock.results import MAX_MEDIA, MAX_PARTS, ResultPart, ToolOutput
+from penstock.results import MAX_MEDIA, ResultPart, ToolOutput
 from penstock.tools.schema_arguments import SchemaArguments
+
+_KIND = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 
 
 class OutputSchema:
@@ -40,12 +44,12 @@ class OutputSchema:
 
 def as_output(result: mcp_types.CallToolResult, schema: OutputSchema) -> ToolOutput:
     """The result of a call. Structured content is for the program, and for the model if there is nothing else."""
-    parts = [_part(block) for block in result.content[:MAX_PARTS]]
-    if (left := len(result.content) - len(parts)) > 0:
-        parts.append(Text(0, f"… {left} more parts were left out …"))
+    parts = [_part(block) for block in result.content]  # at most `MAX_PARTS`: see `leniency`
     data = result.structured_content
     if not result.is_error and (problem := schema.problem(data)):
         parts.append(Text(0, f"(The structured result does not match the schema that the server declares: {problem})"))
+    if result.is_error and not parts and data is None:
+        parts.append(Text(0, "The tool failed, and the MCP server does not say why."))
     content: Any = parts or ("" if data is None else data)
     return ToolOutput(content, data, result.is_error)
 
@@ -70,8 +74,19 @@ def _part(block: Any) -> ResultPart:
             return Text(0, block.model_dump_json(by_alias=True, exclude_unset=True))
 
 
+def _is_base64(data: str) -> bool:
+    """Whether this can be decoded; a provider would refuse the request, and every later one."""
+    try:
+        base64.b64decode(data, validate=True)
+    except ValueError:
+        return False
+    return True
+
+
 def _media(data: str, kind: str, name: str = "") -> ResultPart:
     if len(data) * 3 // 4 > MAX_MEDIA:
         return Text(0, f"({kind} of {len(data) * 3 // 4} bytes: too large to be shown)")
+    if not _KIND.fullmatch(kind) or not _is_base64(data):
+        return Text(0, f"(a part of the type {kind[:100]!r} that cannot be shown: it is not valid)")
     url = f"data:{kind};base64,{data}"
     return Image(url, kind) if kind.startswith("image/") else File(url, kind, name)

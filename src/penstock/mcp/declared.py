@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -18,6 +19,12 @@ from penstock.tools.tool import Tool
 
 MAX_TOOLS = 1000
 """The tools of a server; more are left out."""
+
+MAX_SCHEMA = 256 * 1024
+"""The characters of a tool's schema as JSON; a tool with a longer one is left out."""
+
+MAX_DECLARATIONS = 4 * 1024 * 1024
+"""The characters of the descriptions and schemas of all tools of a server, which go with every request."""
 
 MAX_DESCRIPTION = 20_000
 """The characters of a tool's description; a longer one is truncated."""
@@ -51,7 +58,7 @@ class ToolRules(Struct, frozen=True):
             options["idempotent"] = True
         if hints.read_only_hint and self.trust_hints:
             options["read_only"] = True
-        if hints.destructive_hint and not hints.read_only_hint:
+        if hints.destructive_hint and not (hints.read_only_hint and self.trust_hints):  # of two claims the careful one
             options["approval"] = True
         return options
 
@@ -62,10 +69,12 @@ def declare(
     """The tools, and why others are left out, by their names."""
     tools: dict[str, Tool[..., Any]] = {}
     skipped: dict[str, str] = {}
+    size = 0
     for one in listed:
         if rules.only is not None and one.name not in rules.only:
             continue
         try:
+            more = _size(one)
             tool = _declared(one, rules, call)
         except UsageError as error:
             skipped[one.name] = str(error)
@@ -74,9 +83,20 @@ def declare(
             skipped[one.name] = f"another tool of the server is called {tool.name!r} already"
         elif len(tools) >= MAX_TOOLS:
             skipped[one.name] = f"the server has more than {MAX_TOOLS} tools: choose some with only="
+        elif size + more > MAX_DECLARATIONS:
+            skipped[one.name] = f"the tools of the server have more than {MAX_DECLARATIONS} characters: use only="
         else:
             tools[tool.name] = tool
+            size += more
     return tuple(tools.values()), skipped
+
+
+def _size(listed: mcp_types.Tool) -> int:
+    """The characters of a declaration; a `UsageError` if its schema is too long."""
+    schema = len(json.dumps(listed.input_schema))
+    if schema > MAX_SCHEMA:
+        raise UsageError(f"its schema has {schema} characters, and at most {MAX_SCHEMA} are read")
+    return schema + len((listed.description or "")[:MAX_DESCRIPTION])
 
 
 def _declared(listed: mcp_types.Tool, rules: ToolRules, call: Call) -> Tool[..., Any]:

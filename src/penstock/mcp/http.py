@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
+import msgspec
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import INTERNAL_ERROR
 
 from penstock.mcp.stdio import too_large
 
@@ -19,11 +21,21 @@ class TooLargeError(httpx2.StreamError):
     """A response is larger than the cap. The SDK reports a `StreamError` to the call that waits."""
 
 
-class Capped(httpx2.AsyncByteStream):
+class Body(httpx2.AsyncByteStream):
+    """The body of a response, in place of what the server sent: `body` is read only in part, or not at all."""
+
+    def __init__(self, body: httpx2.AsyncByteStream) -> None:
+        self._body = body
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+class Capped(Body):
     """The body of a response, which ends with an error at the cap."""
 
     def __init__(self, body: httpx2.AsyncByteStream, limit: int) -> None:
-        self._body = body
+        super().__init__(body)
         self._limit = limit
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -34,8 +46,17 @@ class Capped(httpx2.AsyncByteStream):
                 raise TooLargeError(too_large(self._limit))
             yield piece
 
-    async def aclose(self) -> None:
-        await self._body.aclose()
+
+class Refused(Body):
+    """A JSON-RPC error with this message, in place of the body of a response."""
+
+    def __init__(self, body: httpx2.AsyncByteStream, message: str) -> None:
+        super().__init__(body)
+        self._message = message
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        error = {"code": INTERNAL_ERROR, "message": self._message}
+        yield msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": error})
 
 
 @asynccontextmanager
@@ -52,14 +73,31 @@ def http_client(headers: Mapping[str, str], limit: int) -> httpx2.AsyncClient:
     """A client that refuses whole responses over the limit; those in a stream of events have their own cap."""
 
     async def cap(response: httpx2.Response) -> None:
-        if response.headers.get("content-encoding", "identity") != "identity":
-            raise TooLargeError("the response is compressed, which was not asked for")  # it may hide any size
-        is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        if not is_stream and isinstance(response.stream, httpx2.AsyncByteStream):
-            response.stream = Capped(response.stream, limit)
+        body, kind = response.stream, response.headers.get("content-type", "").lower()
+        if not isinstance(body, httpx2.AsyncByteStream):
+            return
+        if problem := _problem(response, kind):
+            response.status_code = max(response.status_code, 400)  # so that the SDK looks for an error in the body
+            response.headers["content-type"] = "application/json"
+            response.headers.pop("content-encoding", None)
+            response.stream = Refused(body, problem)
+        elif not kind.startswith("text/event-stream"):
+            response.stream = Capped(body, limit)
 
     return httpx2.AsyncClient(
         headers={**headers, "accept-encoding": "identity"},
         timeout=httpx2.Timeout(_SECONDS, read=_READ_SECONDS),
         event_hooks={"response": [cap]},
     )
+
+
+def _problem(response: httpx2.Response, kind: str) -> str:
+    """Why the body of a response is not read; empty if it is. The SDK would not say which status it was."""
+    status = response.status_code
+    if status in (401, 403):
+        return f"status {status}: it needs a key, as in headers={{'authorization': 'Bearer …'}}"
+    if status >= 400 and status != 404 and not kind.startswith("application/json"):  # 404: the session has ended
+        return f"status {status}"
+    if response.headers.get("content-encoding", "identity") != "identity":
+        return "the response is compressed, which was not asked for"  # it may hide any size
+    return ""

@@ -13,6 +13,11 @@ from typing import Any
 from mcp_types import methods
 from pydantic import ValidationError
 
+from penstock.results import MAX_PARTS
+
+MAX_LISTED = 5000
+"""The tools on one page of a list that are read."""
+
 Skip = Callable[[str, str], None]
 
 
@@ -31,6 +36,8 @@ def make_lenient(session: Any, skip: Skip) -> None:
 
 
 def _sifted(method: str, version: str, raw: dict[str, Any], skip: Skip) -> dict[str, Any]:
+    """What is valid of a message. It is shortened first, because the SDK takes a second for 30,000 items."""
+    raw = _shortened(method, raw, skip)
     match method, raw:
         case "tools/list", {"tools": list(tools)} if _problem(method, version, raw):
             kept: list[Any] = []
@@ -48,6 +55,20 @@ def _sifted(method: str, version: str, raw: dict[str, Any], skip: Skip) -> dict[
                 for block in blocks
             ]
             return {**raw, "content": readable}
+        case _:
+            return raw
+
+
+def _shortened(method: str, raw: dict[str, Any], skip: Skip) -> dict[str, Any]:
+    """The message with a limited number of tools, or of parts of a result."""
+    match method, raw:
+        case "tools/list", {"tools": list(tools)} if len(tools) > MAX_LISTED:
+            skip("…", f"the server lists {len(tools)} tools at once, of which only {MAX_LISTED} are read")
+            return {**raw, "tools": tools[:MAX_LISTED]}
+        case "tools/call", {"content": list(blocks)} if len(blocks) > MAX_PARTS:
+            left = len(blocks) - MAX_PARTS + 1
+            note = {"type": "text", "text": f"… {left} more parts were left out …"}
+            return {**raw, "content": [*blocks[: MAX_PARTS - 1], note]}
         case _:
             return raw
 

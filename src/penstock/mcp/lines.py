@@ -1,9 +1,10 @@
-"""Lines of JSON-RPC from a server's standard output, with a cap."""
+"""Lines of JSON-RPC from a server's standard output, with a cap, and which request a line answers that is not read."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -13,6 +14,13 @@ _KEPT = 256
 _ID = rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*("[^"\\]*"|\d+)'
 _AT_START = re.compile(rb"\s*\{\s*" + _ID + rb"\s*,")
 _AT_END = re.compile(rb"[,{]\s*" + _ID + rb"\s*\}\s*\Z")
+
+_NOTIFICATION = 200
+"""The bytes at the start of a line in which the method of a notification is looked for."""
+_REPLACEABLE = re.compile(
+    rb'\A\s*\{(?:\s*"jsonrpc"\s*:\s*"2\.0"\s*,)?\s*"method"\s*:\s*"(notifications/(?:progress|message|\w+/list_changed))"'
+)
+_TOKEN = re.compile(rb'"progressToken"\s*:\s*("[^"\\]*"|\d+)')
 
 
 class TooLong(Struct, frozen=True):
@@ -24,11 +32,44 @@ class TooLong(Struct, frozen=True):
     @property
     def request_id(self) -> int | str | None:
         """The id of the request that this line answers; None if it is not at one of the ends."""
-        match = _AT_START.match(self.head) or _AT_END.search(self.tail)
-        if match is None:
-            return None
-        value = match.group(1).decode("utf-8", "replace")
-        return value[1:-1] if value.startswith('"') else int(value)
+        return _request_id(self.head, self.tail)
+
+
+def request_id(line: bytes) -> int | str | None:
+    """The id of the request that a line answers which is not valid; None if it is not at one of its ends."""
+    return _request_id(line[:_KEPT], line[-_KEPT:])
+
+
+def thinned(lines: Iterable[bytes | TooLong]) -> list[bytes | TooLong]:
+    """The lines of one read without notifications that the next line replaces: older progress, a list that changed
+    again. A server may send more of them than the SDK can handle."""
+    kept: list[bytes | TooLong] = []
+    last: tuple[bytes, ...] | None = None
+    for line in lines:
+        kind = _replaceable(line) if isinstance(line, bytes) else None
+        if kind is not None and kind == last:
+            kept[-1] = line
+        else:
+            kept.append(line)
+        last = kind
+    return kept
+
+
+def _replaceable(line: bytes) -> tuple[bytes, ...] | None:
+    """What the next notification of the same kind replaces: its method, and the token of a call; None for others."""
+    head = line[:_NOTIFICATION]
+    if (method := _REPLACEABLE.search(head)) is None:
+        return None
+    token = _TOKEN.search(line)
+    return (method.group(1),) if token is None else (method.group(1), token.group(1))
+
+
+def _request_id(head: bytes, tail: bytes) -> int | str | None:
+    match = _AT_START.match(head) or _AT_END.search(tail)
+    if match is None:
+        return None
+    value = match.group(1).decode("utf-8", "replace")
+    return value[1:-1] if value.startswith('"') else int(value)
 
 
 class Lines:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 from urllib.parse import urlsplit
@@ -33,6 +34,9 @@ MAX_MESSAGE = 16 * 1024 * 1024
 
 MAX_NAME = 80
 """The characters of the name that a server has in messages."""
+
+MAX_REPORTED = 20
+"""The tools that are left out of which the log says why; `skipped` has all."""
 
 _logger = logging.getLogger("penstock.mcp")
 
@@ -170,14 +174,21 @@ class MCPTools(ToolSource):
             try:
                 connection = await self._connected(state)
                 if connection.is_stale or state.listing is None:
-                    listed = await asyncio.wait_for(connection.list_tools(), self._seconds)
+                    listed = await self._listed(connection)
                     self._take(state, listed, connection.skipped)
-            except (ServerError, TimeoutError) as error:
+            except ServerError as error:
                 if state.listing is None or state.is_closed:
                     raise
                 _logger.warning("the tools of the MCP server %s cannot be listed: %s", self.name, error)
         assert state.listing is not None
         return state.listing
+
+    async def _listed(self, connection: Connection) -> list[Any]:
+        try:
+            return list(await asyncio.wait_for(connection.list_tools(), self._seconds))
+        except TimeoutError:
+            problem = f"the MCP server {self.name} did not list its tools within {self._seconds:g} seconds"
+            raise ServerError(problem) from None
 
     def _take(self, state: State, listed: list[Any], invalid: dict[str, str]) -> None:
         """The server has these tools; the listing stays the same object if nothing has changed."""
@@ -188,8 +199,10 @@ class MCPTools(ToolSource):
         state.listing, skipped = declare(listed, self._rules, self._call)
         self.skipped = {**invalid, **skipped}
         state.listed = listed
-        for name, why in self.skipped.items():
+        for name, why in islice(self.skipped.items(), MAX_REPORTED):
             _logger.warning("the tool %r of the MCP server %s is left out: %s", name, self.name, why)
+        if (more := len(self.skipped) - MAX_REPORTED) > 0:
+            _logger.warning("%d more tools of the MCP server %s are left out: see .skipped", more, self.name)
 
     async def _connected(self, state: State) -> Connection:
         """The connection; opens one if there is none."""

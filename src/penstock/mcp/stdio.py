@@ -7,6 +7,7 @@ the server wrote to its standard error, which says why a server did not start.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -17,11 +18,13 @@ from typing import Any
 
 import anyio
 import mcp_types
+import msgspec
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
+from penstock.jsontext.nearest import nearest_json
 from penstock.mcp.errors import ServerError
-from penstock.mcp.lines import Lines, TooLong
+from penstock.mcp.lines import Lines, TooLong, request_id, thinned
 
 MAX_STDERR = 2000
 """How many of the last characters of a server's standard error are kept."""
@@ -93,7 +96,7 @@ class Subprocess:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async with inbox:
                 while data := await self._process.stdout.read(_READ):
-                    for line in lines.feed(data):
+                    for line in thinned(lines.feed(data)):
                         if line and (message := self._message(line)) is not None:
                             await inbox.send(message)
 
@@ -102,12 +105,12 @@ class Subprocess:
         if isinstance(line, TooLong):
             if (request := line.request_id) is None:
                 raise ServerError(f"the MCP server sent a message of more than {self._limit} bytes")
-            error = mcp_types.ErrorData(code=mcp_types.INTERNAL_ERROR, message=too_large(self._limit))
-            return SessionMessage(mcp_types.JSONRPCError(jsonrpc="2.0", id=request, error=error))
+            return _error(request, too_large(self._limit))
+        value = _decoded(line)
         try:
-            return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+            return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_python(value, by_name=False))
         except ValueError:
-            return None
+            return _rejected(line, value)
 
     async def _read_errors(self) -> None:
         assert self._process.stderr is not None
@@ -153,6 +156,33 @@ class Subprocess:
                 self._process.kill()
             else:
                 os.killpg(self._process.pid, number)
+
+
+def _decoded(line: bytes) -> Any:
+    """The JSON of a line; None if it is not JSON. The SDK takes several times as long, and refuses half a character."""
+    try:
+        return msgspec.json.decode(line)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    try:
+        return nearest_json(json.loads(line.decode("utf-8", "replace")))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _rejected(line: bytes, value: Any) -> SessionMessage | None:
+    """What becomes of a line that is not JSON-RPC: an error for the call that waits for it, if it is an answer."""
+    request = value.get("id") if isinstance(value, dict) else request_id(line)
+    is_call = "method" in value if isinstance(value, dict) else b'"method"' in line
+    if is_call or not isinstance(request, int | str):
+        return None
+    return _error(request, "The MCP server sent a response that is not valid JSON-RPC, so the result is not known.")
+
+
+def _error(request: int | str, message: str) -> SessionMessage:
+    """An error as the answer to a request."""
+    error = mcp_types.ErrorData(code=mcp_types.INTERNAL_ERROR, message=message)
+    return SessionMessage(mcp_types.JSONRPCError(jsonrpc="2.0", id=request, error=error))
 
 
 def too_large(limit: int) -> str:
