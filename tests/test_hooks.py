@@ -207,6 +207,7 @@ BAD: list[tuple[Hook, str]] = [
     (lambda step: step.replace(extra="x"), "extra must be a dict"),
     (lambda step: step.add_usage(penstock.Usage(-1, 0)), "takes the usage of a response"),
     (lambda step: step.replace_history([user("Go."), assistant("Gone.")]), "ends with a response: add what to answer"),
+    (lambda step: step.replace_history([{"role": "system", "content": "Be brief."}]), "ends with instructions: add"),
     (lambda step: msgspec.structs.replace(step, options=None), "a step whose `options` is None"),
     (lambda step: msgspec.structs.replace(step, history=(1, 2)), "something else in its history"),
     (lambda step: msgspec.structs.replace(step, tools=("look",)), "something else in its tools"),

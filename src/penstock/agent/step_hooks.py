@@ -92,8 +92,9 @@ class StepHooks:
         history = splices_between(first.history, step.history)
         if step.stopped is not None:
             return StepDecision(StepChanges(usage=step.hook_usage), history, step.stopped)
-        if history and step.history[-1].role == "assistant":
-            raise HookError("before_step replaced the history by one that ends with a response: add what to answer")
+        if history and step.history[-1].role not in ("user", "tool"):
+            what = "a response" if step.history[-1].role == "assistant" else "instructions"
+            raise HookError(f"before_step replaced the history by one that ends with {what}: add what to answer")
         has_instructions = step.instructions != config.instructions
         models = [] if step.model is config.model else [self._model_name(step.model, config)]
         fallbacks = [self._model_name(model, config) for model in step.fallbacks]
