@@ -111,7 +111,7 @@ def _long(report: Report) -> Table:
     rows: list[list[str]] = []
     for wire in WIRES:
         runners = {steps: partial(_run_long, wire, steps) for steps in (LONG, 2 * LONG)}
-        least = race(runners, rounds=3)
+        least = race(runners, rounds=5)
         ratio = least[2 * LONG] / least[LONG]
         cell = report.judge(f"{2 * LONG} steps / {LONG} steps, {wire}", ratio, GROWTH)
         rows.append([wire, *(f"{1000 * seconds:.0f}" for seconds in least.values()), cell])
