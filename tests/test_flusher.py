@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.events import Text
-from penstock.log import flusher
-from penstock.log.flusher import RunCallbacks, RunWriter, flusher_of
+from penstock.log import flusher, run_writer
+from penstock.log.flusher import flusher_of
+from penstock.log.run_writer import RunCallbacks, RunWriter
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import Batch, LostRunError, RunRow
 from penstock.messages import user
@@ -54,7 +55,7 @@ def test_text_is_gathered_up_to_a_number_of_events(
     writer: RunWriter, commits: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flusher, "MAX_DELAY", LONG)
-    monkeypatch.setattr(flusher, "MAX_GATHERED", 4)
+    monkeypatch.setattr(run_writer, "MAX_GATHERED", 4)
     writer.put([Said(user("Hello."))])
     assert commits.next() == 1
     for _ in range(4):
@@ -90,7 +91,7 @@ def test_an_event_that_cannot_be_encoded_is_an_error_of_its_own_run(
         raise ValueError("it cannot be encoded")
 
     with monkeypatch.context() as patch:
-        patch.setattr(flusher, "body_of", fail)
+        patch.setattr(run_writer, "body_of", fail)
         with pytest.raises(ValueError, match="cannot be encoded"):
             writer.put([Text(0, "x")])
     writer.put([Said(user("Hello."))])

@@ -22,8 +22,8 @@ from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AsyncAgentRun
 from penstock.agent.async_driver import AsyncDriver
 from penstock.errors import UsageError
-from penstock.log.flusher import RunWriter
 from penstock.log.in_memory import MemoryStore
+from penstock.log.run_writer import RunWriter
 from penstock.log.store import LostRunError, Store, UnknownRunError
 from penstock.log.take_up import read_log, take_up
 from penstock.model.model import Model

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from penstock.events import Text
-from penstock.log.flusher import RunWriter
 from penstock.log.outbox import LoggedOutbox
+from penstock.log.run_writer import RunWriter
 from penstock.run.events import ApprovalRequest, LogEvent, StreamEvent, ToolProgress
 from penstock.run.outbox import MAX_AHEAD, Outbox
 

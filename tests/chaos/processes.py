@@ -19,9 +19,10 @@ import penstock.log
 from penstock.agent.ownership import Ownership
 from penstock.log import points
 from penstock.log.bodies import body_of
-from penstock.log.flusher import Flusher, RunWriter
+from penstock.log.flusher import Flusher
 from penstock.log.follow import follow
 from penstock.log.patience import patiently
+from penstock.log.run_writer import RunWriter
 from penstock.log.store import Batch, LostRunError, Store, StoreError
 from penstock.run.events import ApprovalRequest, Done, LogEvent
 from penstock.runs.runs import Runs

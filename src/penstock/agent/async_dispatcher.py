@@ -115,7 +115,7 @@ class AsyncDispatcher(Dispatcher):
 
     def committed(self, units: int) -> None:
         self._commits.append(units)
-        self.loop.post(self._deliver)
+        self.loop.mailbox.post(self._deliver)
 
     def _deliver_next(self) -> None:
         """Deliver what the next commit has, on the loop."""

@@ -17,12 +17,12 @@ class CallerLoop:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        self._mailbox: Mailbox
+        self.mailbox: Mailbox  # for calls from other threads that are many: they cost one wake-up
 
     def attach(self) -> None:
         """The run begins on the running loop; a `RuntimeError` if there is none."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        self._mailbox = mailbox_of(self._loop)
+        self.mailbox = mailbox_of(self._loop)
 
     @property
     def is_here(self) -> bool:
@@ -61,10 +61,6 @@ class CallerLoop:
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(callback)
-
-    def post(self, callback: Callable[[], None]) -> None:
-        """Call this on the loop soon; many such calls cost one wake-up."""
-        self._mailbox.post(callback)
 
 
 def is_stopped(task: asyncio.Task[Any]) -> bool:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from penstock.agent.dispatcher import Dispatcher
 from penstock.agent.driven_run import DrivenRun
 from penstock.errors import ArgumentsError, UsageError
-from penstock.log.flusher import RunCallbacks
+from penstock.log.run_writer import RunCallbacks
 from penstock.log.store import Input, ProvidedResult
 from penstock.results import Outcome, as_outcome
 from penstock.run.commands import Command

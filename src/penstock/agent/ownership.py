@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from penstock.agent.run_errors import lease_error
 from penstock.errors import UsageError
 from penstock.log import points
-from penstock.log.flusher import RunCallbacks, RunWriter, flusher_of
+from penstock.log.flusher import flusher_of
+from penstock.log.run_writer import RunCallbacks, RunWriter
 from penstock.log.store import OwnedRun
 from penstock.run.commands import AskModel, PrepareStep, StartTool
 

@@ -7,7 +7,7 @@ import threading
 from penstock.errors import PenstockError, ProviderError
 from penstock.events import Error
 from penstock.jsontext.error_text import named_message
-from penstock.log.flusher import RunWriter
+from penstock.log.run_writer import RunWriter
 from penstock.log.store import LostRunError
 
 

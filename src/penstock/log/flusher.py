@@ -12,61 +12,26 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from functools import partial
 
 from msgspec import Struct
 
 from penstock.log import points
-from penstock.log.bodies import body_of, types_of
+from penstock.log.bodies import types_of
 from penstock.log.patience import patiently
-from penstock.log.store import Batch, Claim, Input, LostRunError, RunPhase, Store, StoreError
-from penstock.run.events import (
-    ApprovalRequest,
-    Decision,
-    Done,
-    LogEvent,
-    Nested,
-    RunStart,
-    Said,
-    Taken,
-    ToolEnd,
-    ToolResults,
-    ToolStart,
-    Waiting,
-    innermost,
-)
+from penstock.log.run_writer import RunCallbacks, RunWriter, Unit
+from penstock.log.store import Batch, Claim, Input, LostRunError, Store, StoreError
 
 MAX_DELAY = 0.01
 """How many seconds events may wait for others before they are committed together."""
-
-MAX_GATHERED = 64
-"""How many events of a run are gathered at most before they are committed."""
 
 POLL = 0.1
 """The seconds between two polls for inputs from other processes."""
 
 RETRY = 1.0
 """How many seconds pass until leases are renewed again after the store has failed, if that is sooner than usual."""
-
-RENEWALS = 5
-"""How often an append renews a lease at most while the lease lasts: others cost less."""
-
-_DURABLE = frozenset({RunStart, Taken, ToolStart, ToolEnd, ApprovalRequest, Decision, Said, Waiting, Done})
-
-
-class RunCallbacks(Struct, frozen=True):
-    """The callbacks of a run, which the thread of the flusher calls: none of them may block.
-
-    `on_committed` gets the number of units that were committed, `on_input` an input from another process, `on_lost` the
-    error after which this process must not continue the run. `can_go_on` is asked before the lease is renewed: a run
-    that cannot, because its event loop was closed, is given back.
-    """
-
-    on_committed: Callable[[int], None]
-    on_input: Callable[[Input], None]
-    on_lost: Callable[[Exception], None]
-    can_go_on: Callable[[], bool] = lambda: True
 
 
 class _Gathered(Struct, frozen=True):
@@ -78,80 +43,16 @@ class _Gathered(Struct, frozen=True):
     durable: bool
 
 
-class RunWriter:
-    """The log of one run that this process owns."""
-
-    def __init__(self, flusher: Flusher, claim: Claim, callbacks: RunCallbacks) -> None:
-        self.claim = claim
-        self.callbacks = callbacks
-        self.seq = claim.seq  # of the last event that is committed
-        self.units = 0  # which wait for the next commit, with their events as they are stored
-        self.bodies: list[bytes] = []
-        self.inputs: tuple[int, ...] = ()
-        self.refused: tuple[int, ...] = ()
-        self.state: RunPhase = "running"
-        self.wake_in: float | None = None
-        self.deadline = claim.deadline
-        self.next_renewal = 0.0
-        self.taken: set[int] = set()  # inputs that were handed to the run
-        self.is_closed = False
-        self._flusher = flusher
-
-    @property
-    def is_owner(self) -> bool:
-        """Whether the lease still lasts: right before a tool with side effects starts, or a request is sent."""
-        return not self.is_closed and time.monotonic() < self.deadline
-
-    def renewed(self, sent: float, lease: float) -> None:
-        """The store has renewed the lease, after it was asked at this time."""
-        self.deadline = max(self.deadline, sent + lease)
-        self.next_renewal = sent + lease / RENEWALS
-
-    def take(self, now: float) -> Batch:
-        """The units that wait, which are written now."""
-        batch = Batch(
-            self.claim.run_id, self.claim.epoch, self.seq, self.bodies, self.state, self.inputs, self.wake_in,
-            self.refused, now >= self.next_renewal, self.units,
-        )  # fmt: skip
-        self.units, self.bodies, self.inputs, self.refused = 0, [], (), ()
-        return batch
-
-    def take_inputs(self, inputs: Sequence[int], *, is_refused: bool) -> None:
-        """A unit comes from these inputs; without events, they are refused."""
-        if is_refused:
-            self.refused += tuple(inputs)
-        else:
-            self.inputs += tuple(inputs)
-
-    def put(self, events: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
-        """Append a unit: what one input to the run has emitted, all of it or nothing."""
-        self._flusher.put(self, events, inputs)
-
-    def close(self) -> None:
-        """Write nothing more, and let the lease end."""
-        self._flusher.remove(self)
-
-    def release(self) -> None:
-        """Release the run, so that another worker can continue it at once."""
-        self._flusher.put(self, (), state="ready")
-
-    def lose(self, error: Exception) -> None:
-        """Write nothing more, and report the error to the run."""
-        self._flusher.lose(self, error)
-
-
 class Flusher:
     """Commits the units of all runs of a process to one store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._lock = threading.Lock()
-        self._wake = threading.Condition(self._lock)
+        self._wake = threading.Condition(threading.Lock())
         self._writers: dict[str, RunWriter] = {}  # by the id of the run
-        self._due: list[RunWriter] = []  # those with units to write
+        self._units: deque[Unit] = deque()  # which wait for the next commit
         self._is_idle = False  # whether the thread waits for any unit, and not only for one that is urgent
         self._is_urgent = False
-        self._is_durable = False  # whether a unit must be on disk before its run goes on
         self._thread: threading.Thread | None = None
         self._last_flush = 0.0
         self.is_behind = False  # the store has failed: leases of runs that are owned here may have ended meanwhile
@@ -176,34 +77,15 @@ class Flusher:
             self.lose(earlier, _lost(earlier))
         return writer
 
-    def put(
-        self, writer: RunWriter, events: Sequence[LogEvent], inputs: Sequence[int] = (), state: RunPhase = "running"
-    ) -> None:
-        """Take a unit; its events are encoded here, so that what fails then fails in their own run."""
-        bodies: list[bytes] = []
-        is_durable, wake_in = False, None
-        for event in events:
-            kind = _kind(event)
-            if kind is not ToolResults:  # which repeat ends
-                bodies.append(body_of(event))
-            if kind in _DURABLE:
-                is_durable = True
-        if is_durable:
-            state, wake_in = _state_after(events[-1])
-        with self._lock:  # not the condition, whose methods cost more
-            if writer.is_closed:
-                return
-            if not writer.units:
-                self._due.append(writer)
-            writer.units += 1
-            writer.bodies += bodies
-            writer.state, writer.wake_in = state, wake_in
-            if inputs:
-                writer.take_inputs(inputs, is_refused=not events)
-            is_urgent = is_durable or len(writer.bodies) >= MAX_GATHERED or state != "running"
-            if is_urgent or self._is_idle:
+    def add(self, unit: Unit, is_urgent: bool) -> None:
+        """Write a unit soon; one that is urgent does not wait for others."""
+        if unit.writer.is_closed:
+            return
+        self._units.append(unit)  # without the lock: the thread of the run would wait for that of the flusher
+        if is_urgent or self._is_idle:
+            with self._wake:
                 self._is_urgent |= is_urgent
-                self._is_durable |= is_durable
+                self._is_idle = False
                 self._wake.notify()
 
     def remove(self, writer: RunWriter) -> None:
@@ -248,7 +130,7 @@ class Flusher:
             end = self._last_flush + MAX_DELAY
             while not self._is_urgent and self._writers and (left := end - time.monotonic()) > 0:
                 self._wake.wait(left)
-            while not self._due:
+            while not self._units:
                 if not self._writers:
                     self._thread = None
                     self.is_behind = False
@@ -256,13 +138,27 @@ class Flusher:
                 if (left := until - time.monotonic()) <= 0:
                     return _Gathered((), (), 0.0, False)
                 self._is_idle = True
-                self._wake.wait(left)
+                if not self._units:  # else one has come before its thread could see that
+                    self._wake.wait(left)
                 self._is_idle = False
-            durable, self._is_urgent, self._is_durable = self._is_durable, False, False
-            writers = [writer for writer in self._due if not writer.is_closed]
-            self._due.clear()
-            now = time.monotonic()
-            return _Gathered(writers, [writer.take(now) for writer in writers], now, durable)
+            self._is_urgent = False
+        return self._take_units()
+
+    def _take_units(self) -> _Gathered:
+        waiting, units_of, durable = self._units, dict[RunWriter, list[Unit]](), False
+        for _ in range(len(waiting)):
+            unit = waiting.popleft()
+            writer = unit.writer
+            if writer.is_closed:
+                continue
+            if unit.is_durable:
+                durable = True
+            if writer in units_of:
+                units_of[writer].append(unit)
+            else:
+                units_of[writer] = [unit]
+        now = time.monotonic()
+        return _Gathered([*units_of], [writer.batch(units, now) for writer, units in units_of.items()], now, durable)
 
     def _flush(self, gathered: _Gathered) -> None:
         writers, batches, sent = gathered.writers, gathered.batches, gathered.at
@@ -352,27 +248,10 @@ def flusher_of(store: Store) -> Flusher:
         return flusher
 
 
-def _kind(event: LogEvent) -> type[LogEvent]:
-    """The class of an event; of an inner run, that of its event."""
-    kind = type(event)
-    return type(innermost(event)) if kind is Nested else kind
-
-
 def _visit(point: points.Point, gathered: _Gathered) -> None:
     if points.hook is not None:
         for writer, batch in zip(gathered.writers, gathered.batches, strict=True):
             points.hook(point, types_of(batch.bodies), writer)
-
-
-def _state_after(last: LogEvent) -> tuple[RunPhase, float | None]:
-    """The state of a run after its last event, and after how many seconds it has to continue."""
-    match last:
-        case Done():
-            return "over", None
-        case Waiting(seconds):
-            return "waiting", seconds
-        case _:
-            return "running", None
 
 
 def _lost(writer: RunWriter) -> LostRunError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from penstock.log.flusher import RunWriter
+from penstock.log.run_writer import RunWriter
 from penstock.run.events import LogEvent, StreamEvent
 from penstock.run.outbox import MAX_AHEAD, Gate, Outbox, reporter_of
 

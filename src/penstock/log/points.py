@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 from penstock.errors import UsageError
 
 if TYPE_CHECKING:
-    from penstock.log.flusher import RunWriter
+    from penstock.log.run_writer import RunWriter
 
 Point = Literal[
     "after_claim",

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Literal
 
 from penstock.log import points
-from penstock.log.flusher import RunWriter
 from penstock.log.points import Countdown, Point
+from penstock.log.run_writer import RunWriter
 
 
 class Crashed(Exception):

@@ -1,0 +1,161 @@
+"""Writing the log of a run: its units, which the flusher of the process commits with those of other runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from penstock.log.bodies import body_of
+from penstock.log.store import Batch, Claim, Input, RunPhase
+from penstock.run.events import (
+    ApprovalRequest,
+    Decision,
+    Done,
+    LogEvent,
+    Nested,
+    RunStart,
+    Said,
+    Taken,
+    ToolEnd,
+    ToolResults,
+    ToolStart,
+    Waiting,
+    innermost,
+)
+
+if TYPE_CHECKING:
+    from penstock.log.flusher import Flusher
+
+MAX_GATHERED = 64
+"""How many events of a run are gathered at most before they are committed."""
+
+RENEWALS = 5
+"""How often an append renews a lease at most while the lease lasts: others cost less."""
+
+_DURABLE = frozenset({RunStart, Taken, ToolStart, ToolEnd, ApprovalRequest, Decision, Said, Waiting, Done})
+_NOTABLE = _DURABLE | {Nested, ToolResults}
+
+
+class RunCallbacks(Struct, frozen=True):
+    """The callbacks of a run, which the thread of the flusher calls: none of them may block.
+
+    `on_committed` gets the number of units that were committed, `on_input` an input from another process, `on_lost` the
+    error after which this process must not continue the run. `can_go_on` is asked before the lease is renewed: a run
+    that cannot, because its event loop was closed, is given back.
+    """
+
+    on_committed: Callable[[int], None]
+    on_input: Callable[[Input], None]
+    on_lost: Callable[[Exception], None]
+    can_go_on: Callable[[], bool] = lambda: True
+
+
+class Unit(Batch, frozen=True, gc=False, kw_only=True):
+    """What one input to a run has emitted: a batch, unless it is written together with other units of the run.
+
+    One that is durable must be on disk before its run goes on.
+    """
+
+    writer: RunWriter
+    is_durable: bool = False
+    renew: bool = False
+
+
+class RunWriter:
+    """The log of one run that this process owns."""
+
+    __slots__ = ("_flusher", "_last", "callbacks", "claim", "deadline", "is_closed", "next_renewal", "seq", "taken")
+
+    def __init__(self, flusher: Flusher, claim: Claim, callbacks: RunCallbacks) -> None:
+        self.claim = claim
+        self.callbacks = callbacks
+        self.seq = claim.seq  # of the last event that is committed
+        self.deadline = claim.deadline
+        self.next_renewal = 0.0
+        self.taken: set[int] = set()  # inputs that were handed to the run
+        self.is_closed = False
+        self._flusher = flusher
+        self._last = claim.seq  # the number of the last event that was put
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the lease still lasts: right before a tool with side effects starts, or a request is sent."""
+        return not self.is_closed and time.monotonic() < self.deadline
+
+    def renewed(self, sent: float, lease: float) -> None:
+        """The store has renewed the lease, after it was asked at this time."""
+        self.deadline = max(self.deadline, sent + lease)
+        self.next_renewal = sent + lease / RENEWALS
+
+    def put(self, events: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
+        """Append a unit: what one input to the run has emitted, all of it or nothing.
+
+        Its events are encoded here, so that what fails then fails in their own run.
+        """
+        bodies: list[bytes] = []
+        is_durable = False
+        for event in events:
+            kind = type(event)
+            if kind in _NOTABLE:
+                if kind is Nested:
+                    kind = type(innermost(event))
+                is_durable = is_durable or kind in _DURABLE
+                if kind is ToolResults:  # which repeat ends
+                    continue
+            bodies.append(body_of(event))
+        claim, seq = self.claim, self._last
+        if is_durable or inputs:
+            unit = self._notable(events, bodies, inputs, is_durable)
+        else:
+            unit = Unit(claim.run_id, claim.epoch, seq, bodies, writer=self)
+        self._last = seq + len(bodies)
+        self._flusher.add(unit, is_durable or self._last - self.seq >= MAX_GATHERED)
+
+    def _notable(
+        self, events: Sequence[LogEvent], bodies: list[bytes], inputs: Sequence[int], is_durable: bool
+    ) -> Unit:
+        state, wake_in = _state_after(events)
+        taken, refused = (inputs, ()) if events else ((), inputs)
+        return Unit(
+            self.claim.run_id, self.claim.epoch, self._last, bodies, state, taken, wake_in, refused, writer=self,
+            is_durable=is_durable,
+        )  # fmt: skip
+
+    def batch(self, units: Sequence[Unit], now: float) -> Batch:
+        """The units of this run that are written now, in order."""
+        renew = now >= self.next_renewal
+        if len(units) == 1 and not renew:
+            return units[0]
+        first, last = units[0], units[-1]
+        bodies = [body for unit in units for body in unit.bodies]
+        inputs = [number for unit in units for number in unit.inputs]
+        refused = [number for unit in units for number in unit.refused]
+        return Batch(
+            first.run_id, first.epoch, first.seq, bodies, last.state, inputs, last.wake_in, refused, renew, len(units)
+        )
+
+    def close(self) -> None:
+        """Write nothing more, and let the lease end."""
+        self._flusher.remove(self)
+
+    def release(self) -> None:
+        """Release the run, so that another worker can continue it at once."""
+        self._flusher.add(Unit(self.claim.run_id, self.claim.epoch, self._last, (), "ready", writer=self), True)
+
+    def lose(self, error: Exception) -> None:
+        """Write nothing more, and report the error to the run."""
+        self._flusher.lose(self, error)
+
+
+def _state_after(events: Sequence[LogEvent]) -> tuple[RunPhase, float | None]:
+    """The state of a run after these events, and after how many seconds it has to continue."""
+    match events[-1] if events else None:
+        case Done():
+            return "over", None
+        case Waiting(seconds):
+            return "waiting", seconds
+        case _:
+            return "running", None
