@@ -122,7 +122,7 @@ def test_a_store_that_is_dropped_closes_its_connections(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(store.find, "r").result() is None
         flusher_of(store)  # which refers to the store
-        connections = [own.connection for own in store._connections]
+        connections = [own.connection for own in store._file.connections]
         assert len(connections) == 2
         del store
         gc.collect()
@@ -141,7 +141,8 @@ def test_tables_of_an_earlier_version_are_brought_up_to_this_one(version: int, t
         for script in sqlite_schema.MIGRATIONS[:version]:
             old.executescript(script)
         old.execute(f"INSERT INTO runs ({FIRST_FIELDS}) VALUES ('r', 'support', '', '', 1, 'ready', 0, '', 0, 1, 5, 5)")
-        old.execute("INSERT INTO events VALUES ('r', 1, 5, 'start')")
+        event = "(1, 'r', 1, 5, 'start', 0)" if version >= 5 else "('r', 1, 5, 'start')"
+        old.execute(f"INSERT INTO events VALUES {event}")
         old.execute(f"PRAGMA application_id = {sqlite_schema.APPLICATION_ID}")
         old.execute(f"PRAGMA user_version = {version}")
     old.close()

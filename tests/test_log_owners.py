@@ -9,23 +9,24 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AgentRun
 from penstock.agent.ownership import Ownership
 from penstock.log import points
 from penstock.log.bodies import body_of
-from penstock.log.flusher import RunCallbacks, flusher_of
+from penstock.log.flusher import flusher_of
 from penstock.log.in_memory import MemoryStore
-from penstock.log.inputs import cancel_input
 from penstock.log.postgres import PostgresStore
+from penstock.log.run_writer import RunCallbacks
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.start import new_start
-from penstock.log.store import MAX_LEASES, Batch, Claim, LostRunError, RunRow, Store, StoreError
+from penstock.log.store import MAX_LEASES, Batch, Claim, LostRunError, RunRow, Store, StoreError, first_claim
 from penstock.log.take_up import begin, read_log, take_up
 from penstock.messages import user
 from penstock.model.model import Model
-from penstock.run.events import Done, ToolEnd
+from penstock.run.events import Done, Taken, ToolEnd
 from penstock.run.limits import Limits
 from penstock.runs import runs as runs_module
 from penstock.runs.runs import Runs
@@ -182,18 +183,34 @@ def test_a_run_is_rebuilt_up_to_its_claim(store: Store, clock: Clock) -> None:
     assert run.phase == "new"
 
 
-def test_a_new_run_begins_as_if_its_log_had_been_read(store: Store) -> None:
+def test_a_run_that_is_created_with_an_owner_begins_as_if_its_log_had_been_read(store: Store) -> None:
     desk = Desk(store)
     row, start = new_start("desk", [user("Send it.")], "r", meta={"users": (1, 2)})
-    assert store.create(row, body_of(start), durable=False)
-    claim = store.claim("one")
-    assert claim is not None
-    store.put(cancel_input("r", "no"))
+    assert store.create(row, body_of(start), owner="one")
+    claim = first_claim(store, row, time.monotonic())
     begun, owned = begin(store, claim, start, desk.agent.config.policies)
     rebuilt, again = take_up(store, claim, desk.agent.config.policies)
     assert begun.dump() == rebuilt.dump()
-    assert owned == again
-    assert len(owned.inputs) == 1
+    assert owned == replace(again, inputs=())
+    assert not again.inputs
+
+
+def test_a_run_that_is_created_with_an_owner_is_taken_over_like_any_other(store: Store, clock: Clock) -> None:
+    row, start = new_start("desk", [user("Send it.")], "r")
+    assert store.create(row, body_of(start), owner="one")
+    assert store.find("r") == RunRow(
+        id="r", agent="desk", state="running", epoch=1, owner="one", lease_until=clock.now + store.lease, seq=2,
+        created=clock.now, updated=clock.now,
+    )  # fmt: skip
+    assert store.claim("two") is None
+    assert not store.create(row, body_of(start), owner="two"), "it exists, and its owner is the same"
+    assert store.append([Batch("r", 1, 2, [b"3"])], durable=True) == [True]
+    clock.now += store.lease + 1
+    claim = store.claim("two")
+    assert claim is not None
+    assert (claim.epoch, claim.seq, claim.found) == (2, 4, "running")
+    assert store.append([Batch("r", 1, 3, [b"4"])], durable=True) == [False]
+    assert [event for _, _, event in read_log(store, "r", 1, 2)] == [Taken(1, "one")]
 
 
 def test_the_time_limit_of_a_run_counts_all_its_owners(store: Store, clock: Clock) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.log import sqlite_schema
+from penstock.log import sqlite_heads, sqlite_schema
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.sqlite_events import MARK_EVERY
-from penstock.log.store import Batch, RunRow
+from penstock.log.sqlite_rows import MAX_ROWS, execute_rows
+from penstock.log.store import Batch, RunRow, StoreError
 
 RUNS = ("a", "b", "c")
 LENGTH = 3 * MARK_EVERY + 5
@@ -73,6 +74,63 @@ def test_a_run_that_another_worker_has_taken_gets_no_events(store: SQLiteStore) 
     assert {run_id: len(store.read(run_id)) for run_id in RUNS} == {"a": 3, "b": 2, "c": 4}
     assert store.append([Batch("b", 1, 2, [b"b3"])], durable=True) == [True]
     assert [bytes(body) for _, _, body in store.read("b", after=2)] == [b"b3"]
+
+
+def test_a_run_that_was_pruned_gets_no_events(store: SQLiteStore) -> None:
+    start(store, "a", "b")
+    other = SQLiteStore(store.path)
+    assert other.append([Batch("a", 1, 2, [b"end"], state="over")], durable=True) == [True]
+    assert other.prune(before=float("inf")) == 1
+    other.close()
+    assert store.append([Batch("a", 1, 2, [b"zombie"]), Batch("b", 1, 2, [b"b3"])], durable=True) == [False, True]
+    for table in ("events", "heads", "runs"):
+        [rows] = store._connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+        assert rows == {"events": 3, "heads": 1, "runs": 1}[table]
+
+
+def test_a_run_that_another_process_has_written_meanwhile_gets_no_events_twice(store: SQLiteStore) -> None:
+    start(store, *RUNS)
+    other = SQLiteStore(store.path)
+    assert other.append([Batch("b", 1, 2, [b"b3"])], durable=True) == [True]
+    batches = [Batch(run_id, 1, 2, [b"3"]) for run_id in RUNS]
+    assert store.append(batches, durable=True) == [True, False, True]
+    assert store.append([Batch(run_id, 1, 3, [b"4"]) for run_id in RUNS], durable=True) == [True] * 3
+    other.close()
+    assert [seq for seq, _, _ in store.read("b")] == [1, 2, 3, 4]
+
+
+def test_heads_that_are_not_known_are_looked_up(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_heads, "MAX_KNOWN", 2)
+    fill(store)
+    assert len(store._heads._known) <= 2
+    for run_id in RUNS:
+        assert [seq for seq, _, _ in store.read(run_id)] == [*range(1, LENGTH + 1)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, MAX_ROWS - 1, MAX_ROWS, MAX_ROWS + 1, 3 * MAX_ROWS - 1])
+def test_any_number_of_rows_is_written_once(count: int, store: SQLiteStore) -> None:
+    statements: list[str] = []
+    store._connection.execute("CREATE TABLE pairs (one, two)")
+    store._connection.set_trace_callback(statements.append)
+    values = [*range(2 * count)]
+    [*_] = execute_rows(store._connection, "INSERT INTO pairs VALUES {rows}", 2, values)
+    store._connection.set_trace_callback(None)
+    assert store._connection.execute("SELECT * FROM pairs").fetchall() == [*zip(values[::2], values[1::2], strict=True)]
+    assert all(statement.count("(") <= MAX_ROWS for statement in statements)
+    assert len(statements) <= count // MAX_ROWS + (MAX_ROWS - 1).bit_length()
+
+
+def test_an_append_that_fails_can_be_tried_again(store: SQLiteStore) -> None:
+    start(store, *RUNS)
+    batches = [Batch(run_id, 1, 2, [b"3", b"4"]) for run_id in RUNS]
+    store._connection.execute(
+        "CREATE TRIGGER full BEFORE INSERT ON marks BEGIN SELECT RAISE(ABORT, 'the disk is full'); END"
+    )
+    too_long = [*batches[:2], Batch("c", 1, 2, [b"x"] * MARK_EVERY)]
+    with pytest.raises(StoreError, match="the disk is full"):
+        store.append(too_long, durable=True)
+    assert store.append(batches, durable=True) == [True] * 3
+    assert [seq for seq, _, _ in store.read("c")] == [1, 2, 3, 4]
 
 
 def test_what_is_left_of_a_damaged_run_is_read_and_pruned(store: SQLiteStore) -> None:

@@ -14,7 +14,16 @@ from msgspec.structs import replace
 
 from penstock.events import Fault
 from penstock.log.bodies import body_of
-from penstock.log.store import OwnedRun, RunRow, Store, StoreError, UnknownRunError, check_version, unknown_run
+from penstock.log.store import (
+    OwnedRun,
+    RunRow,
+    Store,
+    StoreError,
+    UnknownRunError,
+    check_version,
+    first_claim,
+    unknown_run,
+)
 from penstock.log.take_up import begin, check_log, read_log, take_up
 from penstock.output.output_type import OutputType
 from penstock.run.commands import Emit
@@ -96,13 +105,15 @@ class Follower:
 
     def open(self) -> None:
         """Start the run, or find it; claim it if nobody owns it."""
-        is_new = self.store.create(self._start.row, body_of(self._start.start), durable=False)  # as the claim is
-        if not is_new:
-            row = self._row()
-            check_version(row)
-            if row.state == "damaged":
-                check_log(self.store, row)
-        if not self._claim(is_new=is_new):
+        start, asked = self._start, time.monotonic()
+        if self.store.create(start.row, body_of(start.start), owner=self._owner):
+            self._own(*begin(self.store, first_claim(self.store, start.row, asked), start.start, *self._rules))
+            return
+        row = self._row()
+        check_version(row)
+        if row.state == "damaged":
+            check_log(self.store, row)
+        if not self._claim():
             self._catch_up()
 
     def next_events(self) -> list[StreamEvent]:
@@ -152,19 +163,22 @@ class Follower:
             self._claim()
         return []
 
-    def _claim(self, *, is_new: bool = False) -> bool:
+    def _claim(self) -> bool:
         """Take the run if nobody owns it."""
         self._next_claim = time.monotonic() + min(0.5, self.store.lease / 4)
         claim = self.store.claim(self._owner, run_id=self.run_id)
         if claim is not None:
-            settings = self._settings
-            rules = settings.policies, settings.limits, settings.run_repaired, settings.output
-            if is_new and claim.epoch == 1:  # nobody else has had it
-                run, owned = begin(self.store, claim, self._start.start, *rules)
-            else:
-                run, owned = take_up(self.store, claim, *rules)
-            self.run, self.owned = run, replace(owned, outlives_reader=self._start.outlives_reader)
+            self._own(*take_up(self.store, claim, *self._rules))
         return claim is not None
+
+    @property
+    def _rules(self) -> tuple[Any, ...]:
+        settings = self._settings
+        return settings.policies, settings.limits, settings.run_repaired, settings.output
+
+    def _own(self, run: Run, owned: OwnedRun) -> None:
+        """Continue the run from here: this process owns it."""
+        self.run, self.owned = run, replace(owned, outlives_reader=self._start.outlives_reader)
 
     def _catch_up(self) -> None:
         """Bring the run to where its log is, before anything was read."""

@@ -62,7 +62,7 @@ class MemoryStore:
 
     # -- the operations of a store -----------------------------------------------------------------------------------
 
-    def create(self, row: RunRow, start: bytes, *, durable: bool = True) -> bool:
+    def create(self, row: RunRow, start: bytes, *, owner: str = "") -> bool:
         now = self._clock()
         with self._open():
             known = self._runs.get(row.id)
@@ -74,6 +74,8 @@ class MemoryStore:
             row = replace(row, epoch=0, owner="", lease_until=0.0, seq=0, created=now, updated=now)
             run = self._runs[row.id] = _Run(row, [], set(), {}, set())
             self._add(run, [start], now)
+            if owner:
+                self._take(run, owner, now)
         return True
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
@@ -84,15 +86,7 @@ class MemoryStore:
                 return None
             run = min(free, key=lambda run: run.row.updated)
             found = run.row.state
-            run.row = replace(
-                run.row,
-                state="running",
-                epoch=run.row.epoch + 1,
-                owner=owner,
-                lease_until=now + self.lease,
-                wake_at=0.0,
-            )
-            self._add(run, [encode(Taken(run.row.epoch, owner))], now)
+            self._take(run, owner, now)
             claim = Claim(run.row.id, run.row.agent, run.row.epoch, run.row.seq, deadline, found)
         self._doorbell.ring([claim.run_id])
         return claim
@@ -201,6 +195,12 @@ class MemoryStore:
             if self._is_closed:
                 raise StoreError("the log in memory was closed")
             yield
+
+    def _take(self, run: _Run, owner: str, now: float) -> None:
+        """Let a worker own the run."""
+        epoch, until = run.row.epoch + 1, now + self.lease
+        run.row = replace(run.row, state="running", epoch=epoch, owner=owner, lease_until=until, wake_at=0.0)
+        self._add(run, [encode(Taken(epoch, owner))], now)
 
     def _append(self, batch: Batch, now: float) -> bool:
         run = self._runs.get(batch.run_id)

@@ -66,11 +66,13 @@ class PostgresStore:
 
     # -- the operations of a store -----------------------------------------------------------------------------------
 
-    def create(self, row: RunRow, start: bytes, *, durable: bool = True) -> bool:
+    def create(self, row: RunRow, start: bytes, *, owner: str = "") -> bool:
         start, media = take_out(start)
         values = {name: getattr(row, name) for name in ("id", "agent", "thread", "tenant", "version", "state")}
-        statement = statements.CREATE_DURABLE if durable else statements.CREATE_FAST
-        if self._execute(statement, start=start, **values, **_media_values({row.id: media})):
+        statement, bodies = statements.CREATE, [start]
+        if owner:
+            statement, bodies = statements.CREATE_CLAIMED, [start, encode(Taken(1, owner))]
+        if self._execute(statement, owner=owner, bodies=bodies, **values, **_media_values({row.id: media})):
             return True
         first = self._execute(statements.FIRST, id=row.id)
         if not first or first[0][0] != start:

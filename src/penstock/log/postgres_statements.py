@@ -30,15 +30,19 @@ _MEDIA = f"""
 _CREATE = f"""
 WITH changed AS (
         INSERT INTO {{schema}}.runs
-        SELECT %(id)s, %(agent)s, %(thread)s, %(tenant)s, %(version)s, %(state)s, 0, '', 0, 1, at, at, 0, 0
+        SELECT %(id)s, %(agent)s, %(thread)s, %(tenant)s, %(version)s, {{claimed}}, at, at, 0, 0, %(lease)s
         FROM (SELECT {NOW} AS at) AS clock
         ON CONFLICT DO NOTHING RETURNING id, created
     ),
     {_MEDIA}
-    added AS (INSERT INTO {{schema}}.events SELECT id, 1, created, %(start)b FROM changed)
-SELECT id, {{durability}} FROM changed
+    added AS (
+        INSERT INTO {{schema}}.events
+        SELECT id, seq, created, body FROM changed, unnest(%(bodies)b::bytea[]) WITH ORDINALITY AS event (body, seq)
+    )
+SELECT id FROM changed
 """
-CREATE_DURABLE, CREATE_FAST = _CREATE.replace("{durability}", "NULL"), _CREATE.replace("{durability}", _NOT_DURABLE)
+CREATE = _CREATE.replace("{claimed}", "%(state)s, 0, '', 0, 1")
+CREATE_CLAIMED = _CREATE.replace("{claimed}", "'running', 1, %(owner)s, at + %(lease)s, 2")
 
 _IS_FREE = f"""
             CASE state WHEN 'ready' THEN true

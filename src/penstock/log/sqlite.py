@@ -6,13 +6,11 @@ writers of the file until it continues or dies.
 
 from __future__ import annotations
 
-import os
+import builtins
 import sqlite3
-import threading
 import time
-import weakref
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,8 @@ from penstock.log import points, sqlite_events
 from penstock.log.bodies import types_of
 from penstock.log.doorbell import Doorbell, wait_for_event
 from penstock.log.media import put_back, take_out
+from penstock.log.sqlite_file import SQLiteFile
+from penstock.log.sqlite_heads import Head, Heads
 from penstock.log.sqlite_schema import prepare
 from penstock.log.store import (
     LEASE,
@@ -30,9 +30,7 @@ from penstock.log.store import (
     Input,
     RunPhase,
     RunRow,
-    StoreError,
     Watcher,
-    not_text,
     run_exists,
     unknown_run,
 )
@@ -41,13 +39,18 @@ from penstock.run.events import Taken, encode
 POLL = 0.05
 """How many seconds pass between two looks for events of other processes."""
 
-_TEMPORARY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
-              sqlite3.SQLITE_CANTOPEN}  # fmt: skip
-
 _FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated, wake_at"
-_OWNED = "WHERE id = ? AND epoch = ? AND seq = ?"
-_UPDATE = f"UPDATE runs SET last = max(?, last), seq = ?, updated = ?, state = ?, lease_until = ?, wake_at = ? {_OWNED}"
-_ADVANCE = f"UPDATE runs SET last = max(?, last), seq = ?, updated = ? {_OWNED}"  # which changes no index
+_RUNS = "runs CROSS JOIN heads ON run = number"
+_CREATE = """
+INSERT INTO runs (id, agent, thread, tenant, version, state, owner, lease_until, lease, wake_at, created)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT DO NOTHING
+"""
+_TAKE = "UPDATE runs SET state = 'running', owner = ?, lease_until = ?, lease = ?, wake_at = 0 WHERE number = ?"
+_UPDATE = "UPDATE runs SET state = ?, lease_until = ?, wake_at = ? WHERE number = ?"
+_RENEW = """
+UPDATE runs SET lease_until = ? WHERE id = ? AND state = 'running'
+AND EXISTS (SELECT 1 FROM heads WHERE run = number AND epoch = ?)
+"""
 
 
 class SQLiteStore:
@@ -55,65 +58,57 @@ class SQLiteStore:
 
     def __init__(self, path: str | Path, *, lease: float = LEASE, clock: Callable[[], float] = time.time) -> None:
         self.path = str(path)
-        self._place = Path(path).absolute()  # also if the process changes its folder
         self.lease = lease
         self.poll = POLL
         self.flusher: object = None
         self._doorbell = Doorbell()
         self._clock = clock
-        self._local = threading.local()
-        self._connections: weakref.WeakSet[ThreadConnection] = weakref.WeakSet()
-        weakref.finalize(self, _close, self._connections).atexit = False  # threads may use the store until the end
-        self._lock = threading.Lock()
-        self._is_closed = False
-        if not self._place.parent.is_dir():
-            raise StoreError(f"the log {self.path} cannot be opened: its folder does not exist")
-        try:
-            with self._failing("opened"):
-                prepare(self._connection, self.path)
-                self._file = self._place.stat()
-        except BaseException:
-            self.close()
-            raise
+        self._heads = Heads()
+        self._file = SQLiteFile(path, wait=max(0.1, min(5.0, lease / 3)))
+        self._file.open(prepare)
 
     # -- the operations of a store -----------------------------------------------------------------------------------
 
-    def create(self, row: RunRow, start: bytes, *, durable: bool = True) -> bool:
+    def create(self, row: RunRow, start: bytes, *, owner: str = "") -> bool:
         now = self._clock()
-        with self._writing(durable=durable) as connection:
-            values = (row.id, row.agent, row.thread, row.tenant, row.version, row.state, now, now)
-            added = connection.execute(
-                f"INSERT INTO runs ({_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, 0, '', 0, 1, ?, ?, 0) ON CONFLICT DO NOTHING",
-                values,
-            )
+        state, until, epoch = ("running", now + self.lease, 1) if owner else (row.state, 0.0, 0)
+        bodies = [start, encode(Taken(epoch, owner))] if owner else [start]
+        values = (row.id, row.agent, row.thread, row.tenant, row.version, state, owner, until, self.lease, now)
+
+        def create(connection: sqlite3.Connection) -> bool:
+            added = connection.execute(_CREATE, values)
             if added.rowcount:
-                _add_event(connection, row.id, 1, now, start)
+                assert added.lastrowid is not None
+                self._add(connection, [Batch(row.id, epoch, 0, bodies)], [(added.lastrowid, 0)], now)
                 return True
             first = sqlite_events.read(connection, row.id, 0, 1)
             if [bytes(body) for seq, _, body in first if seq == 1] != [take_out(start)[0]]:
                 raise run_exists(row.id)
             return False
 
+        return self._file.write(create, durable=True)
+
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
         deadline, now = time.monotonic() + self.lease, self._clock()
         where, values = _claimable(now, run_id, agents)
-        with self._writing(durable=True) as connection:
+
+        def claim(connection: sqlite3.Connection) -> Claim | None:
             picked = connection.execute(
-                f"SELECT id, agent, epoch, seq, state FROM runs WHERE {where} ORDER BY updated LIMIT 1",
+                f"SELECT number, last, id, agent, epoch, seq, state FROM {_RUNS} "
+                f"WHERE {where} ORDER BY updated LIMIT 1",
                 values,
             ).fetchone()
             if picked is None:
                 return None
-            id, agent, epoch, seq, found = picked
-            claim = Claim(id, agent, epoch + 1, seq + 1, deadline, found)
-            connection.execute(
-                "UPDATE runs SET state = 'running', epoch = ?, owner = ?, lease_until = ?, seq = ?, updated = ?, "
-                "wake_at = 0, lease = ? WHERE id = ?",
-                (claim.epoch, owner, now + self.lease, claim.seq, now, self.lease, id),
-            )
-            _add_event(connection, id, claim.seq, now, encode(Taken(claim.epoch, owner)))
-        self._doorbell.ring([id])
-        return claim
+            number, last, id, agent, epoch, seq, found = picked
+            connection.execute(_TAKE, (owner, now + self.lease, self.lease, number))
+            self._add(connection, [Batch(id, epoch + 1, seq, [encode(Taken(epoch + 1, owner))])], [(number, last)], now)
+            return Claim(id, agent, epoch + 1, seq + 1, deadline, found)
+
+        claimed = self._file.write(claim, durable=True)
+        if claimed is not None:
+            self._doorbell.ring([claimed.run_id])
+        return claimed
 
     def claimable(
         self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
@@ -121,39 +116,37 @@ class SQLiteStore:
         where, values = _claimable(self._clock(), None, agents)
         if after is not None:
             where, values = f"{where} AND (updated, id) > (?, ?)", [*values, after.updated, after.id]
-        with self._failing("read"):
+        with self._file.failing("read"):
             rows = self._connection.execute(
-                f"SELECT {_FIELDS} FROM runs WHERE {where} ORDER BY updated, id LIMIT ?", [*values, limit]
+                f"SELECT {_FIELDS} FROM {_RUNS} WHERE {where} ORDER BY updated, id LIMIT ?", [*values, limit]
             )
             return [_row(values) for values in rows]
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         now = self._clock()
-        with self._writing(durable=durable) as connection:
-            owned = [*self._add(connection, batches, now)]
-            mine = [batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner]
-            for batch in mine:
-                if batch.inputs or batch.refused or batch.state == "waiting":
-                    self._take(connection, batch)
+
+        def append(connection: sqlite3.Connection) -> list[bool]:
+            owned = self._append(connection, batches, now)
             if points.hook is not None:
                 points.hook("inside_append", [name for batch in batches for name in types_of(batch.bodies)], None)
-        self._doorbell.ring_with((batch, now) for batch in mine)
+            return owned
+
+        owned = self._file.write(append, durable=durable)
+        if self._doorbell.is_watched:
+            mine = (batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner)
+            self._doorbell.ring_with((batch, now) for batch in mine)
         return owned
 
     def renew(self, owned: Sequence[tuple[str, int]]) -> list[bool]:
-        now = self._clock()
-        with self._writing(durable=False) as connection:
-            return [
-                connection.execute(
-                    "UPDATE runs SET lease_until = ? WHERE id = ? AND epoch = ? AND state = 'running'",
-                    (now + self.lease, run_id, epoch),
-                ).rowcount
-                == 1
-                for run_id, epoch in owned
-            ]
+        until = self._clock() + self.lease
+
+        def renew(connection: sqlite3.Connection) -> list[bool]:
+            return [connection.execute(_RENEW, (until, run_id, epoch)).rowcount == 1 for run_id, epoch in owned]
+
+        return self._file.write(renew, durable=False)
 
     def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[tuple[int, float, bytes]]:
-        with self._failing("read"):
+        with self._file.failing("read"):
             return put_back(run_id, sqlite_events.read(self._connection, run_id, after, limit), self._media)
 
     def wait(self, run_id: str, after: int, seconds: float) -> None:
@@ -163,12 +156,13 @@ class SQLiteStore:
         return self._doorbell.watch(run_id, callback)
 
     def put(self, input: Input) -> bool:
-        with self._writing(durable=True) as connection:
+        values = input.run_id, input.kind, input.key, input.body, self._clock()
+
+        def put(connection: sqlite3.Connection) -> bool:
             if connection.execute("SELECT 1 FROM runs WHERE id = ?", (input.run_id,)).fetchone() is None:
                 raise unknown_run(input.run_id)
             added = connection.execute(
-                "INSERT INTO inputs (run_id, kind, key, body, at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (input.run_id, input.kind, input.key, input.body, self._clock()),
+                "INSERT INTO inputs (run_id, kind, key, body, at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", values
             )
             if added.rowcount:
                 connection.execute(
@@ -178,11 +172,13 @@ class SQLiteStore:
                 )
             return bool(added.rowcount)
 
+        return self._file.write(put, durable=True)
+
     def inputs(self, run_ids: Sequence[str]) -> list[Input]:
         if not run_ids:
             return []
         places = ", ".join("?" * len(run_ids))
-        with self._failing("read"):
+        with self._file.failing("read"):
             if self._connection.execute("SELECT 1 FROM inputs WHERE taken_seq IS NULL LIMIT 1").fetchone() is None:
                 return []  # as most often, without a look at each run
             rows = self._connection.execute(
@@ -193,9 +189,9 @@ class SQLiteStore:
             return [Input(*row) for row in rows]
 
     def find(self, run_id: str) -> RunRow | None:
-        self._check_file()
-        with self._failing("read"):
-            rows = self._connection.execute(f"SELECT {_FIELDS} FROM runs WHERE id = ?", (run_id,))
+        self._file.check()
+        with self._file.failing("read"):
+            rows = self._connection.execute(f"SELECT {_FIELDS} FROM {_RUNS} WHERE id = ?", (run_id,))
             return next((_row(values) for values in rows), None)
 
     def list(
@@ -205,64 +201,59 @@ class SQLiteStore:
         values = {"state": state, "agent": agent, "thread": thread, "tenant": tenant}
         values = {name: value for name, value in values.items() if value is not None}
         where = "".join(f" AND {name} = ?" for name in values)
-        with self._failing("read"):
+        with self._file.failing("read"):
             rows = self._connection.execute(
-                f"SELECT {_FIELDS} FROM runs WHERE id >= ? AND id < ?{where} ORDER BY created DESC, id LIMIT ?",
+                f"SELECT {_FIELDS} FROM {_RUNS} WHERE id >= ? AND id < ?{where} ORDER BY created DESC, id LIMIT ?",
                 (prefix, f"{prefix}\U0010ffff", *values.values(), limit),
             )
             return [_row(values) for values in rows]
 
     def prune(self, *, before: float, limit: int = 1000) -> int:
-        with self._writing(durable=False) as connection:
+        def prune(connection: sqlite3.Connection) -> int:
             rows = connection.execute(
-                "SELECT id FROM runs WHERE state = 'over' AND updated < ? LIMIT ?", (before, limit)
+                f"SELECT id, number FROM {_RUNS} WHERE state = 'over' AND updated < ? LIMIT ?", (before, limit)
             ).fetchall()
-            sqlite_events.delete(connection, rows)
-            for table, column in (("inputs", "run_id"), ("media_uses", "run_id"), ("runs", "id")):
-                connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", rows)
+            ids, numbers = [(id,) for id, _ in rows], [(number,) for _, number in rows]
+            sqlite_events.delete(connection, ids)
+            for table in ("inputs", "media_uses"):
+                connection.executemany(f"DELETE FROM {table} WHERE run_id = ?", ids)
+            connection.executemany("DELETE FROM heads WHERE run = ?", numbers)
+            connection.executemany("DELETE FROM runs WHERE number = ?", numbers)
             connection.execute("DELETE FROM media WHERE hash NOT IN (SELECT hash FROM media_uses)")
             return len(rows)
 
+        return self._file.write(prune, durable=False)
+
     def close(self) -> None:
-        with self._lock:
-            self._is_closed = True
-            _close(self._connections)
+        self._file.close()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _add(self, connection: sqlite3.Connection, batches: Sequence[Batch], now: float) -> Sequence[bool]:
-        """Add events, all at once if nobody has lost a run; for each, False if another worker owns it."""
-        if self._add_owned(connection, batches, now):
-            return [True] * len(batches)
-        connection.execute("ROLLBACK")  # rarely, and a savepoint would keep copies of pages each time
-        connection.execute("BEGIN IMMEDIATE")
-        owned: list[bool] = []
-        for batch in batches:
-            connection.execute("SAVEPOINT one")
-            owned.append(self._add_owned(connection, [batch], now))
-            connection.execute("RELEASE one" if owned[-1] else "ROLLBACK TO one")
+    def _add(self, connection: sqlite3.Connection, batches: Sequence[Batch], heads: Sequence[Head], now: float) -> None:
+        """Add events after the heads of their runs."""
+        self._heads.write(connection, batches, sqlite_events.add(connection, batches, heads, now), now)
+
+    def _append(self, connection: sqlite3.Connection, batches: Sequence[Batch], now: float) -> builtins.list[bool]:
+        """Add the batches of runs that this worker owns; for each, whether it does."""
+        found = self._heads.owned(connection, batches)
+        owned = [head is not None for head in found]
+        mine = [batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner]
+        heads = [head for head in found if head is not None]
+        self._add(connection, mine, heads, now)
+        for batch, (number, _) in zip(mine, heads, strict=True):
+            if batch.renew or batch.state != "running":
+                self._update(connection, batch, number, now)
+            if batch.inputs or batch.refused or batch.state == "waiting":
+                self._take(connection, batch)
         return owned
 
-    def _add_owned(self, connection: sqlite3.Connection, batches: Sequence[Batch], now: float) -> bool:
-        """Add events, and update the rows of their runs; returns whether this worker owns all of them."""
-        last = sqlite_events.add(connection, batches, now)
-        light = (
-            (number, batch.seq + len(batch.bodies), now, batch.run_id, batch.epoch, batch.seq)
-            for batch, number in zip(batches, last, strict=True)
-            if not batch.renew and batch.state == "running"
-        )
-        whole = (
-            (
-                number, batch.seq + len(batch.bodies), now, batch.state,
-                now + self.lease if batch.state == "running" else 0.0,
-                0.0 if batch.wake_in is None else now + batch.wake_in,
-                batch.run_id, batch.epoch, batch.seq,
-            )
-            for batch, number in zip(batches, last, strict=True)
-            if batch.renew or batch.state != "running"
-        )  # fmt: skip
-        updates = connection.executemany(_ADVANCE, light), connection.executemany(_UPDATE, whole)
-        return sum(update.rowcount for update in updates) == len(batches)
+    def _update(self, connection: sqlite3.Connection, batch: Batch, number: int, now: float) -> None:
+        """Update the state of a run, and its lease."""
+        lease_until = now + self.lease if batch.state == "running" else 0.0
+        wake_at = 0.0 if batch.wake_in is None else now + batch.wake_in
+        connection.execute(_UPDATE, (batch.state, lease_until, wake_at, number))
+        if batch.state != "running":
+            self._heads.forget(batch.run_id)
 
     def _take(self, connection: sqlite3.Connection, batch: Batch) -> None:
         """Mark the inputs of a batch as taken; a run does not wait while it has others."""
@@ -285,90 +276,7 @@ class SQLiteStore:
 
     @property
     def _connection(self) -> sqlite3.Connection:
-        """The connection of this thread."""
-        own: ThreadConnection | None = getattr(self._local, "own", None)
-        if own is None or own.process != os.getpid():  # a connection does not survive a fork
-            if self._is_closed:
-                raise StoreError(f"the log {self.path} was closed")
-            wait = max(0.1, min(5.0, self.lease / 3))
-            connection = sqlite3.connect(self._place, timeout=wait, isolation_level=None, check_same_thread=False)
-            own = ThreadConnection(connection)
-            with self._lock:
-                self._connections.add(own)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")
-            # The pages of active runs are written again and again. With a checkpoint every 1000 pages, the default, an
-            # event of 200 runs at once costs about 4 µs more; with fewer than every 4000, none less.
-            connection.execute("PRAGMA wal_autocheckpoint = 4000")
-            self._local.own = own
-        return own.connection
-
-    def _check_file(self) -> None:
-        """Raise a `StoreError` if the file was deleted or replaced: what is written to it would be lost."""
-        try:
-            if os.path.samestat(self._place.stat(), self._file):
-                return
-        except OSError:
-            pass
-        raise StoreError(f"the log {self.path} was deleted or replaced since it was opened: restart this process")
-
-    @contextmanager
-    def _failing(self, verb: str) -> Generator[None]:
-        """Turn an error of SQLite into a `StoreError`."""
-        try:
-            yield
-        except UnicodeEncodeError as error:
-            raise not_text(error) from None
-        except sqlite3.Error as error:
-            code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            raise StoreError(
-                f"the log {self.path} cannot be {verb}: {error}", is_temporary=code in _TEMPORARY
-            ) from error
-
-    @contextmanager
-    def _writing(self, *, durable: bool) -> Generator[sqlite3.Connection]:
-        """A transaction; a durable one waits until the disk has it."""
-        self._check_file()
-        with self._failing("written"):
-            connection = self._connection
-            with self._lock:
-                if self._local.own.is_durable is not durable:
-                    connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-                    self._local.own.is_durable = durable
-                connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield connection
-                    connection.execute("COMMIT")
-                except BaseException:
-                    if connection.in_transaction:  # SQLite has ended it itself after some errors, such as a full disk
-                        connection.execute("ROLLBACK")
-                    raise
-
-
-class ThreadConnection:
-    """The connection of one thread, which ends with the thread: it occupies two open files.
-
-    `is_durable` if its transactions wait until the disk has them.
-    """
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
-        self.process = os.getpid()
-        self.is_durable = False
-
-    def __del__(self) -> None:
-        if self.process == os.getpid():
-            self.connection.close()
-        else:
-            _inherited.append(self.connection)
-
-
-_inherited: list[sqlite3.Connection] = []  # of the parent process: closing them might change its file
-
-
-def _close(connections: weakref.WeakSet[ThreadConnection]) -> None:
-    for own in list(connections):
-        own.connection.close()
+        return self._file.connection
 
 
 def _claimable(now: float, run_id: str | None, agents: Sequence[str] | None) -> tuple[str, list[Any]]:
@@ -383,12 +291,6 @@ def _claimable(now: float, run_id: str | None, agents: Sequence[str] | None) -> 
     if agents is not None:
         where, values = f"{where} AND agent IN ({', '.join('?' * len(agents))})", [*values, *agents]
     return where, values
-
-
-def _add_event(connection: sqlite3.Connection, run_id: str, seq: int, now: float, body: bytes) -> None:
-    """Add an event to a run whose row counts it already."""
-    last = sqlite_events.add(connection, [Batch(run_id, 0, seq - 1, [body])], now)
-    connection.execute("UPDATE runs SET last = ? WHERE id = ?", (*last, run_id))
 
 
 def _row(values: tuple[Any, ...]) -> RunRow:

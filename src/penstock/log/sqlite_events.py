@@ -2,7 +2,7 @@
 
 Runs that write at the same time share pages. Where each run has pages of its own, a commit with one event of each of
 200 runs writes 200 pages, which was most of what a log cost. In return, the events of one run are found as a chain:
-the row of a run has the number of its last event, and each event has that of the one before it. A table of marks has
+the head of a run has the number of its last event, and each event has that of the one before it. A table of marks has
 the number of every 64th event, so that no part of a long run is far from a place where a reader can begin. A chain goes
 back from larger to smaller events of a run, so it ends also where the file was damaged.
 """
@@ -10,35 +10,37 @@ back from larger to smaller events of a run, so it ends also where the file was 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 
 from penstock.log.media import MEDIA_SIZE, take_out
+from penstock.log.sqlite_heads import Head
+from penstock.log.sqlite_rows import execute_rows
 from penstock.log.store import Batch
 
 MARK_EVERY = 64
 """How many events of a run there are from one mark to the next."""
 
-_INSERT = """
-INSERT INTO events (number, run_id, seq, at, body, previous)
-VALUES (?1, ?2, ?3, ?4, ?5, CASE ?6 WHEN 0 THEN (SELECT last FROM runs WHERE id = ?2) ELSE ?6 END)
-"""
+_INSERT = "INSERT INTO events (number, run_id, seq, at, body, previous) VALUES {rows}"
+_LAST = "SELECT last FROM runs JOIN heads ON run = number WHERE id = :run_id"
 
-_READ = """
+_READ = f"""
 WITH RECURSIVE chain (seq, at, body, previous) AS (
     SELECT seq, at, body, previous FROM events WHERE run_id = :run_id AND seq > :after AND number = coalesce(
         (SELECT number FROM marks WHERE run_id = :run_id AND seq >= :after + :limit ORDER BY seq LIMIT 1),
-        (SELECT last FROM runs WHERE id = :run_id))
+        ({_LAST}))
     UNION ALL
     SELECT events.seq, events.at, events.body, events.previous FROM chain JOIN events ON number = chain.previous
     WHERE run_id = :run_id AND events.seq > :after AND events.seq < chain.seq
 )
 SELECT seq, at, body FROM chain ORDER BY seq LIMIT :limit
 """
+_SEQ = "SELECT seq FROM runs JOIN heads ON run = number WHERE id = ?"
 _SCAN = "SELECT seq, at, body FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
-_DELETE = """
+_DELETE = f"""
 WITH RECURSIVE chain (number, seq, previous) AS (
     SELECT number, seq, previous FROM events
-    WHERE run_id = :run_id AND number = (SELECT last FROM runs WHERE id = :run_id)
+    WHERE run_id = :run_id AND number = ({_LAST})
     UNION ALL
     SELECT events.number, events.seq, events.previous FROM chain JOIN events ON events.number = chain.previous
     WHERE run_id = :run_id AND events.seq < chain.seq
@@ -47,31 +49,27 @@ DELETE FROM events WHERE number IN (SELECT number FROM chain)
 """
 
 
-def add(connection: sqlite3.Connection, batches: Iterable[Batch], now: float) -> list[int]:
-    """Append the events of some runs, and their media; returns the number of the last event of each run, which its row
-    has to have, or 0 if there was none.
+def add(connection: sqlite3.Connection, batches: Iterable[Batch], heads: Iterable[Head], now: float) -> list[Head]:
+    """Append the events of some runs, and their media, after their heads; returns the heads that they have then.
 
     Numbers and bytearrays are what `sqlite3` binds at once: for None and bytes it first looks for adapters, in 0.7 µs.
     """
     [number] = connection.execute("SELECT coalesce(max(number), 0) FROM events").fetchone()
+    values: list[object] = []
     marks: list[tuple[str, int, int]] = []
-    last: list[int] = []
-
-    def rows() -> Iterator[tuple[object, ...]]:  # each is freed at once: a list of them would occupy the collector
-        nonlocal number
-        for batch in batches:
-            run_id, seq, previous = batch.run_id, batch.seq, 0
-            for body in batch.bodies:
-                number += 1
-                seq += 1
-                stored = body if len(body) < MEDIA_SIZE else _without_media(connection, run_id, body)
-                yield number, run_id, seq, now, bytearray(stored), previous
-                if not seq % MARK_EVERY:
-                    marks.append((run_id, seq, number))
-                previous = number
-            last.append(previous)
-
-    connection.executemany(_INSERT, rows())
+    last: list[Head] = []
+    for batch, (run, previous) in zip(batches, heads, strict=True):
+        run_id, seq = batch.run_id, batch.seq
+        for body in batch.bodies:
+            number += 1
+            seq += 1
+            stored = body if len(body) < MEDIA_SIZE else _without_media(connection, run_id, body)
+            values += (number, run_id, seq, now, bytearray(stored), previous)
+            if not seq % MARK_EVERY:
+                marks.append((run_id, seq, number))
+            previous = number
+        last.append((run, previous))
+    deque(execute_rows(connection, _INSERT, 6, values), maxlen=0)
     if marks:
         connection.executemany("INSERT OR REPLACE INTO marks VALUES (?, ?, ?)", marks)
     return last
@@ -85,7 +83,7 @@ def read(connection: sqlite3.Connection, run_id: str, after: int, limit: int) ->
     rows: list[tuple[int, float, bytes]] = connection.execute(_READ, values).fetchall()
     if rows and rows[0][0] == after + 1:
         return rows
-    seq = connection.execute("SELECT seq FROM runs WHERE id = ?", (run_id,)).fetchone()
+    seq = connection.execute(_SEQ, (run_id,)).fetchone()
     if not rows and (seq is None or seq[0] <= after):
         return []
     return connection.execute(_SCAN, (run_id, after, limit)).fetchall()  # the chain is broken
@@ -95,7 +93,7 @@ def delete(connection: sqlite3.Connection, run_ids: Sequence[tuple[str]]) -> Non
     """Delete the events of runs."""
     for run_id in run_ids:
         deleted = connection.execute(_DELETE, {"run_id": run_id[0]})
-        [seq] = connection.execute("SELECT seq FROM runs WHERE id = ?", run_id).fetchone()
+        [seq] = connection.execute(_SEQ, run_id).fetchone()
         if deleted.rowcount != seq:  # the chain is broken
             connection.execute("DELETE FROM events WHERE run_id = ?", run_id)
     connection.executemany("DELETE FROM marks WHERE run_id = ?", run_ids)

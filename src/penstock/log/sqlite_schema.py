@@ -57,7 +57,27 @@ CREATE INDEX events_by_run ON events (run_id);
 UPDATE runs SET last = coalesce((SELECT max(number) FROM events WHERE run_id = id), 0);
 DROP INDEX events_by_run;
 """
-MIGRATIONS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5)  # from each version of the tables to the next one
+_SCHEMA_6 = """
+CREATE TABLE numbered (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, agent TEXT NOT NULL, thread TEXT NOT NULL,
+    tenant TEXT NOT NULL, version INTEGER NOT NULL, state TEXT NOT NULL, owner TEXT NOT NULL, lease_until REAL NOT NULL,
+    lease REAL NOT NULL, wake_at REAL NOT NULL, created REAL NOT NULL
+);
+CREATE TABLE heads (
+    run INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, seq INTEGER NOT NULL, last INTEGER NOT NULL, updated REAL NOT NULL
+);
+INSERT INTO numbered (id, agent, thread, tenant, version, state, owner, lease_until, lease, wake_at, created)
+SELECT id, agent, thread, tenant, version, state, owner, lease_until, lease, wake_at, created FROM runs
+ORDER BY created, id;
+INSERT INTO heads SELECT number, epoch, seq, last, updated FROM numbered JOIN runs USING (id);
+DROP TABLE runs;
+ALTER TABLE numbered RENAME TO runs;
+CREATE INDEX runs_open ON runs (state, lease_until) WHERE state <> 'over';
+CREATE INDEX runs_by_thread ON runs (thread, created);
+"""
+MIGRATIONS = (  # from each version of the tables to the next one
+    _SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5, _SCHEMA_6,
+)  # fmt: skip
 SCHEMA_VERSION = len(MIGRATIONS)
 
 

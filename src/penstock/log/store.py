@@ -130,6 +130,11 @@ class Claim(Struct, frozen=True):
     found: RunPhase = "ready"
 
 
+def first_claim(store: Store, row: RunRow, asked: float) -> Claim:
+    """The claim of a run that was created with an owner; the store was asked at this time of the monotonic clock."""
+    return Claim(row.id, row.agent, 1, 2, asked + store.lease)
+
+
 class Batch(Struct, frozen=True, gc=False):
     """Events to append to a run: whole units, numbered from `seq` + 1, with the state that the run has afterwards.
 
@@ -180,11 +185,10 @@ class Store(Protocol):
     poll: float  # how many seconds may pass between two looks for new events, beside the calls of `watch`
     flusher: object  # of this process, once there is one
 
-    def create(self, row: RunRow, start: bytes, *, durable: bool = True) -> bool:
+    def create(self, row: RunRow, start: bytes, *, owner: str = "") -> bool:
         """Add a run with its first event. False if there is one with this id and an equal start.
 
-        Raises a `RunExistsError` if its start differs. One that is not `durable` becomes so with the next durable
-        operation on the store, such as its claim: so both wait for the disk once.
+        Raises a `RunExistsError` if its start differs. With an `owner`, it is claimed at once, as its `first_claim`.
         """
         ...
 

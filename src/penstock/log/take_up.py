@@ -76,10 +76,13 @@ def take_up(
 def begin(
     store: Store, claim: Claim, start: RunStart, policies: Mapping[str, ToolPolicy], *rules: Any
 ) -> tuple[Run, OwnedRun]:
-    """A run that this process has just created and claimed: its log has nothing else, and need not be read."""
+    """A run that this process has just created and claimed: its log has nothing else, and need not be read.
+
+    An input that came since is found by the flusher.
+    """
     logged = cast(RunStart, event_of(claim.run_id, 1, body_of(start)))  # as another process would read it
     run = rebuild([logged, Taken(claim.epoch)], policies, *rules)
-    return run, OwnedRun(store, claim, meta=logged.meta, inputs=store.inputs([claim.run_id]))
+    return run, OwnedRun(store, claim, meta=logged.meta)
 
 
 def rebuild_claimed(
