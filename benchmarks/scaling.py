@@ -54,7 +54,7 @@ class Plan:
     storm_seconds: float
 
 
-COSTS = Costs(deliver_micros=42.0, drive_micros=69.0, stream_kb=19.0, commits=100.0, reconnect_micros=1250.0)
+COSTS = Costs(deliver_micros=42.0, drive_micros=60.0, stream_kb=19.0, commits=100.0, reconnect_micros=1250.0)
 LOAD = Load()
 
 
