@@ -104,14 +104,14 @@ def measure_peers() -> Report:
         try:
             python = peers.python_of(peer)
         except InstallFailed as failure:
-            report.notes.append(f"{peer.name}: not installed, {failure}")
+            report.skipped.append(f"{peer.name}: not installed, {failure}")
             continue
         report.notes.append(f"{peer.name}: {', '.join(peer.requirements)}")
         for client in peer.clients:
             try:
                 lines.append(_peer_line(client, python, report))
             except ProcessFailed as failure:
-                report.notes.append(f"{client.label}: not measured, {failure}")
+                report.skipped.append(f"{client.label}: {failure}")
     report.tables.append(_table(lines))
     return report
 
