@@ -119,6 +119,9 @@ class Gemini(Wire):
         self._is_blocked = False
 
     def read_loose(self, payload: bytes, event: str) -> None:
+        if event == "error":  # it is one, whatever its shape
+            self._loose_frames(self.loose.parse(payload), event)
+            return
         try:
             chunk = self.decode_wide(payload)
         except UNREADABLE:
@@ -146,6 +149,10 @@ class Gemini(Wire):
 
     def read_typed(self, values: list[Chunk], payloads: list[bytes], event: str) -> None:
         append, count, answers = self.out.append, self._counts.add, self.answers.writers
+        if event == "error":
+            for payload in payloads:
+                self.read_loose(payload, event)
+            return
         for chunk in values:
             candidates, usage = chunk.candidates, chunk.usage_metadata
             if usage is not None:
@@ -232,10 +239,10 @@ class Gemini(Wire):
         if "candidates" not in frame and (inner := take(frame, "response", dict)) is not None:
             frame |= camel_case(inner)  # Code Assist wraps the response
         error = _error_of(frame, event)
-        if error is not None:
-            self.reports.error(structs.replace(error, raw=as_json_value(value)))
         for position, candidate in enumerate(items(frame.pop("candidates", None))):
             self._loose_candidate(candidate, position)
+        if error is not None:  # after the candidates: a stream that is cut before a late name has only these
+            self.reports.error(structs.replace(error, raw=as_json_value(value)))
         if (counts := take(frame, "usageMetadata", dict)) is not None:
             self._counts.add_fields(camel_case(counts))
         if (feedback := take(frame, "promptFeedback", dict)) is not None:

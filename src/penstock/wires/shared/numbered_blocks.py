@@ -116,7 +116,7 @@ class NumberedWire(Wire):
     def misshapen_delta(self, label: Label, delta: dict[str, Any], note: str) -> None:
         """Reports a delta in which a known field has another type: it may be a piece of the call's arguments."""
         part = self.parts.get(label)
-        if isinstance(part, OpenTool) and not is_empty(delta):
+        if isinstance(part, OpenTool) and not is_empty(delta) and not self.answer.is_sealed(part.call):
             part.call.damage()
         self.report_fields(delta, (), note)
 
@@ -124,7 +124,7 @@ class NumberedWire(Wire):
         """Records that something of an unknown kind came for the block of this number."""
         label = as_label(number)
         part = None if label is None else self.parts.get(label)
-        if isinstance(part, OpenTool):
+        if isinstance(part, OpenTool) and not self.answer.is_sealed(part.call):
             part.call.has_unknown_pieces = True
 
     def add_state(self, label: Label, field: str, value: Any, kind: type[OpenContent] = OpenReasoning) -> None:
