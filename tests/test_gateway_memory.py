@@ -205,6 +205,27 @@ def test_all_messages_that_a_request_adds_count(monkeypatch: pytest.MonkeyPatch)
     assert [id for id in "123" if is_known(memory, id)] == ["1", "2"]
 
 
+def test_messages_count_as_long_as_a_later_response_holds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_memory, "MAX_REMEMBERED", 10_000)
+    memory = ResponseMemory()
+    memory.keep(request("x" * 1_000), "", "0", reply("c0"))
+    last = 0
+    while is_known(memory, str(last)) and last < 50:
+        following = memory.complete(request("x" * 1_000, previous_response_id=f"resp_{last}"), "")
+        last += 1
+        memory.keep(following, "", str(last), reply(f"c{last}"))
+    assert 5 < last < 10, "a conversation that is larger than the memory is not remembered"
+
+
+def test_the_tools_of_a_request_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_memory, "MAX_REMEMBERED", 4_000)
+    memory = ResponseMemory()
+    tools = [{"type": "function", "name": "shell", "description": "x" * 1_000, "parameters": {}}]
+    for number in range(10):
+        memory.keep(request(tools=tools), "", str(number), reply(f"c{number}"))
+    assert [number for number in range(10) if is_known(memory, str(number))] == [8, 9]
+
+
 def test_a_response_belongs_to_the_key_of_its_client() -> None:
     memory = ResponseMemory()
     memory.keep(request(), "one", "1", reply())

@@ -12,7 +12,8 @@ response without its vendor state is sent as the client has it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 import msgspec
 from msgspec import Struct
@@ -29,15 +30,15 @@ from penstock.turn import TurnBuilder
 from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE
 
 MAX_REMEMBERED = 64 * MEGABYTE
-"""How many bytes of messages are remembered; the oldest are forgotten."""
+"""How many bytes of messages and tools are remembered; the oldest responses are forgotten."""
 MAX_RESPONSE = 8 * MEGABYTE
-"""How many bytes one response may take, with the messages that are new in its request."""
+"""How many bytes one response may take, with the tools of its request, and the messages that are new in it."""
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class Remembered(Struct, frozen=True):
-    """A response, the messages before it, and the tools of its request; `size` is what it takes in bytes."""
+    """A response, the messages before it, and the tools of its request; `size` is what the tools take in bytes."""
 
     instructions: tuple[Message, ...]
     messages: tuple[Message, ...]
@@ -45,14 +46,52 @@ class Remembered(Struct, frozen=True):
     tools: tuple[ToolDeclaration, ...]
     size: int
 
+    @property
+    def held(self) -> Iterator[Message]:
+        """The messages that it keeps in memory, maybe together with other responses."""
+        return chain(self.instructions, self.messages, (self.reply,))
+
+
+Kept = OrderedDict[tuple[str, str], Remembered]
+"""Responses by the key of their client, and an id of their own or of a call."""
+
+
+class HeldMessages:
+    """The messages in memory, each counted once: a response shares those before it with the one that it continues."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._held: dict[int, tuple[int, int]] = {}  # by identity: how many responses hold it, and its size
+
+    def new_sizes(self, messages: Iterable[Message]) -> dict[int, int]:
+        """The sizes of those messages that are not held yet, by identity."""
+        return {id(one): len(_encode(one)) for one in messages if id(one) not in self._held}
+
+    def hold(self, messages: Iterable[Message], sizes: Mapping[int, int]) -> None:
+        """Another response holds these messages; `sizes` are those of the new ones."""
+        for one in messages:
+            count, size = self._held.get(id(one)) or (0, sizes[id(one)])
+            self._held[id(one)] = count + 1, size
+            self.size += 0 if count else size
+
+    def release(self, messages: Iterable[Message]) -> None:
+        """A response is forgotten that held these messages."""
+        for one in messages:
+            count, size = self._held.pop(id(one))
+            if count > 1:
+                self._held[id(one)] = count - 1, size
+            else:
+                self.size -= size
+
 
 class ResponseMemory:
     """The responses of one gateway. Each belongs to the key of its client."""
 
     def __init__(self) -> None:
-        self._size = 0
-        self._responses: OrderedDict[tuple[str, str], Remembered] = OrderedDict()
-        self._calls: OrderedDict[tuple[str, str], Remembered] = OrderedDict()
+        self._tools_size = 0
+        self._held = HeldMessages()
+        self._responses: Kept = OrderedDict()
+        self._calls: Kept = OrderedDict()
 
     def complete(self, request: ClientRequest, key: str) -> ClientRequest:
         """The request with what its client counts on; raises if a response is not known."""
@@ -94,34 +133,33 @@ class ResponseMemory:
         if not is_kept and not has_calls:
             return
         instructions, messages = _split(request) if is_kept else ((), ())
-        owner = key_digest(key)
-        known = self._responses.get((owner, _number(request.settings.previous_response)))
-        shared = len(known.messages) + 1 if known is not None else 0  # messages that the earlier response has counted
-        size = len(_encode((messages[shared:], reply)))
-        if size > MAX_RESPONSE:
+        tools = request.settings.tools if is_kept else ()
+        remembered = Remembered(instructions, messages, reply, tools, len(_encode(tools)) if tools else 0)
+        sizes = self._held.new_sizes(remembered.held)
+        if remembered.size + sum(sizes.values()) > MAX_RESPONSE:
             return
-        remembered = Remembered(instructions, messages, reply, request.settings.tools, size)
+        owner = key_digest(key)
         if is_kept:
-            self._add(self._responses, (owner, id), remembered)
+            self._add(self._responses, (owner, id), remembered, sizes)
         if has_calls:
+            alone = Remembered((), (), reply, (), 0)
             for call in reply.tool_calls:
-                self._add(self._calls, (owner, call.id), remembered)
-        self._forget()
-
-    def _add(
-        self, kept: OrderedDict[tuple[str, str], Remembered], key: tuple[str, str], remembered: Remembered
-    ) -> None:
-        if (before := kept.pop(key, None)) is not None:
-            self._size -= before.size
-        kept[key] = remembered
-        self._size += remembered.size
-
-    def _forget(self) -> None:
-        """Forget the oldest until the rest fits."""
-        while self._size > MAX_REMEMBERED:
+                self._add(self._calls, (owner, call.id), alone, sizes)
+        while self._tools_size + self._held.size > MAX_REMEMBERED:
             kept = max(self._responses, self._calls, key=len)
-            _, remembered = kept.popitem(last=False)
-            self._size -= remembered.size
+            self._forget(kept, next(iter(kept)))
+
+    def _add(self, kept: Kept, key: tuple[str, str], remembered: Remembered, sizes: Mapping[int, int]) -> None:
+        self._held.hold(remembered.held, sizes)
+        self._tools_size += remembered.size
+        if key in kept:
+            self._forget(kept, key)
+        kept[key] = remembered
+
+    def _forget(self, kept: Kept, key: tuple[str, str]) -> None:
+        remembered = kept.pop(key)
+        self._held.release(remembered.held)
+        self._tools_size -= remembered.size
 
 
 class ResponseRecord:
