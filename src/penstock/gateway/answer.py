@@ -23,6 +23,7 @@ from penstock.errors import (
 )
 from penstock.events import Error, Finish, StreamChunk, Unknown, Usage
 from penstock.gateway.asking import Asked, Caller, ask
+from penstock.gateway.attempts import Attempts
 from penstock.gateway.circuit import Circuit
 from penstock.gateway.routing import Candidate
 from penstock.history.client_request import ClientRequest
@@ -70,33 +71,33 @@ class Circuits:
 
 
 async def open_answer(
-    candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits
+    candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits, attempts: Attempts
 ) -> Answer:
     """The answer of the first candidate that begins one; raises the error of the last one that was asked."""
-    return await _first_answer(_chosen(candidates, caller, circuits), request, caller, circuits)
+    return await _first_answer(_chosen(candidates, circuits, attempts), request, caller, circuits, attempts)
 
 
-def _chosen(candidates: Sequence[Candidate], caller: Caller, circuits: Circuits) -> list[Candidate]:
+def _chosen(candidates: Sequence[Candidate], circuits: Circuits, attempts: Attempts) -> list[Candidate]:
     """The candidates to ask; the others are noted."""
     chosen = circuits.in_order(candidates)
     for candidate in candidates:
         if candidate not in chosen:
-            caller.asks(candidate, "not asked: it failed several times in a row")
+            attempts.ask(candidate, "not asked: it failed several times in a row")
     return chosen
 
 
 async def _first_answer(
-    asked: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits
+    asked: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits, attempts: Attempts
 ) -> Answer:
     for number, candidate in enumerate(asked, 1):
         circuit, is_last = circuits.of(candidate), number == len(asked)
-        caller.asks(candidate)
+        attempts.ask(candidate)
         try:
             answer = await _open(candidate, request, caller, circuit, has_fallback=not is_last)
         except (ProviderError, MissingKeyError) as error:
             if isinstance(error, ProviderError) and is_fault_of_upstream(error):
                 circuit.failed(error.retry_after)
-            caller.failed(str(error))
+            attempts.fail(str(error))
             if is_last or not may_fall_over(error):
                 raise
             logger.warning("request %s: %s failed, another is asked: %s", caller.id, candidate.upstream.name, error)
@@ -139,12 +140,12 @@ def failure_in(chunks: Sequence[StreamChunk]) -> ProviderError | None:
 
 
 async def whole_answer(
-    candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits
+    candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits, attempts: Attempts
 ) -> tuple[Answer, list[StreamChunk]]:
     """The whole answer and its events. As nothing has been sent, a candidate is also replaced in mid-answer."""
-    left = _chosen(candidates, caller, circuits)
+    left = _chosen(candidates, circuits, attempts)
     while True:
-        answer = await _first_answer(left, request, caller, circuits)
+        answer = await _first_answer(left, request, caller, circuits, attempts)
         left = left[left.index(answer.candidate) + 1 :]
         chunks = answer.first
         try:
@@ -156,7 +157,7 @@ async def whole_answer(
         answer.ended(has_failed=has_failed)
         if not left or not has_failed:
             return answer, chunks
-        caller.failed("its response broke off")
+        attempts.fail("its response broke off")
         logger.warning("request %s: %s broke off, another is asked", caller.id, answer.candidate.upstream.name)
 
 

@@ -39,7 +39,7 @@ class Answering:
         self._inspected = InspectedCall(context.inspections, call.request.id, context.record)
         self._headers: dict[str, str] = {}
         self._caller = Caller(id=call.request.id, key=context.client_key(call.request), record=self._inspected.record)
-        self._journal = Journal(context, call, self._inspected, self._caller)
+        self._journal = Journal(context, call, self._inspected)
 
     async def answer(self, model: str = "", is_streaming: bool | None = None) -> None:
         """Answer the request. Protocols with the model and the kind of response in the path pass these two."""
@@ -116,8 +116,9 @@ class Answering:
         return encoder.feed([in_band(error)]) + encoder.close()
 
     async def _opened(self, request: ClientRequest, candidates: list[Candidate]) -> Answer:
+        attempts = self._journal.attempts
         try:
-            answer = await open_answer(candidates, request, self._caller, self._context.circuits)
+            answer = await open_answer(candidates, request, self._caller, self._context.circuits, attempts)
         except (UsageError, ProviderError) as error:
             raise self._rejection(error, candidates) from None
         self._begin(answer)
@@ -142,8 +143,9 @@ class Answering:
         await stream.complete(encoded.status, encoded.body, {**self._headers, **encoded.headers})
 
     async def _whole(self, request: ClientRequest, candidates: list[Candidate]) -> EncodedResponse:
+        attempts = self._journal.attempts
         try:
-            answer, chunks = await whole_answer(candidates, request, self._caller, self._context.circuits)
+            answer, chunks = await whole_answer(candidates, request, self._caller, self._context.circuits, attempts)
         except (UsageError, ProviderError) as error:
             raise self._rejection(error, candidates) from None
         self._begin(answer)

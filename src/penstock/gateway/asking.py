@@ -67,32 +67,12 @@ class Asked(Struct, frozen=True):
     dropped: tuple[Dropped, ...]
 
 
-class Attempt(Struct, frozen=True, omit_defaults=True):
-    """An upstream that was asked for a request, or left out; `failure` says why it did not answer."""
-
-    upstream: str
-    model: str
-    failure: str = ""
-
-
 class Caller(Struct, frozen=True, kw_only=True):
-    """What of a client's request decides how upstreams are asked: its id, its own key, and where it is recorded.
-
-    `attempts` are the upstreams so far, in order.
-    """
+    """What of a client's request decides how upstreams are asked: its id, its own key, and where it is recorded."""
 
     id: str
     key: str = ""
     record: object = None
-    attempts: list[Attempt] = []
-
-    def asks(self, candidate: Candidate, failure: str = "") -> None:
-        """A candidate is asked, or left out for this reason."""
-        self.attempts.append(Attempt(candidate.upstream.name, candidate.model, failure))
-
-    def failed(self, failure: str) -> None:
-        """The last candidate has failed."""
-        self.attempts[-1] = replace(self.attempts[-1], failure=failure)
 
 
 def ask(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from penstock.gateway.asking import Attempt
+from penstock.gateway.attempts import Attempt
 from penstock.gateway.healing.report import Healed
 
 MAX_KEPT = 1_000

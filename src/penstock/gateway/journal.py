@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from penstock.asgi.request import RejectedRequest
 from penstock.events import Error, Usage
 from penstock.gateway.answer import Answer
-from penstock.gateway.asking import Attempt, Caller
+from penstock.gateway.attempts import Attempt, Attempts
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.healed import HealedResponse
 from penstock.gateway.healing.report import HealingReport
@@ -31,11 +31,11 @@ MAX_LOGGED = 300
 class Journal:
     """What happens to one request; `write` reports it once, at its end."""
 
-    def __init__(self, context: GatewayContext, call: Call, inspected: InspectedCall, caller: Caller) -> None:
+    def __init__(self, context: GatewayContext, call: Call, inspected: InspectedCall) -> None:
         self._context = context
         self._call = call
         self._inspected = inspected
-        self._attempts = caller.attempts
+        self.attempts = Attempts()
         self._started = time.monotonic()
         self._first = 0.0  # seconds until the response began
         self._model = ""
@@ -79,7 +79,7 @@ class Journal:
             id=self._call.request.id, path=self._call.request.path, model=self._model, upstream=upstream,
             answered_by=answer.candidate.model if answer else "", status=self._call.send.status,
             problem=one_line(self._problem),
-            asked=[replace(one, failure=one_line(one.failure)) for one in self._attempts],
+            asked=[replace(one, failure=one_line(one.failure)) for one in self.attempts.made],
             healed=report.build(), notes=report.notes,
             dropped=[f"{one.place}: {one.why}" for one in answer.asked.dropped] if answer else (),
         )  # fmt: skip

@@ -1,0 +1,33 @@
+"""The upstreams that were asked for a request, in order, and why some of them did not answer."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.gateway.routing import Candidate
+
+
+class Attempt(Struct, frozen=True, omit_defaults=True):
+    """An upstream that was asked for a request, or left out; `failure` says why it did not answer."""
+
+    upstream: str
+    model: str
+    failure: str = ""
+
+
+class Attempts:
+    """The attempts to answer one request so far."""
+
+    __slots__ = ("made",)
+
+    def __init__(self) -> None:
+        self.made: list[Attempt] = []
+
+    def ask(self, candidate: Candidate, failure: str = "") -> None:
+        """A candidate is asked, or left out for this reason."""
+        self.made.append(Attempt(candidate.upstream.name, candidate.model, failure))
+
+    def fail(self, failure: str) -> None:
+        """The last candidate has failed."""
+        self.made[-1] = replace(self.made[-1], failure=failure)
