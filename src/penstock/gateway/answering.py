@@ -21,6 +21,7 @@ from penstock.gateway.journal import Journal
 from penstock.gateway.routing import Candidate, find_candidates
 from penstock.gateway.text_lane import TextLane
 from penstock.history.client_request import ClientRequest, decode_request
+from penstock.jsontext.scan import MAX_DEPTH
 from penstock.wires import find_response_encoder
 from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE
 from penstock.wires.shared.response_head import EncodedResponse, ResponseHead
@@ -56,6 +57,7 @@ class Answering:
         body = await self._call.request.json()
         request = _read(self._wire, body, model, is_streaming, self._context)
         self._inspected.ask(self._wire, request.settings.model, body, self._call.request.headers)
+        del body  # of which only the messages are needed while the response is streamed
         request = self._context.memory.complete(request, self._caller.key)
         candidates = find_candidates(self._context.source.current, request.settings.model)
         self._journal.begin(request, candidates)
@@ -189,11 +191,11 @@ class Answering:
 
 
 def _read(wire: str, body: Any, model: str, is_streaming: bool | None, context: GatewayContext) -> ClientRequest:
+    limits = context.limits
     try:
-        request = decode_request(body, wire, model, is_streaming)
+        request = decode_request(body, wire, model, is_streaming, is_clean=limits.depth <= MAX_DEPTH)
     except UsageError as error:
         raise RejectedRequest(400, "", str(error)) from None
-    limits = context.limits
     if len(request.messages) > limits.messages or len(request.settings.tools) > limits.tools:
         raise RejectedRequest(
             400, "", f"a request may have at most {limits.messages} messages and {limits.tools} tools"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -110,8 +110,8 @@ class GatewayApp(ASGIApp):
             self.context.inspections.close()
 
 
-async def _answer(wire: str, context: GatewayContext, call: Call) -> None:
-    await Answering(wire, context, call).answer()
+def _answer(wire: str, context: GatewayContext, call: Call) -> Awaitable[None]:
+    return Answering(wire, context, call).answer()
 
 
 async def _answer_in_path(wire: str, context: GatewayContext, call: Call) -> None:

@@ -19,6 +19,8 @@ from penstock.wires.shared.request import Request
 from penstock.wires.shared.request_settings import Dropped, RequestSettings, check_depth
 from penstock.wires.shared.response_head import ResponseHead, ToolPath
 
+_NO_TOOLS: frozenset[str] = frozenset()
+
 
 class ClientRequest(Struct, frozen=True, kw_only=True):
     """A request in the protocol of its client: its messages, and what it asks for."""
@@ -66,31 +68,38 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
 
     def head(self, id: str, created: int, *, has_custom_tools: bool) -> ResponseHead:
         """The head of the response; `has_custom_tools` if the provider takes custom tools as such."""
-        custom = frozenset(tool.name for tool in self.settings.tools if tool.is_custom)
+        tools = self.settings.tools
+        custom = frozenset(tool.name for tool in tools if tool.is_custom) if tools else _NO_TOOLS
         return ResponseHead(
             id=id,
             model=self.settings.model,
             created=created,
             has_usage=self.settings.has_usage,
-            custom_tools=custom if has_custom_tools else frozenset(),
-            unwrapped_tools=frozenset() if has_custom_tools else custom,
+            custom_tools=custom if has_custom_tools else _NO_TOOLS,
+            unwrapped_tools=_NO_TOOLS if has_custom_tools else custom,
             namespaces=self.settings.namespaces,
             echo=self.settings.echo,
         )
 
 
 def decode_request(
-    body: bytes | Mapping[str, Any], wire: str, model: str = "", is_streaming: bool | None = None
+    body: bytes | Mapping[str, Any],
+    wire: str,
+    model: str = "",
+    is_streaming: bool | None = None,
+    *,
+    is_clean: bool = False,
 ) -> ClientRequest:
     """Reads the body of a request in the protocol of a wire.
 
     Raises a `UsageError` that says where the body is wrong and what to send. `model` and `is_streaming` are for
-    protocols that have them in the path.
+    protocols that have them in the path. A body that `is_clean` was decoded from strict JSON of at most `MAX_DEPTH`
+    levels, and does not change: it is neither checked nor copied.
     """
     wire = wire_name(wire)
-    fields = _parse(body)
+    fields = _parse(body, is_clean=is_clean)
     settings = find_settings_reader(wire)(fields, model, is_streaming)
-    messages = read_request(fields, wire).messages
+    messages = read_request(fields, wire, is_clean=is_clean).messages
     if settings.namespaces:
         messages = [_with_flat_names(message, settings.namespaces) for message in messages]
     return ClientRequest(wire=wire, messages=tuple(messages), settings=settings)
@@ -101,7 +110,7 @@ def hosted_name(tool: ToolDeclaration) -> str:
     return tool.name or next(iter(tool.hosted or ()), "a tool")
 
 
-def _parse(body: bytes | Mapping[str, Any]) -> Mapping[str, Any]:
+def _parse(body: bytes | Mapping[str, Any], *, is_clean: bool) -> Mapping[str, Any]:
     value: Any = body
     if isinstance(body, bytes):
         try:
@@ -110,7 +119,8 @@ def _parse(body: bytes | Mapping[str, Any]) -> Mapping[str, Any]:
             raise UsageError(f"the body is not JSON: {error}") from None
     if not isinstance(value, Mapping):
         raise UsageError("the body must be a JSON object")
-    check_depth(value)
+    if not is_clean:
+        check_depth(value)
     return value
 
 

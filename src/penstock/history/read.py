@@ -6,7 +6,7 @@ vendor state: nothing is dropped silently.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -36,6 +36,9 @@ from penstock.wires.shared.states import without_malformed
 
 PlacedItem = tuple[str, Any]
 """An item of a history that is to be read, and its place."""
+
+Clean = Callable[[Any, str], Any]
+"""Returns a value from outside, at a place, so that it can be sent; raises if that is not possible."""
 
 _OURS = ("user", "assistant", "tool", "system")
 
@@ -74,33 +77,48 @@ def read(history: Any) -> Reading:
         return _read([("message", history)])
     if MARK in body:
         return _read(_numbered("messages", restore_history(clean_value(body, "messages"))))
-    return _read_request(body) if history_fields(body) else _read([("message", history)])
+    fields = history_fields(body)
+    return _read_request(body, fields) if fields else _read([("message", history)])
 
 
 def _numbered(field: str, items: Iterable[Any]) -> list[PlacedItem]:
     return [(f"{field}[{at}]", item) for at, item in enumerate(items)]
 
 
-def read_request(body: Json, wire: str) -> Reading:
-    """The messages of a request body of this wire; raises a `UsageError` with the place of what cannot be read."""
-    if not history_fields(body):
+def read_request(body: Json, wire: str, *, is_clean: bool = False) -> Reading:
+    """The messages of a request body of this wire; raises a `UsageError` with the place of what cannot be read.
+
+    A body that `is_clean` has few levels and no lone surrogates: it is neither searched for these nor copied.
+    """
+    fields = history_fields(body)
+    if not fields:
         raise unreadable(all_readers()[wire].history_field, "is missing; send the messages of the conversation")
-    return _read_request(body, wire)
+    return _read_request(body, fields, wire, _as_it_is if is_clean else clean_value)
 
 
-def _read_request(body: Json, wire: str = "") -> Reading:
-    field = history_fields(body)[0]
+def _read_request(body: Json, fields: Sequence[str], wire: str = "", clean: Clean = clean_value) -> Reading:
+    field = fields[0]
     messages = body[field]
     is_list = isinstance(messages, Sequence) and not isinstance(messages, str | bytes)
     items = _numbered(field, messages) if is_list else [(field, messages)]
-    return _read(items, wire or request_wire(body), [*read_system_fields(body)], is_continued=is_continued(body))
+    systems = [*read_system_fields({name: clean(body[name], name) for name in fields[1:]})]
+    return _read(items, wire or request_wire(body), systems, is_continued=is_continued(body), clean=clean)
+
+
+def _as_it_is(value: Any, place: str) -> Any:
+    return value
 
 
 def _read(
-    placed_items: list[PlacedItem], wire: str = "", systems: Sequence[PlacedMessage] = (), *, is_continued: bool = False
+    placed_items: list[PlacedItem],
+    wire: str = "",
+    systems: Sequence[PlacedMessage] = (),
+    *,
+    is_continued: bool = False,
+    clean: Clean = clean_value,
 ) -> Reading:
     """The messages of the items; `wire` and `systems` are the wire and the system messages of a request."""
-    items = [(place, _open(item, place)) for place, item in placed_items]
+    items = [(place, _open(item, place, clean)) for place, item in placed_items]
     dicts = [item for _, item in items if isinstance(item, Mapping)]
     family = wire or find_family(dicts)
     shapes = [_shape(item, family, wire) for _, item in items]
@@ -138,7 +156,7 @@ def _read_item(item: Any, place: str, context: ReadContext, shape: str, family: 
         raise too_deep(place) from None
 
 
-def _open(item: Any, place: str) -> Any:
+def _open(item: Any, place: str, clean: Clean) -> Any:
     """The clean fields of an item, or the `Message` if it is a stored one."""
     if isinstance(item, Message | Turn):
         return item
@@ -149,7 +167,7 @@ def _open(item: Any, place: str) -> Any:
     fields = as_mapping(item)
     if fields is None:
         raise unreadable(place, f"expected a string, a dict or a Message, got {type(item).__name__}")
-    fields = clean_value(fields, place)
+    fields = clean(fields, place)
     return restore_value(fields, place, Message) if _is_own(fields) else fields
 
 

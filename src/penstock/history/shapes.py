@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 
 from penstock.wires import all_facts, all_readers
-from penstock.wires.shared.fields import Json, clean_value
+from penstock.wires.shared.fields import Json
 from penstock.wires.shared.message_reader import ReadContext, RequestReader
 from penstock.wires.shared.places import PlacedMessage
 
@@ -58,8 +58,10 @@ def read_message(message: Json, place: str, context: ReadContext, shape: str, fa
 
 def history_fields(body: Json) -> tuple[str, ...]:
     """The fields of a request that its history is read from, the messages first; none if it is not a request."""
-    messages = [name for name in _message_fields() if name in body][:1]
-    return (*messages, *(name for name in _system_fields() if messages and name in body))
+    for messages in _message_fields():
+        if messages in body:
+            return (messages, *[name for name in _system_fields() if name in body])
+    return ()
 
 
 @cache
@@ -89,10 +91,9 @@ def is_continued(body: Json) -> bool:
     return any(reader.is_continued(body) for reader in _readers_of(body))
 
 
-def read_system_fields(body: Json) -> Iterator[PlacedMessage]:
-    """The system messages in fields of a request."""
-    for name in _system_fields():
-        content = clean_value(body.get(name), name)
+def read_system_fields(fields: Json) -> Iterator[PlacedMessage]:
+    """The system messages in these fields of a request."""
+    for name, content in fields.items():
         if content in (None, "", []):
             continue
         context = new_context()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -63,8 +62,8 @@ class StreamedResponse(Generic[Output]):
         self._outcome: Any = None  # of the output, once the response has ended
         self._commands: Commands = exchange.commands()
         self._clock = exchange.clock
-        self._builder = TurnBuilder()
-        self._unfolded: deque[StreamChunk] = deque()  # chunks that are not yet in the builder
+        self._builder: TurnBuilder | None = None  # of the turn, when somebody reads the chunks or asks for it
+        self._unfolded: list[StreamChunk] = []  # chunks that are not yet in the builder
         self._before_loop: list[StreamChunk] | None = []  # chunks that entering `with` read; None at the end
         self._body: SteadyBody | None = None  # the rest of the response, when it has begun
         self._is_read = False
@@ -77,8 +76,7 @@ class StreamedResponse(Generic[Output]):
     @property
     def turn(self) -> Turn[Output]:
         """The response as a `Turn`; while it is read, what has come so far."""
-        self._fold()
-        turn: Any = self._builder.build(is_live=not self._is_closed)
+        turn: Any = self._fold().build(is_live=not self._is_closed)
         if self._output is not None:
             turn = replace(turn, outcome=self._find_outcome(self._output, turn))
         response: Turn[Output] = turn
@@ -143,10 +141,12 @@ class StreamedResponse(Generic[Output]):
         if len(self._unfolded) >= FOLD_SIZE:
             self._fold()
 
-    def _fold(self) -> None:
-        unfolded, add = self._unfolded, self._builder.add
-        while unfolded:
-            add(unfolded.popleft())
+    def _fold(self) -> TurnBuilder:
+        self._builder = builder = self._builder or TurnBuilder()
+        for chunk in self._unfolded:
+            builder.add(chunk)
+        self._unfolded.clear()
+        return builder
 
     def _begin_reading(self) -> None:
         if self._is_read:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConnectionFailed, ProviderError, UnexpectedReplyError
 from penstock.events import Error, Finish, Progress, StreamChunk, ToolCall, Unknown, Usage
-from penstock.redaction import Mask
 from penstock.transport.commands import Command, Commands, Deliver, HTTPRequest, ReadTimedOut, SteadyBody
 from penstock.transport.deadlines import Deadlines
 from penstock.transport.error_responses import response_error
@@ -34,13 +33,12 @@ class Attempt:
     reason for the end; a timeout is then not an error.
     """
 
-    def __init__(self, exchange: Exchange, deadlines: Deadlines, rules: RetryRules, mask: Mask) -> None:
+    def __init__(self, exchange: Exchange, deadlines: Deadlines, rules: RetryRules, redactor: Redactor) -> None:
         self.decoding = exchange.new_decoding()
         self._exchange = exchange
         self._deadlines = deadlines
         self._rules = rules
-        self._mask = mask
-        self._redactor = Redactor(mask)
+        self._redactor = redactor
         self._clock = exchange.clock
         self._recorder = exchange.recorder
         self._body = SteadyBody(exchange.timeouts.idle, self._feed, -inf, self._record if self._recorder else None)
@@ -189,7 +187,7 @@ class Attempt:
         except ReadTimedOut:
             raise self._deadlines.late_credentials() from None
         headers = credentials.headers(value)
-        self._mask.learn(headers)
+        self._redactor.mask.learn(headers)
         if self._exchange.recorder is not None:
             self._exchange.recorder.hide(headers)
         return HTTPRequest(request.url, {**headers, **request.headers}, request.content)
@@ -202,7 +200,7 @@ class Attempt:
                 body += data
         except ProviderError:  # the status says enough
             pass
-        return self._mask.data(bytes(body))
+        return self._redactor.mask.data(bytes(body))
 
 
 def _in_band_error(error: Error) -> ProviderError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
@@ -16,7 +15,7 @@ MAX_PASSED = 1024 * 1024
 """How many bytes of a response may be passed on before some are fed, which counts them."""
 
 
-class HTTPRequest(Struct, frozen=True, dict=True):  # the dict is for the cached property
+class HTTPRequest(Struct, frozen=True):
     """An HTTP POST request. Its headers hold the API key, so that its `repr` leaves them out.
 
     `content` is its body, in parts if requests of one conversation share them.
@@ -26,9 +25,9 @@ class HTTPRequest(Struct, frozen=True, dict=True):  # the dict is for the cached
     headers: Mapping[str, str]
     content: bytes | tuple[bytes, ...]
 
-    @cached_property
+    @property
     def body(self) -> bytes:
-        """The whole body."""
+        """The whole body, which is joined each time if it has several parts."""
         return self.content if isinstance(self.content, bytes) else b"".join(self.content)
 
     def __repr__(self) -> str:

@@ -107,4 +107,6 @@ def _after(now: float, seconds: float | None) -> float | None:
 
 
 def _earlier(one: float | None, other: float | None) -> float | None:
-    return min((moment for moment in (one, other) if moment is not None), default=None)
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)

@@ -102,10 +102,9 @@ class Exchange(Struct, frozen=True, kw_only=True):
         """Send the request until a response has been read to its end, or an error is not retried."""
         deadlines = Deadlines(self.timeouts, self.clock)
         rules = RetryRules(self.retries, deadlines)
-        mask = Mask(self.request.headers, self.request.url)
-        redactor = Redactor(mask)
+        redactor = Redactor(Mask(self.request.headers, self.request.url))
         while True:
-            attempt = Attempt(self, deadlines, rules, mask)
+            attempt = Attempt(self, deadlines, rules, redactor)
             try:
                 yield from self._wait_for_limit(deadlines)
                 yield from attempt.commands()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from importlib.util import find_spec
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, getproxies_environment, proxy_bypass
 
@@ -17,18 +18,27 @@ _SOCKS_PACKAGES = ("socksio", "aiohttp_socks")
 _NAMES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 _VARIABLES = (*_NAMES, *map(str.upper, _NAMES), "REQUEST_METHOD")
 """The variables that the proxy depends on; in a CGI script, `HTTP_PROXY` is a header of the request."""
+_ENCODED = tuple(map(os.fsencode, _VARIABLES))
 
 
 def environment_proxy(url: str) -> str | None:
     """The proxy for a URL from the environment, if any; a `UsageError` if it is not supported."""
     parts = urlsplit(url)
     if getproxies is getproxies_environment:  # else the settings of the system count too, which may change
-        return _known_proxy(parts.scheme, parts.netloc, tuple(map(os.environ.get, _VARIABLES)))
+        return _known_proxy(parts.scheme, parts.netloc, _variables())
     return _find_proxy(parts.scheme, parts.netloc)
 
 
+def _variables() -> tuple[Any, ...]:
+    """The values of the variables, which are only compared: to decode them takes longer than all else for a proxy."""
+    encoded = getattr(os.environ, "_data", None)
+    if isinstance(encoded, dict) and os.name == "posix":
+        return tuple(map(encoded.get, _ENCODED))
+    return tuple(map(os.environ.get, _VARIABLES))
+
+
 @lru_cache(maxsize=100)  # all variables are read to find a proxy, which takes long for each request
-def _known_proxy(scheme: str, netloc: str, variables: tuple[str | None, ...]) -> str | None:
+def _known_proxy(scheme: str, netloc: str, variables: tuple[Any, ...]) -> str | None:
     return _find_proxy(scheme, netloc)
 
 

@@ -20,16 +20,16 @@ REDACTED = frozenset({Error, Finish, Retry, Unknown, Usage})
 """The chunks that a server fills with its own words."""
 MAX_NAMES = 100
 """How many names of counts are remembered as harmless."""
+_NO_NAMES: frozenset[str] = frozenset()
 
 
 class Redactor:
     """Masks the secrets of a request in the errors and chunks of its response."""
 
     def __init__(self, mask: Mask) -> None:
-        self._mask = mask
-        self._names: set[str] = (
-            set()
-        )  # names of counts that hold no secret: some providers send counts with every frame
+        self.mask = mask
+        # Names of counts that hold no secret: some providers send counts with every frame.
+        self._names: frozenset[str] = _NO_NAMES
 
     def error(self, error: ProviderError) -> ProviderError:
         """The error, with its attributes masked and without the exceptions that led to it: these hold the request."""
@@ -44,7 +44,7 @@ class Redactor:
         if type(chunk) not in REDACTED or (isinstance(chunk, Usage) and self._has_only_counts(chunk.raw)):
             return chunk
         try:
-            if not self._mask.occurs_in(encode(chunk).decode()):
+            if not self.mask.occurs_in(encode(chunk).decode()):
                 return chunk
         except (UnicodeEncodeError, TypeError, RecursionError):  # it is converted below
             pass
@@ -52,11 +52,11 @@ class Redactor:
         return type(chunk)(**{name: self._value(value) for name, value in fields.items()})
 
     def _text(self, text: str) -> str:
-        return join_surrogates(self._mask.text(join_surrogates(text)))
+        return join_surrogates(self.mask.text(join_surrogates(text)))
 
     def _value(self, value: Any) -> Any:
         try:
-            return self._mask.value(as_json_value(value))
+            return self.mask.value(as_json_value(value))
         except RecursionError:
             return self._text(as_text(value))
 
@@ -66,7 +66,7 @@ class Redactor:
             if not (type(value) is int or value is None or (type(value) is dict and self._has_only_counts(value))):
                 return False
             if name not in self._names:
-                if self._mask.occurs_in(name):
+                if self.mask.occurs_in(name):
                     return False
-                self._names |= {name} if len(self._names) < MAX_NAMES else set()
+                self._names |= {name} if len(self._names) < MAX_NAMES else _NO_NAMES
         return True

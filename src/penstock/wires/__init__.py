@@ -65,8 +65,10 @@ ALIASES = {"mistral": "openai-chat"}
 
 def wire_name(name: object) -> WireName:
     """The own name of the wire with this name or alias; raises an `UnknownWireError` if there is none."""
-    known: Any = ALIASES.get(name, name) if isinstance(name, str) else ""
-    if known not in WIRES:
+    if isinstance(name, str) and name in WIRES:
+        return cast("WireName", name)
+    known: Any = ALIASES.get(name) if isinstance(name, str) else None
+    if known is None:
         raise UnknownWireError(name, (*WIRES, *ALIASES))
     return cast("WireName", known)
 
