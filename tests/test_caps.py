@@ -331,6 +331,12 @@ def size_of_broken_call() -> int:
     return len(broken.arguments_raw)
 
 
+def why_a_call_with_many_fields_is_invalid() -> list[str]:
+    others = "".join(f', "field{number}": {number}' for number in range(5))
+    events = parsed("hermes", f'<tool_call>{{"name": "f", "arguments": {{"a": 1}}{others}}}</tool_call>')
+    return [event.why for event in events if isinstance(event, ToolCallInvalid)]
+
+
 def nested_elements() -> list[Any]:
     inner = f"{NS}<q>" * 4 + "x" + f"{NS}</q>" * 4
     head, tail = f'{NS}<tool_call>{NS}<invoke name="f">{NS}<p>', f"{NS}</p>{NS}</invoke>{NS}</tool_call>"
@@ -627,6 +633,7 @@ CAPS = [
         lambda: len(calls(parsed("xml", FIELD.replace('"a"', '"parameter_name"').format(1)))), 0, 1,
     ),
     Cap("dialects.MAX_SKIPPED", 10, size_of_broken_call, 16, 64),
+    Cap("dialects.MAX_OTHER_FIELDS", 4, why_a_call_with_many_fields_is_invalid, ["malformed"], []),
     Cap("dialects.MAX_ALTERNATIVES", 3,
         lambda: calls(parsed("xml", FIELD.format(5), ALTERNATIVES)), [{"a": "5"}], [{"a": 5}]),
     Cap("dialects.MAX_DIGITS", 3,

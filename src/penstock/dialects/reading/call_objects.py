@@ -119,16 +119,23 @@ def begin(source: Source, name: str, read: FieldsBeforeName) -> TextCall:
     return call
 
 
+MAX_OTHER_FIELDS = 1024
+"""How many fields that calls do not have a call object may have. A call with more of them is invalid."""
+
+
 class OtherFields:
     """The fields of a call object that calls do not have. They may be arguments in the wrong place."""
 
     def __init__(self) -> None:
         self.fields: dict[str, str] = {}  # key to JSON
+        self.are_too_many = False
         self._capacity = MAX_HELD
 
     def read(self, source: Source, key: str) -> Reading[None]:
         """Reads the value of a field."""
-        if key in META:
+        is_one_more = key not in META and key not in self.fields and len(self.fields) >= MAX_OTHER_FIELDS
+        self.are_too_many = self.are_too_many or is_one_more
+        if key in META or is_one_more:
             yield from value(source, ignore)
             return
         pieces: list[str] = []
@@ -159,6 +166,8 @@ def end_object(source: Source, call: TextCall, others: OtherFields, *, is_empty:
 
     `is_empty`: the object had no field with the arguments.
     """
+    if others.are_too_many:
+        call.doubt(f"the call has more than {MAX_OTHER_FIELDS} fields beside its name and its arguments")
     beside = arguments_beside(source, call, others, is_empty=is_empty)
     why = f"write all arguments into one object; outside of it: {', '.join(map(repr, beside))}"
     if is_empty or beside:
