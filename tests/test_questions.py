@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import penstock.log
+from penstock.agent.sync_driver import SyncDriver
 from penstock.errors import UsageError
 from penstock.run.events import ApprovalRequest, StreamEvent, ToolEnd, decode, encode
+from penstock.run.state import RunState
 from penstock.runs.runs import Runs
 from penstock.testing import Reply, call
 from penstock.tools.tool import Context, tool
@@ -127,3 +130,26 @@ def test_another_process_answers_through_the_log() -> None:
 def test_a_context_without_a_run_has_nobody_to_ask() -> None:
     with pytest.raises(UsageError, match="nobody can be asked"):
         Context(deps=None).ask({}, 1.0)
+
+
+def test_provide_looks_for_the_question_under_the_lock_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inner runs begin and end in other threads meanwhile."""
+    is_locked: list[bool] = []
+    tree = RunState.tree
+
+    def look(run: RunState, driver: SyncDriver) -> Any:
+        with ThreadPoolExecutor(1) as thread:
+            is_free = thread.submit(driver.lock.acquire, blocking=False).result()
+            if is_free:
+                thread.submit(driver.lock.release).result()
+        is_locked.append(not is_free)
+        return tree(run)
+
+    with made(REPLIES, book).stream("Go.") as running:
+        for event in running:
+            if isinstance(event, ApprovalRequest):
+                assert isinstance(running._driver, SyncDriver)
+                with monkeypatch.context() as patch:
+                    patch.setattr(RunState, "tree", lambda run, driver=running._driver: look(run, driver))
+                    running.provide(event.call_id, "4")
+    assert is_locked[0]

@@ -49,8 +49,10 @@ class CallerLoop:
         is_done = threading.Event()
 
         def call() -> None:
-            callback()
-            is_done.set()
+            try:
+                callback()
+            finally:
+                is_done.set()
 
         with suppress(RuntimeError):  # the loop was closed
             self._loop.call_soon_threadsafe(call)

@@ -20,6 +20,9 @@ class Mailbox:
     def post(self, call: Callable[[], None]) -> None:
         """Make this call on the loop, soon; calls are made in order. From any thread."""
         self._calls.append(call)
+        self._wake()
+
+    def _wake(self) -> None:
         if self._is_due or (loop := self._loop()) is None:
             return
         self._is_due = True
@@ -29,8 +32,12 @@ class Mailbox:
     def _empty(self) -> None:
         self._is_due = False
         calls = self._calls
-        while calls:
-            calls.popleft()()
+        try:
+            while calls:
+                calls.popleft()()
+        finally:
+            if calls:  # one raised, which the loop reports; the others are made all the same
+                self._wake()
 
 
 _mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()

@@ -62,7 +62,8 @@ class SyncDriver(Driver[SyncDispatcher]):
         self._resolve(call_id, "approval", lambda run: run.decide(call_id, approved, arguments, reason))
 
     def provide(self, call_id: str, value: Any, is_error: bool) -> None:
-        is_question = any(run.waits_for(call_id, "input") for run in self.run.tree())
+        with self.lock:
+            is_question = any(run.waits_for(call_id, "input") for run in self.run.tree())
         kind: RequestKind = "input" if is_question else "deferred"
         self._resolve(call_id, kind, lambda run: run.provide(call_id, provided(value, is_error)))
 
