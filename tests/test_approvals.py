@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from penstock.agent.agent import Agent
+from penstock.agent.approval_checks import MAX_CHECKS
 from penstock.errors import UsageError
 from penstock.run.events import ApprovalRequest, Done, StreamEvent, ToolEnd, decode, encode
 from penstock.run.limits import Limits
-from penstock.testing import Reply, call
+from penstock.testing import Reply, call, wait
 from penstock.tools.tool import Tool, tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
@@ -151,6 +152,58 @@ def test_a_predicate_that_calls_sys_exit_requires_approval(mode: str) -> None:
 
     done = end_of(events_of(made([Reply(call("risky")), Reply("Done.")], tool(approval=leave)(risky)), mode))
     assert done.reason == "paused"
+
+
+@sync_and_async
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_predicate_that_hangs_is_not_waited_for_and_a_person_is_asked(mode: str, is_async: bool) -> None:
+    is_over = threading.Event()
+    asked: list[int] = []
+
+    async def forever(arguments: dict[str, Any]) -> bool:
+        asked.append(1)
+        await asyncio.sleep(3600)
+        return False
+
+    def blocked(arguments: dict[str, Any]) -> bool:
+        asked.append(1)
+        is_over.wait(60)
+        return False
+
+    hangs = tool(approval=forever if is_async else blocked)(risky)
+    calls = [call("risky") for _ in range(MAX_CHECKS + 2)]
+    agent = made([Reply(*calls)], hangs, limits=Limits(hook_seconds=0.05))
+    events = events_of(agent, mode)
+    is_over.set()
+    assert end_of(events).reason == "paused"
+    assert sum(isinstance(event, ApprovalRequest) for event in events) == len(calls)
+    assert len(asked) == len(calls)  # each has its own time, also those that waited for their turn
+
+
+def test_a_predicate_that_blocks_does_not_delay_the_check_of_a_later_call() -> None:
+    """The second call arrives while the predicate of the first is being called."""
+    is_checked = threading.Event()
+
+    def first(arguments: dict[str, Any]) -> bool:
+        return not is_checked.wait(SOON)
+
+    def second(arguments: dict[str, Any]) -> bool:
+        is_checked.set()
+        return False
+
+    @tool(approval=first)
+    def slow() -> str:
+        """Slow."""
+        return "slow"
+
+    @tool(approval=second)
+    def quick() -> str:
+        """Quick."""
+        return "quick"
+
+    replies = [Reply(call("slow"), wait(0.1), call("quick")), Reply("Done.")]
+    events = events_of(on("anthropic", replies, slow, quick, start="call"), "sync")
+    assert end_of(events).reason == "answered"
 
 
 # -- decisions ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""Calls of approval predicates. They are user code that may block: each has a thread or a task, a few at once."""
+"""Calls of approval predicates. They are user code that may block: each has a thread or a task, a few at once.
+
+A predicate that takes longer than `Limits.hook_seconds` is not waited for: a person is asked.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,24 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextvars import Context as Variables
 from contextvars import copy_context
 from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any
 
+from penstock.agent.driven_run import DrivenRun
+from penstock.agent.timers import Timers
 from penstock.agent.tool_execution import in_own_thread, in_thread
 from penstock.results import Outcome
 from penstock.run.commands import CheckApproval
-from penstock.run.machine import Run
 from penstock.tools.policy import ToolPolicy
-from penstock.transport.loop_thread import RunLoop
+from penstock.transport.loop_thread import LoopTask, RunLoop
 
 MAX_CHECKS = 8
 """How many approval predicates of a run are called at once."""
 
 Answer = bool | Outcome
 End = Callable[[CheckApproval, Answer | BaseException], None]
-PolicyOf = Callable[[str], ToolPolicy]
 
 
 def _ask(policy: ToolPolicy, check: CheckApproval) -> Answer | Awaitable[Any]:
@@ -32,12 +34,21 @@ def _ask(policy: ToolPolicy, check: CheckApproval) -> Answer | Awaitable[Any]:
     return policy.requires_approval(check.arguments, is_in_text=check.is_in_text)
 
 
-async def ask_on_loop(policy: ToolPolicy, check: CheckApproval) -> Answer:
-    """Ask the predicate of a tool in async code: one that is not async may block, and is called in a thread."""
+async def ask_on_loop(policy: ToolPolicy, check: CheckApproval, seconds: float | None) -> Answer:
+    """Ask the predicate of a tool in async code: one that is not async may block, and is called in a thread.
+
+    If it fails, or takes longer than this many seconds, a person is asked.
+    """
     ask = partial(_ask, policy, check)
-    answer = ask() if iscoroutinefunction(policy.needs_approval) else await in_own_thread(ask, "approval")
-    if isinstance(answer, bool | Outcome):
-        return answer
+    try:
+        async with asyncio.timeout(seconds):
+            answer = ask() if iscoroutinefunction(policy.needs_approval) else await in_own_thread(ask, "approval")
+            return answer if isinstance(answer, bool | Outcome) else await _awaited(answer)
+    except TimeoutError:
+        return True
+
+
+async def _awaited(answer: Awaitable[Any]) -> bool:
     try:
         return bool(await answer)
     except (Exception, SystemExit):  # noqa: BLE001  # the predicate is user code: if it fails, a person is asked
@@ -51,46 +62,70 @@ class SyncChecks:
     while a predicate is called.
     """
 
-    def __init__(self, lock: threading.RLock, run: Run, policy_of: PolicyOf, loop: RunLoop, end: End) -> None:
+    def __init__(self, driven: DrivenRun, lock: threading.RLock, timers: Timers, loop: RunLoop, end: End) -> None:
+        self._driven = driven
         self._lock = lock
-        self._run = run
-        self._policy_of = policy_of
+        self._timers = timers
         self._loop = loop
         self._end = end
         self._due: deque[CheckApproval] = deque()
-        self._threads = 0
+        self._open: dict[str, LoopTask | None] = {}  # predicates that are called, and what is awaited for them
 
-    def start(self, check: CheckApproval, variables: Variables) -> None:
+    def start(self, check: CheckApproval) -> None:
         """Call a predicate in a thread; the lock is held. Raises a `RuntimeError` if no thread can be started."""
         self._due.append(check)
-        if self._threads < min(len(self._due), MAX_CHECKS):
-            in_thread(self._check_all, "approval", variables)
-            self._threads += 1
+        self._start_thread()
 
-    def _check_all(self) -> None:
-        while (check := self._next()) is not None:
-            try:
-                answer = _ask(self._policy_of(check.name), check)
-                if not isinstance(answer, bool | Outcome):
-                    answer = self._awaited(answer)
-            except BaseException as error:  # noqa: BLE001  # the reader gets it
-                self._end(check, error)
-            else:
-                self._end(check, answer)
+    def _start_thread(self) -> None:
+        """Take the next check into a thread, if fewer than `MAX_CHECKS` have one; the lock is held."""
+        if not self._due or len(self._open) >= MAX_CHECKS or self._driven.run.is_over:
+            return
+        check = self._due.popleft()
+        in_thread(partial(self._check, check), "approval", self._driven.scope.variables)
+        self._open[check.key] = None
+        seconds = self._driven.config.limits.hook_seconds
+        if seconds is not None:
+            self._timers.start(_timer(check), seconds, partial(self._ended, check, True))
 
-    def _awaited(self, answer: Awaitable[Any]) -> bool:
-        """The answer of an async predicate; if it fails, a person is asked."""
+    def _check(self, check: CheckApproval) -> None:
         try:
-            return bool(self._loop.begin(answer, copy_context()).result())
-        except (Exception, SystemExit):  # noqa: BLE001  # the predicate is user code
-            return True
+            answer = _ask(self._driven.policy_of(check.name), check)
+            if not isinstance(answer, bool | Outcome):
+                answer = self._wait_for(check, answer)
+        except BaseException as error:  # noqa: BLE001  # the reader gets it
+            self._ended(check, error)
+        else:
+            self._ended(check, answer)
 
-    def _next(self) -> CheckApproval | None:
+    def _wait_for(self, check: CheckApproval, answer: Awaitable[Any]) -> bool:
+        """The answer of an async predicate; if it fails, a person is asked."""
+        task = self._loop.begin(_awaited(answer), copy_context())
         with self._lock:
-            if self._due and not self._run.is_over:
-                return self._due.popleft()
-            self._threads -= 1
-            return None
+            if check.key in self._open:
+                self._open[check.key] = task
+            else:  # the predicate was late before it could be awaited
+                task.stop()
+        return bool(task.result())
+
+    def _ended(self, check: CheckApproval, answer: Answer | BaseException) -> None:
+        """A predicate has answered, or is late; what a late one answers is ignored."""
+        with self._lock:
+            if check.key not in self._open:
+                return
+            task = self._open.pop(check.key)
+            if task is not None:
+                task.stop()
+            self._timers.cancel(_timer(check))
+            try:
+                self._start_thread()
+            except RuntimeError as error:
+                answer = error
+        self._end(check, answer)
+
+
+def _timer(check: CheckApproval) -> str:
+    """The key of the timer of a check, which is not that of its execution."""
+    return f"approval {check.key}"
 
 
 class AsyncChecks:
@@ -99,16 +134,15 @@ class AsyncChecks:
     `end` is called with the answer to each, or with what ended its task.
     """
 
-    def __init__(self, run: Run, policy_of: PolicyOf, end: End) -> None:
-        self._run = run
-        self._policy_of = policy_of
+    def __init__(self, driven: DrivenRun, end: End) -> None:
+        self._driven = driven
         self._end = end
         self._tasks: set[asyncio.Task[None]] = set()
         self._may_check = asyncio.Semaphore(MAX_CHECKS)
 
-    def start(self, check: CheckApproval, variables: Variables) -> None:
+    def start(self, check: CheckApproval) -> None:
         """Call a predicate in a task."""
-        task = asyncio.create_task(self._check(check), context=variables.copy())
+        task = asyncio.create_task(self._check(check), context=self._driven.scope.variables.copy())
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, check))
 
@@ -120,9 +154,10 @@ class AsyncChecks:
 
     async def _check(self, check: CheckApproval) -> None:
         async with self._may_check:
-            if self._run.is_over:
+            if self._driven.run.is_over:
                 return
-            self._end(check, await ask_on_loop(self._policy_of(check.name), check))
+            policy, seconds = self._driven.policy_of(check.name), self._driven.config.limits.hook_seconds
+            self._end(check, await ask_on_loop(policy, check, seconds))
 
     def _ended(self, check: CheckApproval, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -50,7 +50,7 @@ class AsyncDispatcher(Dispatcher):
         self.responses = AsyncResponseReader(driven, self, self.room)
         self.hooks = AsyncHookCalls(driven, self)
         self.tools = AsyncToolRunner(driven, self, self.loop, self.room)
-        self.checks = AsyncChecks(driven.run, driven.policy_of, self.approval_checked)
+        self.checks = AsyncChecks(driven, self.approval_checked)
         self._commits: deque[int] = deque()  # the numbers of units that the loop has not heard of
         self._deliver = self._deliver_next  # made once: one per commit would occupy the garbage collector
 
@@ -81,7 +81,7 @@ class AsyncDispatcher(Dispatcher):
                 case AnswerTool():
                     self.tools.questions.answer(command)
                 case CheckApproval():
-                    self.checks.start(command, driven.scope.variables)
+                    self.checks.start(command)
                 case ExpireLater():
                     self._expire_later(command)
                 case CancelTool():

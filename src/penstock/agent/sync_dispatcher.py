@@ -48,7 +48,7 @@ class SyncDispatcher(Dispatcher):
         self.tools: SyncToolRunner = SyncToolRunner(driven, self, self.lock, loop)
         self._hooks = SyncHookCalls(driven, self, self.lock, self.tools.loop)
         self.responses = SyncResponseReader(driven, self, self.lock, self.tools.loop)
-        self._checks = SyncChecks(self.lock, driven.run, driven.policy_of, self.tools.loop, self.approval_checked)
+        self._checks = SyncChecks(driven, self.lock, self.timers, self.tools.loop, self.approval_checked)
 
     def happened(self, step: Callable[[], list[Command]]) -> None:
         with self.lock:
@@ -159,7 +159,7 @@ class SyncDispatcher(Dispatcher):
     def _check_approval(self, check: CheckApproval) -> list[Command]:
         """Call a predicate in a thread; returns the outputs that follow if no thread can be started."""
         try:
-            self._checks.start(check, self._driven.scope.variables)
+            self._checks.start(check)
         except RuntimeError as error:
             return self._driven.failed(error)
         return []

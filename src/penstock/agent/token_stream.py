@@ -137,7 +137,8 @@ class TokenStream:
             return no_such_tool(call.name, self._policies)
         if policy.is_deferred:
             return error_outcome("Not run: its result would have to come from elsewhere.")
-        answer = await ask_on_loop(policy, CheckApproval(call.id, call.name, arguments, is_in_text=True))
+        check = CheckApproval(call.id, call.name, arguments, is_in_text=True)
+        answer = await ask_on_loop(policy, check, self._config.limits.hook_seconds)
         if isinstance(answer, Outcome):
             return answer
         return error_outcome("Not run: it needs approval, which cannot be requested here.") if answer else None

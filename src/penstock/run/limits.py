@@ -25,7 +25,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     `calls_per_answer` do not end it: more tools than `parallel` wait for each other, and of a response with more calls
     than `calls_per_answer` the surplus does not run; the results say so. `output_retries` is how often structured
     output that is not valid goes back to the model. `hook_seconds` is how long `before_step` may take, which may ask a
-    model for a summary; a run whose hook takes longer fails. `takeovers` is for runs with a log: how often workers may
+    model for a summary; a run whose hook takes longer fails. It is also how long the approval predicate of a tool may
+    take; if one takes longer, a person is asked. `takeovers` is for runs with a log: how often workers may
     take the run over in a row without any progress, because it may be the run that ends its workers.
     """
 
