@@ -64,7 +64,7 @@ class Relay:
                 continue
             chunks = self.decoding.feed(data)
             self._feed(chunks)
-            take = lane.open(self.decoding, chunks) if has_lane else None
+            take = lane.open_after(chunks, self.decoding) if has_lane else None
         self._feed(self.decoding.close())
         self.sent.append(self.encoder.close())
         self.turn = self._turn.build()

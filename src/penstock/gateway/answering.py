@@ -99,7 +99,7 @@ class Answering:
                     await send(data)
                 if encoder.error is not None:
                     break
-                if (following := await asked.stream.next_batch(lane.open(asked.decodings.last, chunks))) is None:
+                if (following := await asked.stream.next_batch(lane.open_after(chunks, asked.decodings.last))) is None:
                     break
                 chunks = following
             answer.ended(has_failed=encoder.error is not None)

@@ -30,7 +30,7 @@ class TextLane:
         self._note = note
         self._before = self._after = b""
 
-    def open(self, decoding: HealedDecoding, chunks: list[StreamChunk]) -> Take | None:
+    def open_after(self, chunks: list[StreamChunk], decoding: HealedDecoding) -> Take | None:
         """Open the way after these events; None if the next bytes have to be decoded."""
         last = chunks[-1] if chunks else None
         if not isinstance(last, Text) or (flow := decoding.text_flow()) is None:
