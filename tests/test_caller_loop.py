@@ -23,8 +23,8 @@ def test_calls_after_one_that_raises_are_made_without_another_post() -> None:
             errors.append(str(context["exception"]))
 
         asyncio.get_running_loop().set_exception_handler(report)
-        caller.post(fail)
-        caller.post(is_called.set)
+        caller.mailbox.post(fail)
+        caller.mailbox.post(is_called.set)
         async with asyncio.timeout(SOON):
             await is_called.wait()
         return errors
