@@ -18,6 +18,10 @@ from penstock.errors import UsageError
 GRACE_SECONDS = 5.0
 """How many seconds responses may take to end when the server stops, after their streams were asked to end."""
 
+COLLECTED = 10_000
+"""How many new objects there are before the collector looks for cycles among them. Requests make few cycles, and the
+usual 700 objects are there several times in each."""
+
 FRAMING = 16
 """How many bytes a client may send for the framing of a byte of a body."""
 
@@ -77,6 +81,7 @@ def run_server(
     timed = _timed(config.http_protocol_class, limits.head_seconds)
     config.http_protocol_class = _measured(_without_trailers(timed), limits.head)
     gc.freeze()  # what is loaded stays: the collector need not look at it again and again
+    gc.set_threshold(COLLECTED)
 
     class Server(uvicorn.Server):
         async def serve(self, sockets: list[socket.socket] | None = None) -> None:
