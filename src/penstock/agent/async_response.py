@@ -10,11 +10,12 @@ from functools import partial
 from penstock.agent.async_guarded_stream import AsyncGuardedStream
 from penstock.agent.caller_loop import is_stopped
 from penstock.agent.dispatcher import Dispatcher
-from penstock.agent.driven_run import FOLD_SIZE, DrivenRun
+from penstock.agent.driven_run import DrivenRun
 from penstock.agent.guard_calls import guard_calls
 from penstock.agent.step_request import step_options
 from penstock.agent.tool_execution import Room
 from penstock.model.stream import AsyncStream
+from penstock.model.streamed_response import FOLD_SIZE
 from penstock.run.commands import AskModel, Command
 
 

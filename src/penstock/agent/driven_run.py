@@ -21,9 +21,6 @@ from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
 from penstock.tools.policy import ToolPolicy
 
-FOLD_SIZE = 50
-"""How many chunks that were read are added to the response at once, which is faster than one by one."""
-
 
 class DrivenRun:
     """A run with its outbox, its configuration at this step, and how it ended.

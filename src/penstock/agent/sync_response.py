@@ -8,12 +8,13 @@ from collections.abc import Callable
 from functools import partial
 
 from penstock.agent.dispatcher import PAUSE, Dispatcher
-from penstock.agent.driven_run import FOLD_SIZE, DrivenRun
+from penstock.agent.driven_run import DrivenRun
 from penstock.agent.guard_calls import guard_calls
 from penstock.agent.guarded_stream import GuardedStream
 from penstock.agent.step_request import step_options
 from penstock.agent.tool_execution import in_thread
 from penstock.model.stream import Stream
+from penstock.model.streamed_response import FOLD_SIZE
 from penstock.run.commands import AskModel, Command
 from penstock.transport.loop_thread import RunLoop
 from penstock.transport.worker_threads import Work
