@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from penstock.log.in_memory import MAX_BYTES, MemoryStore
 from penstock.log.postgres import PostgresStore
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import Batch, Input, RunRow, StoreError
+from tests.growth import assert_linear
 from tests.postgres import drop, new_schema
 
 
@@ -221,6 +223,26 @@ def test_a_full_store_in_memory_deletes_runs_that_are_over() -> None:
     with pytest.raises(StoreError, match="the log in memory is full: it holds at most 1000 bytes"):
         store.append([Batch("c", 1, 3, [b"d" * 800])], durable=True)
     assert len(store.read("c")) == 3
+
+
+def test_a_full_store_in_memory_takes_runs_in_linear_time() -> None:
+    def prepare(number: int) -> Callable[[], None]:
+        store = MemoryStore(max_bytes=number * 100)
+
+        def end(run_id: str) -> None:
+            store.create(RunRow(id=run_id, agent="support"), b"s" * 100, owner="one")
+            store.append([Batch(run_id, 1, 2, [b"d"], "over")], durable=True)
+
+        for index in range(number):
+            end(f"before{index}")
+
+        def work() -> None:
+            for index in range(number):
+                end(f"run{index}")
+
+        return work
+
+    assert_linear(prepare, 400)
 
 
 def test_a_store_in_memory_is_capped_by_default() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
@@ -55,7 +56,9 @@ class MemoryStore:
         self._clock = clock
         self._lock = threading.RLock()
         self._runs: dict[str, _Run] = {}
+        self._over: dict[str, None] = {}  # the ids of the runs that are over, in the order in which they ended
         self._media: dict[str, bytes] = {}
+        self._media_runs: Counter[str] = Counter()  # how many runs have each of the media
         self._size = 0
         self._inputs = 0
         self._is_closed = False
@@ -185,7 +188,9 @@ class MemoryStore:
         with self._lock:
             self._is_closed = True
             self._runs.clear()
+            self._over.clear()
             self._media.clear()
+            self._media_runs.clear()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -230,8 +235,11 @@ class MemoryStore:
             for digest in media.keys() - self._media.keys():
                 self._media[digest] = media[digest]
                 self._size += len(media[digest])
+            self._media_runs.update(media.keys() - run.media)
             run.media.update(media)
         run.row = replace(run.row, seq=len(run.events), updated=now)
+        if run.row.state == "over":
+            self._over[run.row.id] = None
 
     def _grow(self, run: _Run, size: int) -> None:
         run.size += size
@@ -240,23 +248,22 @@ class MemoryStore:
     def _make_room(self, bodies: Sequence[bytes]) -> None:
         """Delete runs that are over, the oldest first, until the bodies fit; a `StoreError` if they cannot."""
         size = sum(map(len, bodies))
-        if self._size + size <= self._max_bytes:
-            return
-        for run in sorted(self._runs.values(), key=lambda run: run.row.updated):
-            if run.row.state == "over":
-                self._delete(run)
-                if self._size + size <= self._max_bytes:
-                    return
-        raise StoreError(
-            f"the log in memory is full: it holds at most {self._max_bytes} bytes of runs that are not over; "
-            "raise max_bytes, or keep the runs in a file (penstock.log.open)"
-        )
+        while self._size + size > self._max_bytes:
+            oldest = next(iter(self._over), None)
+            if oldest is None:
+                raise StoreError(
+                    f"the log in memory is full: it holds at most {self._max_bytes} bytes of runs that are not over; "
+                    "raise max_bytes, or keep the runs in a file (penstock.log.open)"
+                )
+            self._delete(self._runs[oldest])
 
     def _delete(self, run: _Run) -> None:
-        del self._runs[run.row.id]
+        del self._runs[run.row.id], self._over[run.row.id]
         self._size -= run.size
+        self._media_runs.subtract(run.media)
         for digest in run.media:
-            if not any(digest in other.media for other in self._runs.values()):
+            if not self._media_runs[digest]:
+                del self._media_runs[digest]
                 self._size -= len(self._media.pop(digest))
 
 
