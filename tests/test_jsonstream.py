@@ -19,6 +19,7 @@ from penstock import PartialJSON
 from penstock.calls import closing_json
 from penstock.calls.rope import Rope
 from penstock.jsontext.partial import MAX_DEPTH, JSONPiece, ValueScanner
+from penstock.jsontext.portable import as_json_value
 from tests.growth import assert_linear
 from tests.sanity import without_lone_surrogates
 
@@ -359,3 +360,9 @@ def closing_points(pieces: list[str]) -> list[Any]:
         if piece.rstrip().endswith("}"):
             seen.append((json_text.closes(size), json_text.arguments if json_text.has_closed else None))
     return seen
+
+
+def test_integers_that_python_does_not_convert_become_text() -> None:
+    for value in (10**5000, {"a": [10**5000]}, {10**5000: 1}, [float("nan"), -(10**5000)]):
+        assert as_json_value(value) == "a value with an integer that is too long"
+    assert as_json_value(10**4000) == 10**4000

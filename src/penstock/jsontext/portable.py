@@ -19,7 +19,7 @@ def as_json_value(value: Any) -> Any:
     """
     try:
         encoded = msgspec.json.encode(value)
-    except (UnicodeEncodeError, TypeError, RecursionError):
+    except (ValueError, TypeError, RecursionError):  # surrogates and huge integers are a ValueError
         return _converted(value) if _is_dumpable(value) else as_text(value)
     is_exact = b"null" not in encoded or _is_dumpable(value, allow_nan=False)  # msgspec encodes NaN as null
     return value if is_exact else _converted(value)
@@ -31,6 +31,8 @@ def as_text(value: Any) -> str:
         return join_surrogates(str(value)[:_MAX_TEXT])
     except RecursionError:
         return "a value that is nested too deeply"
+    except ValueError:  # Python converts only integers of some thousand digits
+        return "a value with an integer that is too long"
 
 
 def _is_dumpable(value: Any, *, allow_nan: bool = True) -> bool:
