@@ -125,16 +125,20 @@ class SourceText:
         return [[line for part in parts if (line := fold(part))] for parts in split if len(parts) > 1]
 
 
+_KEPT = "source_texts"
+"""The name under which a message keeps its texts beside its fields: they are prepared once, not for each response."""
+
+
 def source_texts(source: Message | Opaque | Mapping[str, Any]) -> list[SourceText]:
     """Returns the texts of a message, of vendor state or of the fields of a request. Messages keep theirs for later."""
     if isinstance(source, Opaque):
         return _prepared(_texts_of_state(source))
     if isinstance(source, Mapping):
         return _prepared(_texts_of_fields(source))
-    texts: list[SourceText] | None = source.__dict__.get("source_texts")
+    texts: list[SourceText] | None = vars(source).get(_KEPT)
     if texts is None:
         texts = [] if source.is_example else _prepared(_texts_of_message(source))
-        vars(source)["source_texts"] = texts
+        vars(source)[_KEPT] = texts
     return texts
 
 

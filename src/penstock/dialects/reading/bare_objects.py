@@ -99,10 +99,10 @@ def beginnings(keys: BareKeys) -> dict[str, tuple[str, ...]]:
     return {f'"{key}"': begin for key, begin in begins.items()}
 
 
-def bare_call(source: Source, keys: BareKeys = USUAL, accepts: Accepts = declared) -> Reading[None]:
+def bare_call(source: Source, keys: BareKeys = USUAL) -> Reading[None]:
     """Reads `{"name": …, "arguments": {…}}`."""
     yield from source.expect("{")
-    yield from bare_fields(source, keys, accepts)
+    yield from bare_fields(source, keys)
 
 
 def bare_fields(source: Source, keys: BareKeys = USUAL, accepts: Accepts = declared) -> Reading[None]:
