@@ -9,7 +9,8 @@ from typing import Any, Unpack
 from msgspec import Struct
 
 from penstock.adapters.consume import check_callbacks, consume
-from penstock.adapters.responses import as_model, find_error, json_arguments
+from penstock.adapters.responses import find_error, json_arguments
+from penstock.agent.config import checked_model
 from penstock.errors import UsageError
 from penstock.events import Error, Refusal, StreamChunk, Text, ToolCallDelta, ToolCallStart
 from penstock.model.model import Model
@@ -85,7 +86,7 @@ class AIClient:
     """Sends messages to a model and passes its response to callbacks."""
 
     def __init__(self, model: Model | str) -> None:
-        self.model = as_model(model)
+        self.model = checked_model(model)
 
     def SendMessageStreamWithCallback(
         self,

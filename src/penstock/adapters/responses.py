@@ -1,22 +1,11 @@
-"""What the adapters share: models by their names, arguments as JSON text, and failed responses as errors."""
+"""What the adapters share: arguments as JSON text, and failed responses as errors."""
 
 from __future__ import annotations
 
 from penstock.agent.run_errors import provider_error
-from penstock.errors import UsageError
 from penstock.events import Error, Finish, Retry, StreamChunk, ToolCall, ToolCallInvalid
-from penstock.model.model import Model
 from penstock.results import invalid_call_text
 from penstock.turn import Turn
-
-
-def as_model(model: Model | str) -> Model:
-    """The model, made from its name if it is a string."""
-    if isinstance(model, Model):
-        return model
-    if isinstance(model, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's may be anything
-        return Model(model)
-    raise UsageError(f"the model must be a Model, or its name as 'provider:model', not {model!r}")
 
 
 def json_arguments(call: ToolCall) -> str:

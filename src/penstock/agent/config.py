@@ -136,7 +136,7 @@ def checked_model(model: Any) -> Model:
         return Model(model)
     if isinstance(model, Model):
         return model
-    raise UsageError(f"the model of an agent must be a Model, or its name as 'provider:model', not {model!r}")
+    raise UsageError(f"the model must be a Model, or its name as 'provider:model', not {model!r}")
 
 
 def checked_models(models: Any) -> dict[str, Model]:

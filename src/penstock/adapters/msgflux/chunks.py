@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
-from penstock.adapters.responses import Failures, as_model
+from penstock.adapters.responses import Failures
+from penstock.agent.config import checked_model
 from penstock.errors import UsageError
 from penstock.events import Reasoning, Refusal, Text, ToolCall, Usage
 from penstock.events import StreamChunk as ModelChunk
@@ -53,7 +54,7 @@ class ChatCompletionModel:
     """A model that streams typed chunks."""
 
     def __init__(self, model: Model | str, parallel_tool_calls: bool | None = None) -> None:
-        self.model = as_model(model)
+        self.model = checked_model(model)
         self.parallel_tool_calls = parallel_tool_calls
 
     def __repr__(self) -> str:

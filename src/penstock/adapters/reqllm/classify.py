@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any, Literal, TypedDict, Unpack
 
 from penstock.adapters.reqllm.chunks import read_events
-from penstock.adapters.responses import as_model, find_error
+from penstock.adapters.responses import find_error
+from penstock.agent.config import checked_model
 from penstock.errors import ProviderError
 from penstock.events import Error, FinishReason, ToolCall, Usage
 from penstock.model.model import Model
@@ -41,7 +42,7 @@ def stream_text_and_classify(
 ) -> StreamResult:
     """Sends a request and classifies the response; a provider's failure is a result of the type "error"."""
     try:
-        with as_model(model).stream(messages, tools, **options) as stream:
+        with checked_model(model).stream(messages, tools, **options) as stream:
             return _result(collect(stream))
     except ProviderError as error:
         return StreamResult(type="error", text="", tool_calls=[], finish_reason="error", error=error)
@@ -85,4 +86,4 @@ def stream_text(
     model: Model | str, messages: Any, *, tools: Iterable[Any] | None = None, **options: Unpack[RequestOptions]
 ) -> StreamResponse:
     """Sends a request; a failure before the first event is raised by reading the stream."""
-    return StreamResponse(as_model(model).stream(messages, tools, **options))
+    return StreamResponse(checked_model(model).stream(messages, tools, **options))
