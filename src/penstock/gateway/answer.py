@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -54,8 +54,8 @@ class Answer(Struct):
 class Circuits:
     """The circuits of all upstreams, by name."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
+    def __init__(self) -> None:
+        self.clock = time.monotonic
         self._circuits: dict[str, Circuit] = {}
 
     def of(self, candidate: Candidate) -> Circuit:

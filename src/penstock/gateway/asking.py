@@ -168,16 +168,16 @@ def takes_custom_tools(upstream: Upstream) -> bool:
     return find_response_encoder(wire_of(upstream)).has_custom_calls and "no-custom-tools" not in quirks
 
 
-def upstream_key(upstream: Upstream, client_key: str, environment: Mapping[str, str] = os.environ) -> str | None:
+def upstream_key(upstream: Upstream, client_key: str) -> str | None:
     """The key for an upstream; None leaves it to the environment variables of the provider."""
     if upstream.key == CLIENT_KEY:
         return client_key
     if upstream.key:
         name = upstream.key.removeprefix(ENVIRONMENT)
-        if not (key := environment.get(name, "")):
+        if not (key := os.environ.get(name, "")):
             raise MissingKeyError(upstream.name, (name,))
         return key
-    has_own = any(environment.get(name, "").strip() for name in find_provider(upstream.provider)[1].keys)
+    has_own = any(os.environ.get(name, "").strip() for name in find_provider(upstream.provider)[1].keys)
     return None if has_own or not client_key else client_key
 
 

@@ -18,7 +18,7 @@ Count = Annotated[int, Meta(ge=0)]
 
 _WRONG = re.compile(r"at `\$\.(\w+)")  # in the messages of msgspec
 _MISSING = re.compile(r"missing required field `(\w+)`")
-_IN_WORDS = {bool: "true or false", str: "a text in quotes", int: "a whole number", float: "a number"}
+_KINDS_IN_WORDS = {bool: "true or false", str: "a text in quotes", int: "a whole number", float: "a number"}
 
 
 class _UnknownKey(UnknownNameError):
@@ -65,7 +65,7 @@ def allowed(kind: Any) -> str:
         return "a list of texts"
     if origin is dict and arguments[-1] is str:
         return "a table of texts"
-    return _IN_WORDS.get(kind, "a table")
+    return _KINDS_IN_WORDS.get(kind, "a table")
 
 
 def _or(values: list[str]) -> str:

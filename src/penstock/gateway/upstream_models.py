@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -46,8 +46,8 @@ class ModelList(Struct, frozen=True):
 class UpstreamModels:
     """The names of the models of all upstreams whose provider needs no key; a server may want one nevertheless."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
+    def __init__(self) -> None:
+        self.clock = time.monotonic
         self._kept: OrderedDict[tuple[str, str], ModelList] = OrderedDict()  # by upstream and key of the client
 
     async def lists(self, settings: GatewaySettings, client_key: str = "") -> dict[str, ModelList]:
