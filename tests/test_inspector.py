@@ -12,9 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 import penstock
+from penstock.asgi.limits import ServerLimits
 from penstock.cli.app import penstock as command
 from penstock.inspector import Inspections, app, read_file
-from penstock.inspector.endpoints import page
+from penstock.inspector.endpoints import SLICE, InspectorEndpoints, page
 from penstock.inspector.entries import Asked, Entry, EventEntry, FrameEntry, OddEntry, Requested, SentEntry
 from penstock.inspector.exchange import InspectedExchange
 from penstock.inspector.quirk_table import quirks
@@ -323,3 +324,31 @@ def test_inspect_refuses_a_server_without_an_inspector() -> None:
     with Loopback("Hi.") as server:
         ended = CliRunner().invoke(command, ["inspect", "--no-open", "--gateway", server.url])
     assert "its inspector is not switched on" in ended.output
+
+
+def test_the_event_loop_gets_turns_while_a_long_exchange_is_read() -> None:
+    slices = 10
+    inspections = Inspections()
+    exchange = inspections.open("long")
+    for _ in range(slices):
+        exchange.sent(b"x" * SLICE)
+    exchange.end("complete")
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def read() -> bytes:
+        counting = asyncio.create_task(count())
+        feed = InspectorEndpoints(inspections, ServerLimits())._entries(exchange, 0)
+        pieces = [piece async for piece in feed]
+        counting.cancel()
+        return b"".join(pieces)
+
+    text = asyncio.run(read())
+    assert text.count(b'"sent"') == slices
+    assert text.endswith(b"event: end\ndata: {}\n\n")
+    assert turns >= slices - 1

@@ -27,6 +27,8 @@ CallEndpoint = Callable[[Any, Any], Awaitable[None]]
 
 PREFIX = "/inspect"
 """Where the page is."""
+SLICE = 64 * 1024
+"""How many bytes of an exchange are read before the event loop gets a turn."""
 BATCH = 250
 """How many entries are sent in one piece of a feed."""
 PAUSE_SECONDS = 0.05
@@ -108,11 +110,14 @@ class InspectorEndpoints:
 
     async def _entries(self, exchange: InspectedExchange, after: int) -> AsyncIterator[bytes]:
         while not self.inspections.is_closed:
-            entries = exchange.entries()
+            entries = exchange.entries(SLICE)
             while after < len(entries):
                 batch = entries[after : after + BATCH]
                 after += len(batch)
                 yield _piece(batch)
+            if exchange.has_news():
+                await asyncio.sleep(0)
+                continue
             if exchange.is_over:
                 yield b"event: end\ndata: {}\n\n"
                 return

@@ -6,6 +6,7 @@ Whoever feeds an exchange pays for keeping the bytes only. Frames, events and fi
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -169,12 +170,13 @@ class InspectedExchange:
         """Whether the exchange has ended."""
         return bool(self._kept) and isinstance(self._kept[-1], Ended)
 
-    def entries(self) -> list[Entry]:
-        """What happened so far, in order."""
-        while self._read < len(self._kept):
+    def entries(self, size: float = math.inf) -> list[Entry]:
+        """What happened so far, in order. At most about this many more bytes are read: `has_news` if there are more."""
+        while self._read < len(self._kept) and size > 0:
             entry = self._kept[self._read]
             self._read += 1
             self._entries += self._derive(entry)
+            size -= len(entry.data) if isinstance(entry, Received | SentOn) else 0
         return self._entries
 
     def has_news(self) -> bool:
