@@ -19,10 +19,11 @@ from penstock.events import Text
 from penstock.log.sqlite import SQLiteStore
 from penstock.model.model import Model
 from penstock.run.events import LogEvent
+from penstock.run.limits import Limits
 from penstock.serve import ServeApp, feed, feed_source, runs_api
 from penstock.serve.bodies import MAX_ID
 from penstock.serve.public_events import DAMAGED, PUBLIC_FIELDS, EventFrames
-from penstock.testing import Reply, Scripted, call
+from penstock.testing import Reply, Scripted, call, wait
 from penstock.tools.tool import Context, ToolOutput, tool
 from tests.asgi import Browser, serving
 
@@ -357,6 +358,22 @@ def test_a_tenant_sees_only_its_own_runs(tmp_path: Path) -> None:
         assert (await browser.get("/runs")).json["runs"] == []
 
     run(tmp_path, TWO_STEPS, test, auth=auth)
+
+
+@pytest.mark.parametrize("own", [None, 0.2])
+def test_a_run_that_does_not_end_is_ended(tmp_path: Path, own: float | None) -> None:
+    """The limit of the server holds for agents that have none; that of the agent for the others."""
+
+    async def main() -> None:
+        agent = agent_of(Reply("Let me look.", wait(60)), limits=Limits(seconds=own))
+        limits = ServerLimits(run_seconds=0.2 if own is None else 3600)
+        app = penstock.serve.app(agent, log=SQLiteStore(tmp_path / "runs.db"), limits=limits)
+        async with serving(app) as browser:
+            run_id = await started(browser)
+            last = (await browser.get(f"/runs/{run_id}/events")).frames[-1][1]
+            assert (last["type"], last["reason"]) == ("done", "limit")
+
+    asyncio.run(main())
 
 
 def test_there_are_limits_to_runs_at_once(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@
 | heads and bodies that come slowly; readers that do not read | `test_serve_sockets.py` |
 | 10,000 events for readers that sleep | `test_readers_that_sleep_…` |
 | runs at once, per tenant and in all, however they begin | `test_there_are_limits_…` |
+| runs that do not end | `test_serve.py` |
 | runs of others, and ids that were guessed, do not exist | `test_what_belongs_to_another_tenant_…` |
 | an approval names the run, the call, and what was shown | `test_a_forged_approval_…` |
 | nothing is fetched for a client | `test_no_address_is_fetched…` |

@@ -23,6 +23,7 @@ class ServerLimits(Struct, frozen=True, kw_only=True):
     | `keep_alive_seconds` | how long a stream is silent before a comment is sent |
     | `connections` | open connections of the server |
     | `runs`, `tenant_runs` | runs at once: in all, and of one tenant |
+    | `run_seconds` | how long a run may take whose agent has no `Limits(seconds=…)`, without its waits for people |
     """
 
     head: int = 64 * 1024
@@ -39,3 +40,4 @@ class ServerLimits(Struct, frozen=True, kw_only=True):
     connections: int = 2_000
     runs: int = 1_000
     tenant_runs: int = 100
+    run_seconds: float = 3_600.0

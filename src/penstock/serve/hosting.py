@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -57,7 +58,7 @@ class Host:
         deps: Callable[[Any], Any] | None = None,
     ) -> None:  # fmt: skip
         self.store = store
-        self.agents = agents
+        self.agents = agents = {name: _limited(agent, limits.run_seconds) for name, agent in agents.items()}
         self.runs = Runs(store, agents, deps=deps)
         self.driven = DrivenRuns(self.runs, limits)
         self._limits = limits
@@ -182,6 +183,15 @@ class Host:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _limited(agent: Agent[Any, Any], seconds: float) -> Agent[Any, Any]:
+    """The agent with a limit of time for its runs, if it has none."""
+    if agent.config.limits.seconds is not None:
+        return agent
+    limited = copy(agent)
+    limited.config = replace(agent.config, limits=replace(agent.config.limits, seconds=seconds))
+    return limited
 
 
 def read_events(store: Store, run_id: str) -> list[LogEvent]:
