@@ -192,6 +192,28 @@ def test_a_thread_that_cannot_be_started_is_an_error_for_whoever_wants_it(monkey
         started(threads, lambda: None)
 
 
+@pytest.mark.parametrize("method", ["pop", "append", "remove"])
+def test_work_can_be_started_while_its_thread_gives_or_takes_work(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """As when the garbage collector, which may run at any moment, frees a run whose end needs a thread."""
+    monkeypatch.setattr(worker_threads, "IDLE_SECONDS", 0.01)
+    threads, ended = WorkerThreads(), threading.Event()
+
+    class Collecting(list[Any]):
+        is_collected = False
+
+    def collect(idle: Collecting, *arguments: Any) -> Any:
+        if not idle.is_collected:
+            idle.is_collected = True
+            started(threads, ended.set)
+        return getattr(list, method)(idle, *arguments)
+
+    setattr(Collecting, method, collect)
+    threads._idle = Collecting()
+    threading.Thread(target=lambda: [started(threads, lambda: None).join(SOON) for _ in range(2)], daemon=True).start()
+    assert ended.wait(SOON)
+    until(has_idle(threads, 0))
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no forks")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_child_process_does_not_use_the_threads_of_its_parent() -> None:
@@ -233,6 +255,76 @@ def test_a_timer_that_gets_no_thread_still_expires(monkeypatch: pytest.MonkeyPat
     timers.start("soon", 0.01, fired.set)
     assert fired.wait(SOON)
     timers.close()
+
+
+class Deadline:
+    """Something that the watchdog watches, and what happens when it looks."""
+
+    def __init__(self, seconds: float, look: Callable[[], object] = int, expire: Callable[[], object] = int) -> None:
+        self._deadline = time.monotonic() + seconds
+        self._look = look
+        self._expire = expire
+        self.expired = threading.Event()
+
+    @property
+    def deadline(self) -> float | None:
+        self._look()
+        return self._deadline
+
+    @deadline.setter
+    def deadline(self, value: float | None) -> None:
+        raise AssertionError(value)
+
+    def expire(self) -> None:
+        self.expired.set()
+        self._expire()
+
+
+def test_a_watchdog_that_got_no_thread_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    dog, first, second = Watchdog(), Deadline(0.01), Deadline(0.01)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            dog.watch(first)
+    assert dog.count == 0
+    dog.watch(second)
+    assert second.expired.wait(SOON)
+
+
+def test_deadlines_hold_after_one_whose_end_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise ValueError("broken")
+
+    errors, dog = list[Any](), Watchdog()
+    monkeypatch.setattr(threading, "excepthook", lambda hook: errors.append(hook.exc_value))
+    first, second = Deadline(0.01, expire=fail), Deadline(0.05)
+    dog.watch(first)
+    dog.watch(second)
+    assert second.expired.wait(SOON)
+    assert [str(error) for error in errors] == ["broken"]
+
+
+def test_deadlines_hold_if_a_connection_is_closed_while_the_watchdog_looks() -> None:
+    """As when the garbage collector, which may run at any moment, frees a stream that was not closed."""
+    dog = Watchdog()
+    freed = [Deadline(3600) for _ in range(50)]
+
+    def free() -> None:
+        if freed and threading.current_thread().name == "penstock-watchdog":
+            dog.forget(freed.pop())
+
+    watched = [Deadline(0.05, free) for _ in range(50)]
+    for one in [*watched, *freed]:
+        dog.watch(one)
+    assert all(one.expired.wait(SOON) for one in watched)
+    until(lambda: not freed)
+    for _ in range(2):  # and what is watched later, too
+        late = Deadline(0.01)
+        dog.watch(late)
+        assert late.expired.wait(SOON)
 
 
 def test_what_is_done_in_time_does_not_wake_the_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:

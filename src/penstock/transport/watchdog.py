@@ -50,12 +50,14 @@ class Watchdog:
         return len(self._watched)
 
     def watch(self, watched: Watched) -> None:
+        """Expire this at its deadline; a `RuntimeError` if no thread can be started."""
         with self._changed:
-            self._watched.add(watched)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="penstock-watchdog", daemon=True)
-                self._thread.start()
-            elif watched.deadline is not None and watched.deadline < self.next_check:
+                thread = threading.Thread(target=self._run, name="penstock-watchdog", daemon=True)
+                thread.start()  # if this fails, the next call tries again
+                self._thread = thread
+            self._watched.add(watched)
+            if watched.deadline is not None and watched.deadline < self.next_check:
                 self._changed.notify()
 
     def forget(self, watched: Watched) -> None:
@@ -75,12 +77,17 @@ class Watchdog:
                     return
                 late = self._check(time.monotonic())
             for watched in late:
-                watched.expire()
+                try:
+                    watched.expire()
+                except Exception as error:  # noqa: BLE001  # reported: without this thread, nothing else would expire
+                    details = type(error), error, error.__traceback__, threading.current_thread()
+                    threading.excepthook(threading.ExceptHookArgs(details))
 
     def _check(self, now: float) -> set[Watched]:
         """What is past its deadline; if there is nothing, sleeps until the next, at most `LONGEST_SLEEP`."""
         self.next_check = inf  # first: a deadline that is set later wakes this thread, an earlier one is read below
-        due = [(deadline, watched) for watched in self._watched if (deadline := watched.deadline) is not None]
+        everything = list(self._watched)  # the garbage collector may close a connection at any moment, in this thread
+        due = [(deadline, watched) for watched in everything if (deadline := watched.deadline) is not None]
         late = {watched for deadline, watched in due if deadline <= now}
         self._watched -= late
         if not late:

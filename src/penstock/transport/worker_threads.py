@@ -56,14 +56,17 @@ class Work:
 
 
 class WorkerThreads:
-    """The threads of this process for work, and which of them wait for some. They are daemon threads."""
+    """The threads of this process for work, and which of them wait for some. They are daemon threads.
+
+    A thread may start work while it is inside the lock: the garbage collector may free a run, whose end needs a thread.
+    """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         """Start again, also in a child process, which does not have the threads of its parent."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._idle: list[SimpleQueue[Work | None]] = []  # where each thread that waits gets its work
 
     @property
@@ -74,12 +77,13 @@ class WorkerThreads:
     def start(self, call: Callable[[], None], name: str, variables: Variables, after: Work | None = None) -> Work:
         """Let a thread call this, with these context variables; a `RuntimeError` if no thread can be started."""
         work = Work(call, name, variables, after)
-        with self._lock:
-            inbox = self._idle.pop() if self._idle else None  # the last one that worked: its memory is still cached
-        if inbox is not None:
-            inbox.put(work)
-        else:
+        try:
+            with self._lock:
+                inbox = self._idle.pop()  # the last one that worked: its memory is still cached
+        except IndexError:
             threading.Thread(target=self._run, args=(work,), name=name, daemon=True).start()
+        else:
+            inbox.put(work)
         return work
 
     def close(self) -> None:
@@ -109,12 +113,12 @@ class WorkerThreads:
 
     def _leave(self, inbox: SimpleQueue[Work | None]) -> bool:
         """Stop waiting; returns False if work was given to this thread just now."""
-        with self._lock:
-            for place, waiting in enumerate(self._idle):
-                if waiting is inbox:
-                    del self._idle[place]
-                    return True
-        return False
+        try:
+            with self._lock:
+                self._idle.remove(inbox)
+        except ValueError:
+            return False
+        return True
 
 
 class WorkInOrder:
