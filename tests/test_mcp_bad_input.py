@@ -77,6 +77,7 @@ def test_an_answer_that_cannot_be_read_is_an_error_at_once(raw: MCPTools, line: 
 
 def test_what_is_not_an_answer_does_not_end_a_call(raw: MCPTools) -> None:
     noise = ["Listening on $ID", '{"level": "info", "id": "x"}', '{"jsonrpc":"2.0","id":$ID,"method":5}', "[]", "{"]
+    noise.append('{"jsonrpc":"2.0","id":true,"result":5}')
     assert results_of(raw, "sync", *noise, OK)[1] == "ok"
 
 

@@ -174,7 +174,7 @@ def _rejected(line: bytes, value: Any) -> SessionMessage | None:
     """What becomes of a line that is not JSON-RPC: an error for the call that waits for it, if it is an answer."""
     request = value.get("id") if isinstance(value, dict) else request_id(line)
     is_call = "method" in value if isinstance(value, dict) else b'"method"' in line
-    if is_call or not isinstance(request, int | str):
+    if is_call or isinstance(request, bool) or not isinstance(request, int | str):
         return None
     return _error(request, "The MCP server sent a response that is not valid JSON-RPC, so the result is not known.")
 
