@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from penstock.log.forks import ForkLock
 from penstock.log.store import unknown_run
 
 if TYPE_CHECKING:
@@ -22,18 +23,18 @@ class Doorbell:
     """The callbacks of everybody who waits for events, by run."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._callbacks: dict[str, list[Watcher]] = {}
 
     @contextmanager
     def watch(self, run_id: str, callback: Watcher) -> Generator[None]:
         """Call back whenever the run may have new events, from any thread."""
-        with self._lock:
+        with self._lock.lock:
             self._callbacks.setdefault(run_id, []).append(callback)
         try:
             yield
         finally:
-            with self._lock:
+            with self._lock.lock:
                 callbacks = self._callbacks[run_id]
                 callbacks.remove(callback)
                 if not callbacks:
@@ -48,7 +49,7 @@ class Doorbell:
         """Call back who waits for events of these runs."""
         if not self._callbacks:
             return
-        with self._lock:
+        with self._lock.lock:
             callbacks = [callback for run_id in run_ids for callback in self._callbacks.get(run_id, ())]
         for callback in callbacks:
             callback(())
@@ -57,7 +58,7 @@ class Doorbell:
         """Call back who waits for events of these runs, with the events, which are committed, and their time."""
         if not self._callbacks:
             return
-        with self._lock:
+        with self._lock.lock:
             watched = [(batch, at, [*self._callbacks.get(batch.run_id, ())]) for batch, at in batches]
         for batch, at, callbacks in watched:
             if callbacks:
@@ -67,7 +68,7 @@ class Doorbell:
 
     def ring_all(self) -> None:
         """Call back everybody: nobody knows of which runs there are events."""
-        with self._lock:
+        with self._lock.lock:
             run_ids = [*self._callbacks]
         self.ring(run_ids)
 

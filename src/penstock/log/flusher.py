@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from penstock.log import points
 from penstock.log.bodies import types_of
+from penstock.log.forks import ForkLock
 from penstock.log.patience import patiently
 from penstock.log.run_writer import RunCallbacks, RunWriter, Unit
 from penstock.log.store import Batch, Claim, Input, LostRunError, Store, StoreError
@@ -236,12 +237,12 @@ class Flusher:
         writer.callbacks.on_lost(error)
 
 
-_lock = threading.Lock()
+_lock = ForkLock()
 
 
 def flusher_of(store: Store) -> Flusher:
     """The flusher of a store, one per process."""
-    with _lock:
+    with _lock.lock:
         flusher = store.flusher
         if not isinstance(flusher, Flusher) or flusher.process != os.getpid():  # a thread does not survive a fork
             flusher = store.flusher = Flusher(store)

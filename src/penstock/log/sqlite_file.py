@@ -16,12 +16,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
+from penstock.log.forks import ForkLock
 from penstock.log.store import StoreError, not_text
 
 T = TypeVar("T")
 
 _TEMPORARY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
               sqlite3.SQLITE_CANTOPEN}  # fmt: skip
+
+
+_opening = ForkLock()  # of whoever opens or closes a connection: SQLite has a lock for all of them, which a fork copies
 
 
 class _Write(Generic[T]):
@@ -47,8 +51,8 @@ class SQLiteFile:
         self._local = threading.local()
         self.connections: weakref.WeakSet[ThreadConnection] = weakref.WeakSet()
         weakref.finalize(self, _close, self.connections).atexit = False  # threads may use the file until the end
-        self._opening = threading.Lock()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
+        self._process = os.getpid()
         self._writes: deque[_Write[Any]] = deque()  # those that wait for their turn
         self._is_closed = False
         self._found: os.stat_result | None = None
@@ -76,15 +80,18 @@ class SQLiteFile:
     def _connect(self) -> ThreadConnection:
         if self._is_closed:
             raise StoreError(f"the log {self.path} was closed")
-        connection = sqlite3.connect(self._place, timeout=self._wait, isolation_level=None, check_same_thread=False)
-        own = ThreadConnection(connection)
-        with self._opening:  # not the lock of writers, with which it would wait for them before they can write for it
+        with _opening.lock:  # not that of writers, with which it would wait for them before they can write for it
+            connection = sqlite3.connect(self._place, timeout=self._wait, isolation_level=None, check_same_thread=False)
+            own = ThreadConnection(connection)
             self.connections.add(own)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        # The pages of active runs are written again and again. With a checkpoint every 1000 pages, the default, an
-        # event of 200 runs at once costs about 4 µs more; with fewer than every 4000, none less.
-        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+            if self._process != os.getpid():  # what waits was inherited, and the parent process writes it
+                self._writes.clear()
+                self._process = os.getpid()
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            # The pages of active runs are written again and again. With a checkpoint every 1000 pages, the default, an
+            # event of 200 runs at once costs about 4 µs more; with fewer than every 4000, none less.
+            connection.execute("PRAGMA wal_autocheckpoint = 4000")
         return own
 
     def check(self) -> None:
@@ -120,7 +127,7 @@ class SQLiteFile:
             connection = self.connection
             self._writes.append(write)
             try:
-                with self._lock:
+                with self._lock.lock:
                     if not write.is_over:  # else another thread had the turn
                         self._write_all(connection)
             except BaseException:  # this thread is interrupted
@@ -176,7 +183,7 @@ class SQLiteFile:
 
     def close(self) -> None:
         """Close all connections."""
-        with self._lock, self._opening:
+        with self._lock.lock, _opening.lock:
             self._is_closed = True
             _close(self.connections)
 
@@ -194,7 +201,8 @@ class ThreadConnection:
 
     def __del__(self) -> None:
         if self.process == os.getpid():
-            self.connection.close()
+            with _opening.lock:
+                self.connection.close()
         else:
             _inherited.append(self.connection)
 
@@ -204,4 +212,5 @@ _inherited: list[sqlite3.Connection] = []  # of the parent process: closing them
 
 def _close(connections: weakref.WeakSet[ThreadConnection]) -> None:
     for own in list(connections):
-        own.connection.close()
+        if own.process == os.getpid():
+            own.connection.close()
