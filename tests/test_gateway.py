@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from penstock.declarations import ToolDeclaration
 from penstock.gateway import Healing
 from penstock.gateway.app import GatewayApp
+from penstock.gateway.healing.names import ToolNames
 from penstock.inspector.inspections import Inspections
 from penstock.model.recording import read_recordings
 from penstock.testing import Raw, Reply, Scripted, call, think
@@ -161,6 +163,25 @@ def test_a_name_becomes_that_of_a_declared_tool_only_if_nothing_else_is_in_it(na
 
     stream = sse(delta(tool_calls=[tool_call("", function={"name": name, "arguments": RAW})]), LAST)
     run(gateway(upstream([Raw(stream)]), healing=Healing(repair=repair)), test)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("functions.shell ", "functions.shell"),
+        ("functions.shell <|constrain|>json", "functions.shell"),
+        ("shell:1 ", "shell:1"),
+        ("functions.functions.shell", "functions.shell"),
+        ("functions.shell:1", "functions.shell:1"),
+        ("functions.shell:2", "functions.shell:2"),
+        ("shell:2", "shell"),
+        ("functions.other:1", "other"),
+    ],
+)
+def test_a_name_that_can_mean_several_tools_stays_as_it_is(name: str, meant: str) -> None:
+    declared = ("shell", "functions.shell", "shell:1", "other")
+    names = ToolNames(ToolDeclaration(one, "", {}) for one in declared)
+    assert names.meant(name)[0] == meant
 
 
 def test_arguments_stream_while_they_are_strict_and_are_held_from_the_first_deviation() -> None:

@@ -27,15 +27,16 @@ class ToolNames:
         if self.has(name):
             return name, 0
         plain, mark, _ = name.partition("<|")  # QUIRKS 31: control tokens after the name
-        if plain not in self._declared:
-            plain = _without_template(plain)
-        return (plain, CONTROL_TOKENS if mark else NAME_OF_TEMPLATE) if plain in self._declared else (name, 0)
+        plain = plain.strip()
+        tools = {plain} & self._declared or _without_template(plain) & self._declared
+        if len(tools) != 1:  # nor is a tool guessed if several can be meant
+            return name, 0
+        return tools.pop(), CONTROL_TOKENS if mark else NAME_OF_TEMPLATE
 
 
-def _without_template(name: str) -> str:
-    """A name without what a template has around it (QUIRKS 174): a prefix, the number of the call, white space."""
-    name = name.strip()
+def _without_template(name: str) -> set[str]:
+    """What a name may be without what a template writes around it (QUIRKS 174): a prefix, the number of the call."""
+    names = {name}
     for prefix in PREFIXES:
-        name = name.removeprefix(prefix)
-    before, colon, number = name.rpartition(":")
-    return before if colon and number.isdecimal() else name
+        names |= {one.removeprefix(prefix) for one in names}
+    return names | {one.rpartition(":")[0] for one in names if one.rpartition(":")[2].isdecimal()}
