@@ -45,6 +45,7 @@ class ClosingJSON:
         if has_ended:
             self._scanner = None
             self.parse(size)
+            self._rope.read_new()  # what comes now is after the value
         return has_ended
 
     def closes_at_most_after(self, more: str, size: int) -> bool:
@@ -78,6 +79,8 @@ class ClosingJSON:
         """Returns the arguments if they are one JSON object."""
         if self._parsed_size != size:
             self._parsed_size, self.arguments = size, strict_object(join_surrogates(self._rope.text()))
+            if self._scanner is None:
+                self._rope.read_new()
         return self.arguments
 
     @property
@@ -86,5 +89,9 @@ class ClosingJSON:
         return self._scanner is None
 
     def is_closed(self, size: int) -> bool:
-        """Whether the arguments were found to be one JSON object; costs nothing."""
+        """Whether the arguments were found to be one JSON object, and white space; costs what came after the object."""
+        if self.arguments is not None and self._parsed_size < size and self._scanner is None:
+            new = self._rope.read_new()
+            if len(new) == size - self._parsed_size:  # else the arguments are too large, and are not kept
+                self._parsed_size, self.arguments = size, None if new.strip(" \t\r\n") else self.arguments
         return self._parsed_size == size and self.arguments is not None

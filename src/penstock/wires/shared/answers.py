@@ -36,7 +36,8 @@ class Answers:
         for answer in self.writers.values():
             answer.has_loss = True
         for call in self._at_risk:  # once for each: a closed call does not open again
-            call.damage()
+            if not self.writers[call.choice].is_sealed(call):
+                call.damage()
         self._at_risk.clear()
 
     def end_bytes(self) -> None:

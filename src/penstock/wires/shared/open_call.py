@@ -194,7 +194,7 @@ class OpenCall(GrowingCall):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the JSON of the arguments has closed; costs nothing."""
+        """Whether the JSON of the arguments has closed, and only white space followed; costs next to nothing."""
         return self._json.is_closed(self.size)
 
     def whole_arguments(self) -> dict[str, Any] | None:
