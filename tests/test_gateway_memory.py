@@ -217,6 +217,18 @@ def test_messages_count_as_long_as_a_later_response_holds_them(monkeypatch: pyte
     assert 5 < last < 10, "a conversation that is larger than the memory is not remembered"
 
 
+def test_messages_that_responses_share_count_a_little_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_memory, "MAX_REMEMBERED", 200_000)
+    memory = ResponseMemory()
+    memory.keep(request([{"role": "user", "content": "x"}] * 1_000), "", "0", reply("c0"))
+    for number in range(1, 30):
+        following = memory.complete(request("y", previous_response_id=f"resp_{number - 1}"), "")
+        memory.keep(following, "", str(number), reply(f"c{number}"))
+    known = [number for number in range(30) if is_known(memory, str(number))]
+    assert 10 < len(known) < 20
+    assert known[-1] == 29
+
+
 def test_the_tools_of_a_request_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway_memory, "MAX_REMEMBERED", 4_000)
     memory = ResponseMemory()

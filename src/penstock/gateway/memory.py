@@ -33,18 +33,25 @@ MAX_REMEMBERED = 64 * MEGABYTE
 """How many bytes of messages and tools are remembered; the oldest responses are forgotten."""
 MAX_RESPONSE = 8 * MEGABYTE
 """How many bytes one response may take, with the tools of its request, and the messages that are new in it."""
+REFERENCE = 8
+"""How many bytes a response takes for each message that it holds, also if it shares it with others."""
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class Remembered(Struct, frozen=True):
-    """A response, the messages before it, and the tools of its request; `size` is what the tools take in bytes."""
+    """A response, the messages before it, and the tools of its request, which take `tools_size` bytes."""
 
     instructions: tuple[Message, ...]
     messages: tuple[Message, ...]
     reply: Message
-    tools: tuple[ToolDeclaration, ...]
-    size: int
+    tools: tuple[ToolDeclaration, ...] = ()
+    tools_size: int = 0
+
+    @property
+    def size(self) -> int:
+        """How many bytes it takes beside the messages themselves."""
+        return self.tools_size + REFERENCE * (len(self.instructions) + len(self.messages) + 1)
 
     @property
     def held(self) -> Iterator[Message]:
@@ -88,7 +95,7 @@ class ResponseMemory:
     """The responses of one gateway. Each belongs to the key of its client."""
 
     def __init__(self) -> None:
-        self._tools_size = 0
+        self._size = 0  # of all responses, beside the messages that they hold
         self._held = HeldMessages()
         self._responses: Kept = OrderedDict()
         self._calls: Kept = OrderedDict()
@@ -142,16 +149,16 @@ class ResponseMemory:
         if is_kept:
             self._add(self._responses, (owner, id), remembered, sizes)
         if has_calls:
-            alone = Remembered((), (), reply, (), 0)
+            alone = Remembered((), (), reply)
             for call in reply.tool_calls:
                 self._add(self._calls, (owner, call.id), alone, sizes)
-        while self._tools_size + self._held.size > MAX_REMEMBERED:
+        while self._size + self._held.size > MAX_REMEMBERED:
             kept = max(self._responses, self._calls, key=len)
             self._forget(kept, next(iter(kept)))
 
     def _add(self, kept: Kept, key: tuple[str, str], remembered: Remembered, sizes: Mapping[int, int]) -> None:
         self._held.hold(remembered.held, sizes)
-        self._tools_size += remembered.size
+        self._size += remembered.size
         if key in kept:
             self._forget(kept, key)
         kept[key] = remembered
@@ -159,7 +166,7 @@ class ResponseMemory:
     def _forget(self, kept: Kept, key: tuple[str, str]) -> None:
         remembered = kept.pop(key)
         self._held.release(remembered.held)
-        self._tools_size -= remembered.size
+        self._size -= remembered.size
 
 
 class ResponseRecord:
