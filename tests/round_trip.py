@@ -100,6 +100,8 @@ def records(events: Iterable[StreamChunk]) -> list[Record]:
                 pass
     if any(record[0] == "error" for record in ends):
         usage = Usage()  # the counts of a failed response are not compared
+    unnamed = [block for block, record in blocks.items() if record[0] == "invalid call" and not record[3]]
+    blocks.update({block: blocks.pop(block) for block in unnamed})  # they are reported when they end, not begin
     parts = [(*record, *sorted(states.get(block, []))) for block, record in blocks.items()]
     return [*parts, ("usage", *(getattr(usage, name) for name in COUNTS)), *ends]
 
@@ -142,7 +144,19 @@ def in_order(events: Iterable[StreamChunk]) -> Events:
 def as_written(events: Iterable[StreamChunk]) -> Events:
     """The events that an encoder of any wire writes."""
     written = (event for event in events if not isinstance(event, Unknown) and not _is_withdrawn(event))
-    return list(_in_one_piece(_ended_by_errors(written)))
+    return _unnamed(list(_in_one_piece(_ended_by_errors(written))))
+
+
+def _unnamed(events: Events) -> Events:
+    """The events; a call without a name that was cut in a complete response is unnamed: only the name is missing."""
+    if any(isinstance(event, Error) for event in events):
+        return events
+
+    def named(event: StreamChunk) -> StreamChunk:
+        is_cut = isinstance(event, ToolCallInvalid) and event.why == "cut" and not event.name
+        return msgspec.structs.replace(event, why="unnamed") if is_cut else event
+
+    return [named(event) for event in events]
 
 
 def _is_withdrawn(event: StreamChunk) -> bool:

@@ -144,11 +144,8 @@ def fault_of(script: Script, state: Any) -> str | None:
 
 
 def _fault_of(script: Script, stored: bytes) -> str | None:
-    config: Any = SimpleNamespace(
-        policies=script.policies, limits=script.limits, run_repaired=frozenset(script.run_repaired), output=None
-    )
     try:
-        run = load_run(stored, None, config)
+        run = load_run(stored, None, _config(script))
     except UsageError:
         return None
     except Exception:  # noqa: BLE001  # that is what is looked for
@@ -164,12 +161,17 @@ def _fault_of(script: Script, stored: bytes) -> str | None:
     return f"check refuses the history: {problems[0]}" if problems else None
 
 
+def _config(script: Script) -> Any:
+    """What of the configuration of an agent is needed to load a run."""
+    return SimpleNamespace(
+        policies=script.policies, limits=script.limits, run_repaired=frozenset(script.run_repaired), output=None,
+        models={}, tools=script.policies,
+    )  # fmt: skip
+
+
 def is_refused(script: Script, state: Any) -> bool:
-    config: Any = SimpleNamespace(
-        policies=script.policies, limits=script.limits, run_repaired=frozenset[str](), output=None
-    )
     try:
-        load_run(json.dumps(state), None, config)
+        load_run(json.dumps(state), None, _config(script))
     except UsageError:
         return True
     return False
