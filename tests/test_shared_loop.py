@@ -198,7 +198,16 @@ def test_coroutines_that_are_cancelled_before_they_begin_are_closed() -> None:
     def hook(step: Step) -> Any:
         return never()
 
-    agents = [agent_with(look), made(["Hello."], before_step=hook, limits=Limits(hook_seconds=0.01))]
+    @tool(approval=lambda arguments: never())
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    agents = [
+        agent_with(look),
+        made(["Hello."], before_step=hook, limits=Limits(hook_seconds=0.01)),
+        made([Reply(call("pay")), Reply("Done.")], pay, limits=Limits(hook_seconds=0.01)),
+    ]
     for agent in agents:
         release, is_blocked = threading.Event(), threading.Event()
 
@@ -210,8 +219,10 @@ def test_coroutines_that_are_cancelled_before_they_begin_are_closed() -> None:
         assert is_blocked.wait(LONG)
         with agent.stream("Hi.") as run:
             for event in run:
+                if event.type == "approval_request":
+                    run.decide(event.call_id, False)
                 if event.type in ("tool_end", "done"):
                     release.set()
         blocking.result(LONG)
     until(lambda: all(inspect.getcoroutinestate(work) == inspect.CORO_CLOSED for work in begun))
-    assert len(begun) == 2
+    assert len(begun) == 3

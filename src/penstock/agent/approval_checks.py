@@ -20,7 +20,7 @@ from penstock.agent.tool_execution import in_own_thread, in_thread
 from penstock.results import Outcome
 from penstock.run.commands import CheckApproval
 from penstock.tools.policy import ToolPolicy
-from penstock.transport.loop_thread import LoopTask, RunLoop
+from penstock.transport.loop_thread import LoopTask, RunLoop, close_coroutine
 
 MAX_CHECKS = 8
 """How many approval predicates of a run are called at once."""
@@ -105,7 +105,10 @@ class SyncChecks:
                 self._open[check.key] = task
             else:  # the predicate was late before it could be awaited
                 task.stop()
-        return bool(task.result())
+        try:
+            return bool(task.result())
+        finally:
+            close_coroutine(answer)  # a task that was cancelled before its first step never awaited it
 
     def _ended(self, check: CheckApproval, answer: Answer | BaseException) -> None:
         """A predicate has answered, or is late; what a late one answers is ignored."""
