@@ -181,12 +181,12 @@ def test_a_callback_that_fails_on_the_shared_loop_leaves_no_other_loop_behind() 
 
 def test_coroutines_that_are_cancelled_before_they_begin_are_closed() -> None:
     """Else Python warns that the coroutine of a user's tool or hook was never awaited."""
-    begun: list[Coroutine[Any, Any, None]] = []
+    begun: list[Coroutine[Any, Any, bool]] = []
 
-    async def work() -> None:
+    async def work() -> bool:
         raise AssertionError("it began")
 
-    def never() -> Coroutine[Any, Any, None]:
+    def never() -> Coroutine[Any, Any, bool]:
         begun.append(work())
         return begun[-1]
 
