@@ -52,8 +52,7 @@ site-serve: site ## build docs/ and serve it on http://127.0.0.1:8000 (PORT=8000
 quick: $(DEV) ## the tests that find most mistakes, in under a minute
 	@$(BIN)/python -m pytest --quiet --numprocesses auto $(QUICK) $(PYTEST_ARGS)
 
-test-all: export THOROUGH = 1
-test-all: ## all tests, with every case, on each Python from 3.11 to 3.14 that this machine has
+test-all: ## all tests on each Python from 3.11 to 3.14 that this machine has; THOROUGH=1 tries every case
 	@for version in 3.11 3.12 3.13 3.14; do \
 	    found=; \
 	    for python in python$$version "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python; do \
