@@ -1,4 +1,4 @@
-"""How much the expensive tests try: `make test` has a budget of time, `make test-all` tries everything.
+"""How much the expensive tests try: `make test` has a budget of time, `THOROUGH=1` tries everything.
 
 THOROUGH=1 python -m pytest tests/test_laws.py
 

@@ -498,7 +498,7 @@ def test_the_same_program_goes_on_after_it_was_killed(tmp_path: Path, mode: str)
     path, ledger = tmp_path / "runs.db", tmp_path / "ledger"
     first = program(path, ledger, f"{mode} stuck")
     end = time.monotonic() + 30
-    while not ledger.exists() and time.monotonic() < end:
+    while not (ledger.exists() and ledger.read_text()) and time.monotonic() < end:
         time.sleep(0.01)
     first.kill()
     first.communicate()
