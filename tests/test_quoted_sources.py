@@ -110,6 +110,17 @@ def test_a_wide_margin_within_a_string_does_not_change_where_a_call_comes_from(d
         assert calls_of(events_of(dialect, own, mail(text))), own
 
 
+@each("margin", WIDE)
+@each("source", ["a log", "LaTeX", "a table", "an array", "a terminal with colours"])
+def test_a_call_is_a_quotation_in_any_two_margins(source: str, margin: str) -> None:
+    for dialect in ("gemma4", "kimi_k3", "minicpm5", "minimax_m3"):
+        for script in (*SCRIPTS, "make all\nls -l\n"):
+            text = prompts()[dialect].calls([ToolCall("c1", "run", {"command": script})])
+            written = "\n".join([text.split("\n")[0], *MARGINS[margin](text).split("\n")[1:]])
+            messages = mail(MARGINS[source](f"Hi!\n{text}"))
+            assert faults_of(events_of(dialect, written, messages)) == ["quoted"], written
+
+
 @each("dialect", ["qwen3_coder", "anthropic_xml", "glm45"])
 def test_lines_that_are_not_those_of_the_call_are_not_a_quotation(dialect: str) -> None:
     text = prompts()[dialect].calls([ToolCall("c", "run", {"command": "make"})])

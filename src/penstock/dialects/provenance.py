@@ -78,21 +78,23 @@ class Provenance:
         return any(_has_value(text, word, distance, values, is_word=is_word) for text in texts)
 
     def _has_markup(self, texts: list[SourceText], markup: str, folded_name: str) -> bool:
-        """Returns whether a text has the markup of a call, in one piece or line by line."""
-        written = fold(markup)
-        if len(written) - len(folded_name) < MIN_VALUE:
-            return False
+        """Returns whether a text has the markup of a call, as it is or without a margin that the model has added."""
         lines = markup.split("\n")
         folded = [line for line in map(fold, lines) if line]
-        if any(written in text.folded for text in texts):
-            return True
-        if len(folded) < 2:
+        if sum(map(len, folded)) - len(folded_name) < MIN_VALUE:
             return False
-        if any(text.has_lines(folded, self._comparisons) for text in texts):
+        if self._has_lines(texts, folded):
             return True
         texts = [text for text in texts if folded[0] in text.folded]
-        unmarked = map(fold, map("".join, without_margin(lines))) if texts else ()
-        return any(left in text.folded for left in unmarked for text in texts)
+        unmarked = without_margin(lines) if texts and len(folded) > 1 else ()
+        return any(self._has_lines(texts, [left for left in map(fold, lines) if left]) for lines in unmarked)
+
+    def _has_lines(self, texts: list[SourceText], lines: list[str]) -> bool:
+        """Returns whether a text has these folded lines, in one piece or each in a margin."""
+        whole = "".join(lines)
+        if any(whole in text.folded for text in texts):
+            return True
+        return len(lines) > 1 and any(text.has_lines(lines, self._comparisons) for text in texts)
 
     def _values(self, name: str, arguments: dict[str, Any]) -> list[tuple[str, str]]:
         """Returns the distinctive values of a call with their keys, except those that the model has used before."""

@@ -86,14 +86,17 @@ def without_margin(lines: Sequence[str]) -> Iterator[list[str]]:
     """Yields the lines of a call without a margin that the model has added to all of them but the first.
 
     A margin looks the same in each line, and where it ends is not known: each end is tried. If nothing but the last
-    line is left, it must follow a sign or a number.
+    line is left, that has a word, and the margin ends with a sign or a number or consists of signs.
     """
     marked = [line for line in lines[1:] if line.strip()]
     tokens = [list(_TOKEN.finditer(line, 0, _WIDEST)) for line in marked]
+    has_word = False
     for column in zip(*tokens, strict=False):
         if len({token[0] if token[1] is None else "" for token in column}) > 1:
             return
+        has_word = has_word or column[0][1] is not None
         left = [line[token.end() :] for line, token in zip(marked, column, strict=True)]
-        is_more = any(line.strip() for line in left[:-1]) or not column[-1][0].isalpha()
-        if is_more and _WORD.search(left[-1]):
-            yield [lines[0], *left]
+        is_last_alone = not any(line.strip() for line in left[:-1])
+        if is_last_alone and has_word and (column[-1][0].isalpha() or not _WORD.search(left[-1])):
+            continue
+        yield [lines[0], *left]

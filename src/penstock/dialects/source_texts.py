@@ -27,7 +27,8 @@ from penstock.messages import File, Image, Message, ToolResult
 
 _LEVELS = 3  # how often HTML escapes are decoded
 _COLOURS = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\))")  # of a terminal
-_LAYOUT = re.compile(r"</?(?:br|wbr|p|div|span|code|pre|b|i|em|strong|li|td|tr)\b[^<>]{0,200}>", re.IGNORECASE)
+_BREAKS = re.compile(r"</?(?:br|p|div|pre|li|tr)\b[^<>]{0,200}>", re.IGNORECASE)
+_LAYOUT = re.compile(r"</?(?:wbr|span|code|b|i|em|strong|td)\b[^<>]{0,200}>", re.IGNORECASE)
 _NUMBERS = re.compile(r"^[\s>|*+#-]{0,40}\d{1,6}[ \t]{0,4}[\t:|.)\u2192]", re.MULTILINE)  # of lists and listings
 _DROPPED = re.compile(
     r"[\s\"'`\\>|*+#\u00ab\u00bb\u2010-\u201f\u2039\u203a\u2212\u2500-\u257f\u00ad\u200b-\u200f\u2060\ufeff-]+"
@@ -52,7 +53,7 @@ def fold(text: str) -> str:
 
 def layouts(text: str) -> Iterable[str]:
     """Returns a plain text, and the same without line numbers and the tags of a layout."""
-    return dict.fromkeys((text, _NUMBERS.sub("", _LAYOUT.sub("", text))))
+    return dict.fromkeys((text, _NUMBERS.sub("", _LAYOUT.sub("", _BREAKS.sub("\n", text)))))
 
 
 def _variants(text: str) -> Iterable[str]:
