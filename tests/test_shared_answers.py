@@ -70,6 +70,8 @@ def test_answers_are_kept_up_to_a_size_and_the_oldest_are_dropped(monkeypatch: p
         assert len(await answers.get(OVER, large)) == 101
         await answers.get(OVER, large)
         assert large.count == 2
+        await answers.get(second, make)  # an answer that is too large does not take the place of others
+        assert make.count == 4
 
     asyncio.run(test())
 

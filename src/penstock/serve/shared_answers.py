@@ -44,7 +44,10 @@ class SharedAnswers:
         del self._under_way[key]
         if task.cancelled() or task.exception() is not None or not is_final:
             return
-        self._kept[key] = answer = task.result()
+        answer = task.result()
+        if len(answer) > MAX_ANSWERS_BYTES:
+            return
+        self._kept[key] = answer
         self._size += len(answer)
         while self._size > MAX_ANSWERS_BYTES:
             self._size -= len(self._kept.popitem(last=False)[1])
