@@ -182,3 +182,18 @@ def test_a_sync_and_async_stream_is_decoded_in_both_ways() -> None:
         return await penstock.aconsume(penstock.decode(EitherWay(frames), wire="openai-chat"))
 
     assert_right(asyncio.run(read()), "openai-chat")
+
+
+def nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {"inner": value}
+    return value
+
+
+@pytest.mark.parametrize("value", [10**5000, nested(5000), {"\ud800": 10**5000}], ids=["digits", "levels", "surrogate"])
+def test_an_object_that_cannot_be_json_is_a_frame_that_cannot_be_read(value: Any) -> None:
+    chunk = {"choices": [{"index": 0, "delta": {"content": "Hello."}}], "usage": value}
+    events = list(penstock.decode([chunk], wire="openai-chat"))
+    assert [event.type for event in events] == ["unknown", "error", "finish"]
+    assert "an object of type dict" in penstock.collect(events).unknown[0].raw

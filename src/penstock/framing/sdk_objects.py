@@ -27,6 +27,13 @@ def payload_of(item: Any) -> bytes | None:
         case {"data": data, **rest} if not rest and as_mapping(data) is not None:  # mistralai wraps each chunk
             return payload_of(data)
     try:
+        return _encode(value)
+    except (ValueError, RecursionError) as error:  # thousands of digits or levels: a frame that cannot be read
+        return f"{{an object of type {type(item).__name__}: {error}".encode()
+
+
+def _encode(value: Mapping[str, Any]) -> bytes:
+    try:
         return msgspec.json.encode(value, enc_hook=_as_builtin)
     except UnicodeEncodeError:  # a lone surrogate (QUIRKS 50): escaped here, joined by the wire
         return json.dumps(value, default=_as_builtin).encode()
