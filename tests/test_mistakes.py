@@ -69,6 +69,12 @@ def test_options_of_tools_are_named_wherever_they_are_passed(option: str, name: 
             refuse("sim:fast", **{option: []})  # type: ignore[arg-type]
 
 
+def test_a_script_in_place_of_a_model_is_named_with_where_it_goes() -> None:
+    script: Any = Scripted(["Hi."])
+    with pytest.raises(penstock.UsageError, match=r"a Scripted plays a provider.*use Model\('provider:model', via=…\)"):
+        penstock.Agent(script)
+
+
 def test_an_agent_as_a_tool_is_told_how() -> None:
     with pytest.raises(penstock.UsageError, match=r"cannot be a tool: use agent.as_tool\(name, description\)"):
         penstock.Agent("sim:fast", tools=[agent()])

@@ -15,6 +15,7 @@ from penstock.agent.step import BeforeStep, Instructions
 from penstock.errors import UsageError
 from penstock.events import Fault
 from penstock.guard.guard import Guard
+from penstock.model.checks import is_connector
 from penstock.model.model import Model
 from penstock.model.text_calls import refuse_rescue
 from penstock.output.output_type import OutputType
@@ -136,6 +137,9 @@ def checked_model(model: Any) -> Model:
         return Model(model)
     if isinstance(model, Model):
         return model
+    if is_connector(model):
+        kind = type(model).__name__
+        raise UsageError(f"a {kind} plays a provider and is not a model: use Model('provider:model', via=…)")
     raise UsageError(f"the model must be a Model, or its name as 'provider:model', not {model!r}")
 
 

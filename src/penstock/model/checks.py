@@ -84,10 +84,14 @@ def check_model_name(name: Any) -> None:
         raise UsageError(f"the name of a model must be a string such as 'openai:gpt-5', not {name!r}")
 
 
+def is_connector(via: Any) -> bool:
+    """Whether this replaces HTTP, as a script of `penstock.testing` does."""
+    return hasattr(via, "connect") and hasattr(via, "aconnect") and not isinstance(via, type)
+
+
 def check_connector(via: Any) -> None:
     """Raise a `UsageError` unless `via` is None or a connector."""
-    is_connector = hasattr(via, "connect") and hasattr(via, "aconnect") and not isinstance(via, type)
-    if via is not None and not is_connector:
+    if via is not None and not is_connector(via):
         raise UsageError(f"via must be a connector such as penstock.testing.Scripted([...]), not {via!r}")
 
 
