@@ -8,7 +8,7 @@ import re
 import socket
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import anthropic
 import openai
@@ -17,7 +17,7 @@ import uvicorn
 from msgspec.structs import replace
 
 from penstock.asgi.limits import MEGABYTE
-from penstock.gateway import app
+from penstock.gateway import Upstream, app
 from penstock.gateway.app import GatewayApp
 from penstock.gateway.context import LIMITS
 from tests.gateways import ASK, chat, delta, sse
@@ -76,7 +76,24 @@ async def served(application: GatewayApp) -> AsyncGenerator[int]:
         listener.close()
 
 
-def between(upstream: Callable[[], SlowServer], test: Callable[[SlowServer, int], Coroutine[Any, Any, None]]) -> None:
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def new_loop(request: pytest.FixtureRequest) -> NewLoop:
+    """Makes an event loop: the one of Python, and the one that the command uses where it is installed."""
+    if request.param == "asyncio":
+        return asyncio.new_event_loop
+    module = pytest.importorskip("uvloop", reason="uvloop is not for this system")
+    return cast("NewLoop", module.new_event_loop)
+
+
+def between(
+    upstream: Callable[[], SlowServer],
+    test: Callable[[SlowServer, int], Coroutine[Any, Any, None]],
+    new_loop: NewLoop = asyncio.new_event_loop,
+    **settings: Any,
+) -> None:
     """Run a test with a server and a gateway in front of it."""
 
     async def main() -> None:
@@ -84,10 +101,12 @@ def between(upstream: Callable[[], SlowServer], test: Callable[[SlowServer, int]
         server = await asyncio.start_server(slow.answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         limits = replace(LIMITS, write_seconds=1.0, keep_alive_seconds=0.2, body_seconds=0.5)
-        async with server, served(app(f"http://127.0.0.1:{port}/v1", limits=limits)) as gateway_port:
+        local = Upstream(name="local", url=f"http://127.0.0.1:{port}/v1", **settings)
+        async with server, served(app(local, limits=limits)) as gateway_port:
             await asyncio.wait_for(test(slow, gateway_port), 60)
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
 
 
 async def ask(port: int, stream: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -108,7 +127,7 @@ PHASES: dict[str, tuple[bytes, ...]] = {
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize("phase", PHASES)
-def test_when_a_client_leaves_the_upstream_is_closed(phase: str, stream: bool) -> None:
+def test_when_a_client_leaves_the_upstream_is_closed(phase: str, stream: bool, new_loop: NewLoop) -> None:
     async def test(slow: SlowServer, port: int) -> None:
         reader, writer = await ask(port, stream)
         await slow.asked.wait()
@@ -118,7 +137,19 @@ def test_when_a_client_leaves_the_upstream_is_closed(phase: str, stream: bool) -
         writer.close()
         await asyncio.wait_for(slow.closed.wait(), 10)
 
-    between(lambda: SlowServer(*PHASES[phase]), test)
+    between(lambda: SlowServer(*PHASES[phase]), test, new_loop)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+def test_an_upstream_that_sends_nothing_but_a_head_is_closed_and_named(stream: bool, new_loop: NewLoop) -> None:
+    async def test(slow: SlowServer, port: int) -> None:
+        reader, writer = await ask(port, stream)
+        answer = await reader.read(65536)
+        assert b"HTTP/1.1 504" in answer
+        await asyncio.wait_for(slow.closed.wait(), 10)
+        writer.close()
+
+    between(lambda: SlowServer(HEAD), test, new_loop, first_token=0.1)
 
 
 def test_a_client_that_reads_nothing_costs_little_memory_and_is_closed() -> None:

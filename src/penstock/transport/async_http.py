@@ -142,10 +142,13 @@ def _shut_down(response: Any) -> None:
         transport = response.extensions.get("network_stream")
     else:
         transport = None if response.connection is None else response.connection.transport
-    sock = None if transport is None else transport.get_extra_info("socket")
+    if transport is None or (hasattr(transport, "is_closing") and transport.is_closing()):
+        return  # its number may be that of another socket soon
+    sock = transport.get_extra_info("socket")
     if sock is not None:
-        with suppress(OSError, AttributeError):  # it is closed already, or not a socket of the operating system
-            sock.shutdown(socket.SHUT_RDWR)
+        # A copy, as sockets of uvloop have no `shutdown`. It may be closed already, or not one of the operating system.
+        with suppress(OSError, AttributeError), socket.fromfd(sock.fileno(), sock.family, sock.type) as copy:
+            copy.shutdown(socket.SHUT_RDWR)
 
 
 def _content(response: Any) -> Any:
