@@ -110,6 +110,25 @@ def test_no_rule_names_a_vendor_outside_its_wire(path: Path) -> None:
 
 
 @every_module
+def test_no_rule_branches_on_a_vendor_outside_its_wire(path: Path) -> None:
+    """A table may name vendors where they are registered; a comparison is a rule."""
+    if inside(path, "wires") or path.relative_to(SOURCE).as_posix().startswith(
+        ("cli/", "providers.py", "testing/wires/")
+    ):
+        return
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.match_case) or (isinstance(node, ast.Compare) and _is_equality(node)):
+            compared = node.pattern if isinstance(node, ast.match_case) else node
+            words = [one.value for one in ast.walk(compared) if isinstance(one, ast.Constant)]
+            vendors = [word for word in words if isinstance(word, str) and VENDORS.search(word)]
+            assert not vendors, f"{path.relative_to(SOURCE)} branches on {vendors}: make it a fact of the wire"
+
+
+def _is_equality(node: ast.Compare) -> bool:
+    return isinstance(node.ops[0], ast.Eq | ast.NotEq)
+
+
+@every_module
 def test_a_grammar_imports_no_other_grammar(path: Path) -> None:
     if inside(path, "dialects")[:1] == ("grammars",):
         assert not [module for module in imports(path) if module.startswith("penstock.dialects.grammars")]

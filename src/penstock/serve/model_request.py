@@ -28,6 +28,7 @@ from penstock.serve.client_calls import CallRef, read_call_id
 from penstock.wires import all_readers
 from penstock.wires.shared.body import object_schema
 from penstock.wires.shared.places import Places
+from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE
 
 _REFUSED = ("call_without_result", "result_without_call", "duplicate_result", "empty_id", "misplaced_part")
 """The problems of a history that cannot be mended without guessing what the client meant."""
@@ -75,7 +76,7 @@ def read_model_request(wire: str, body: Any, limits: ServerLimits) -> ModelReque
         raise RejectedRequest(400, "empty_history", why)
     results = read_results(messages)
     if results is None and reading.is_continued:
-        raise RejectedRequest(404, "thread_not_found", "conversations are not kept here: send the whole history")
+        raise RejectedRequest(404, UNKNOWN_RESPONSE, "conversations are not kept here: send the whole history")
     return ModelRequest(request, messages, results)
 
 

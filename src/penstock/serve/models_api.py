@@ -25,6 +25,7 @@ from penstock.serve.model_runs import Answering, find_run
 from penstock.serve.replies import ModelEntry, ModelList
 from penstock.wires import find_response_encoder
 from penstock.wires.shared.response_encoder import ResponseEncoder
+from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE
 from penstock.wires.shared.response_head import EncodedResponse, ResponseHead
 
 WIRES: Mapping[str, str] = {
@@ -52,9 +53,10 @@ def encode_rejection(path: str, error: RejectedRequest, request_id: str) -> Enco
     """An error in the shape of the protocol of a path; None if the path has none of these protocols."""
     if (wire := WIRES.get(path)) is None:
         return None
-    is_closed = wire == "anthropic" and error.code != "thread_not_found"  # its types of errors are a closed list
-    code, head = "" if is_closed else error.code, ResponseHead(id=request_id)
-    return find_response_encoder(wire).encode_error(error.status, error.message, code, head)
+    encoder = find_response_encoder(wire)
+    is_known = error.code == UNKNOWN_RESPONSE or not encoder.has_closed_errors
+    code, head = error.code if is_known else "", ResponseHead(id=request_id)
+    return encoder.encode_error(error.status, error.message, code, head)
 
 
 async def _answer(wire: str, context: ServeContext, call: Call) -> None:

@@ -46,6 +46,7 @@ class AnthropicEncoder(ResponseEncoder):
 
     wire = FACTS.wire
     losses = FACTS.losses
+    has_closed_errors = True
     waits_for_call_state = True
     one_block_at_a_time = True
     FINISH: ClassVar = {

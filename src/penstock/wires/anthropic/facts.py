@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.wires.shared.claude import CLAUDE_SCHEMAS
 from penstock.wires.shared.facts import (
     CHANGED_ARGUMENTS,
     CHANGED_NAMES,
@@ -18,7 +19,6 @@ from penstock.wires.shared.facts import (
     StateFacts,
     WireFacts,
 )
-from penstock.wires.shared.output_format import CLAUDE_SCHEMAS
 from penstock.wires.shared.token_counts import UsageTable
 
 STATE_BLOCKS = {

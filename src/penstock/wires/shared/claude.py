@@ -1,4 +1,4 @@
-"""The settings of Claude models by their version, for every wire that serves them.
+"""The rules of Claude models, for every wire that serves them: settings by version, and the schemas that they enforce.
 
 From Claude 4.6 on, a model decides how much to think and takes an effort (`adaptive`). Older models take a number of
 tokens (`enabled`), which models from 4.7 on refuse, as they refuse `temperature`, `top_p` and `top_k`. While older
@@ -12,11 +12,20 @@ import re
 from typing import Any
 
 from penstock.errors import UsageError
-from penstock.wires.shared.output_format import CLAUDE_SCHEMAS, is_enforceable
+from penstock.schemas import SchemaRules
+from penstock.wires.shared.output_format import STRING_FORMATS, is_enforceable
 from penstock.wires.shared.reasoning import budget_of, effort_of, requested_reasoning
 from penstock.wires.shared.request import Request
 
 Json = dict[str, Any]
+
+CLAUDE_SCHEMAS = SchemaRules(
+    keywords=frozenset({"title", "format", "allOf"}),
+    formats=STRING_FORMATS | {"uri"},
+    has_all_required=False,
+    is_recursive=False,
+)
+"""What Claude models enforce, on every wire."""
 
 PAUSES = frozenset({"pause_turn", "compaction"})
 """Stop reasons after which the history must be sent again: a hosted tool takes long, or the context was compacted."""

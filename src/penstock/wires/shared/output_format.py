@@ -21,14 +21,6 @@ OPENAI_SCHEMAS = SchemaRules(
 )  # fmt: skip
 """What OpenAI enforces, on both of its wires."""
 
-CLAUDE_SCHEMAS = SchemaRules(
-    keywords=frozenset({"title", "format", "allOf"}),
-    formats=STRING_FORMATS | {"uri"},
-    has_all_required=False,
-    is_recursive=False,
-)
-"""What Claude models enforce, on every wire."""
-
 GRAMMAR_SCHEMAS = SchemaRules(
     keywords=frozenset({
         "title", "oneOf", "allOf", "prefixItems", "format", "minimum", "maximum", "exclusiveMinimum",

@@ -25,6 +25,8 @@ class ResponseFrames:
     """The provider's finish reasons by ours."""
     ERRORS: ClassVar[Mapping[int, str]]
     """The provider's error codes by HTTP status."""
+    has_closed_errors: ClassVar[bool] = False
+    """Whether clients know only the provider's codes of errors, so that a server must not send codes of its own."""
     has_choices: ClassVar[bool] = False
     has_custom_calls: ClassVar[bool] = False
     one_block_at_a_time: ClassVar[bool] = False
