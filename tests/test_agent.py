@@ -429,10 +429,10 @@ def test_a_message_said_during_a_run_reaches_the_next_request(mode: str) -> None
     script = Scripted(["Rome is sunny.", "Oslo is not."])
     agent = Agent(Model("openai:gpt-5", via=script))
 
-    said = iter(["And Oslo?"])
+    messages = iter(["And Oslo?"])
 
     def speak(running: Any, event: StreamEvent) -> None:
-        if isinstance(event, Text) and (message := next(said, None)):
+        if isinstance(event, Text) and (message := next(messages, None)):
             running.say(message)
 
     events, running = drive(streaming(agent), mode, speak)

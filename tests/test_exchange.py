@@ -30,10 +30,10 @@ from penstock.transport.commands import (
     CloseConnection,
     Deliver,
     HTTPRequest,
+    HTTPResponseHead,
     OpenRequest,
     ReadBytes,
     ReadTimedOut,
-    ResponseHead,
     Sleep,
 )
 from penstock.transport.exchange import Exchange
@@ -65,7 +65,7 @@ def exchange(clock: Clock | None = None, timeouts: Timeouts | None = None, retri
     )
 
 
-OK = ResponseHead(200, {})
+OK = HTTPResponseHead(200, {})
 FRAMES = frames("openai-chat", Reply(say("Let me look."), call("weather", {"city": "Rome"})))
 
 
@@ -98,40 +98,40 @@ def delivered(seen: list[Any]) -> list[Any]:
 
 def test_delays_double_up_to_a_maximum_and_are_randomised() -> None:
     retries = Retries(attempts=6, first_delay=1, longest_delay=5)
-    seen = walk(exchange(retries=retries), *[ResponseHead(503, {}), b""] * 7)
+    seen = walk(exchange(retries=retries), *[HTTPResponseHead(503, {}), b""] * 7)
     pauses = [command.seconds for command in seen if isinstance(command, Sleep)]
     for pause, full in zip(pauses, [1, 2, 4, 5, 5, 5], strict=True):
         assert 0.75 * full <= pause <= full
     assert isinstance(seen[-1], OverloadedError)
-    others = walk(exchange(retries=retries), *[ResponseHead(503, {}), b""] * 7)
+    others = walk(exchange(retries=retries), *[HTTPResponseHead(503, {}), b""] * 7)
     assert pauses != [command.seconds for command in others if isinstance(command, Sleep)]
 
 
 def test_a_request_may_be_retried_more_often_than_a_delay_can_be_doubled() -> None:
     count = 1030
     retries = Retries(attempts=count, first_delay=0.01, longest_delay=0.01)
-    seen = walk(exchange(retries=retries), *[ResponseHead(503, {}), b""] * (count + 1))
+    seen = walk(exchange(retries=retries), *[HTTPResponseHead(503, {}), b""] * (count + 1))
     assert isinstance(seen[-1], OverloadedError)
     assert sum(isinstance(command, Sleep) for command in seen) == count
 
 
 def test_an_error_body_in_small_pieces_is_linear() -> None:
     def work(size: int) -> Callable[[], object]:
-        outcomes = [ResponseHead(400, {}), *[b"x"] * size, b""]
+        outcomes = [HTTPResponseHead(400, {}), *[b"x"] * size, b""]
         return lambda: walk(exchange(), *outcomes)
 
     assert_linear(work, MAX_ERROR_BODY // 16)
 
 
 def test_the_connection_is_closed_before_each_delay_and_at_the_end() -> None:
-    seen = walk(exchange(), ResponseHead(503, {}), b"", OK, *FRAMES, b"")
+    seen = walk(exchange(), HTTPResponseHead(503, {}), b"", OK, *FRAMES, b"")
     kinds = [type(command) for command in seen if not isinstance(command, ReadBytes | Deliver)]
     assert kinds == [OpenRequest, CloseConnection, Sleep, OpenRequest, CloseConnection]
 
 
 def test_an_error_is_not_retried_if_the_delay_exceeds_the_total_timeout() -> None:
     limited = exchange(timeouts=Timeouts(total=10))
-    seen = walk(limited, ResponseHead(429, {"retry-after": "11"}), b"")
+    seen = walk(limited, HTTPResponseHead(429, {"retry-after": "11"}), b"")
     assert [type(command) for command in seen[-2:]] == [CloseConnection, RateLimitError]
 
 
@@ -251,7 +251,7 @@ def test_a_failed_retry_after_the_first_event_is_an_error_in_the_stream() -> Non
     retries = Retries(attempts=1, after_start=True)
     begun = OK, b"".join(FRAMES[:2]), broke
     for outcomes, words in (
-        ((ResponseHead(401, {}), b""), "HTTP 401"),
+        ((HTTPResponseHead(401, {}), b""), "HTTP 401"),
         ((OK, b""), "closed the connection without sending a response"),
     ):
         chunks = delivered(walk(exchange(retries=retries), *begun, *outcomes))
@@ -262,6 +262,6 @@ def test_a_failed_retry_after_the_first_event_is_an_error_in_the_stream() -> Non
 
 def test_a_retry_after_date_is_compared_with_the_calendar() -> None:
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
-    wanted = walk(exchange(), ResponseHead(429, {"retry-after": date}), b"", ConnectionFailed("enough"))
+    wanted = walk(exchange(), HTTPResponseHead(429, {"retry-after": date}), b"", ConnectionFailed("enough"))
     [pause] = [command for command in wanted if isinstance(command, Sleep)]
     assert 25 < pause.seconds <= 30

@@ -300,12 +300,12 @@ def test_wrong_hooks_and_models_are_refused_at_once() -> None:
         ({"instructions": 5}, "instructions must be a string, or a function of a Context"),
         ({"limits": Limits(hook_seconds=1)}, ""),
     ]:
-        given: AgentOptions = options  # type: ignore[assignment]
+        settings: AgentOptions = options  # type: ignore[assignment]
         if not message:
-            made(["Hi."], **given)
+            made(["Hi."], **settings)
             continue
         with pytest.raises(UsageError, match=message):
-            made(["Hi."], **given)
+            made(["Hi."], **settings)
 
 
 # -- logs --------------------------------------------------------------------------------------------------------------

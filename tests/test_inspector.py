@@ -21,7 +21,7 @@ from penstock.inspector.exchange import InspectedExchange
 from penstock.inspector.quirk_table import quirks
 from penstock.model.recording import read_recordings
 from penstock.testing import Loopback, Reply, Scripted, Status, call, drop, say
-from penstock.transport.commands import HTTPRequest, ResponseHead
+from penstock.transport.commands import HTTPRequest, HTTPResponseHead
 from penstock.wires import wire_name
 from tests.asgi import Browser
 from tests.clients.inspector_server import ODD, chunk
@@ -44,7 +44,7 @@ def upstream(
     exchange = inspections.open(id)
     body = json.dumps({"model": "m", "key": KEY}).encode()
     recorder = exchange.recorder(wire, "local:m", HTTPRequest("http://up/v1?key=" + KEY, {"x-api-key": KEY}, body))
-    recorder.begin(ResponseHead(200, {"content-type": "text/event-stream", "set-cookie": "a=b"}), 0, 0)
+    recorder.begin(HTTPResponseHead(200, {"content-type": "text/event-stream", "set-cookie": "a=b"}), 0, 0)
     for piece in pieces:
         recorder.add(piece, 0)
     recorder.end(0)
@@ -90,7 +90,7 @@ def test_comments_and_broken_bytes_are_frames() -> None:
 def test_what_was_sent_on_stands_beside_the_frame_before_it() -> None:
     exchange = Inspections().open()
     recorder = exchange.recorder("openai-chat", "m", HTTPRequest("http://up", {}, b"{}"))
-    recorder.begin(ResponseHead(200, {}), 0, 0)
+    recorder.begin(HTTPResponseHead(200, {}), 0, 0)
     for number, piece in enumerate(ODD):
         recorder.add(piece, 0)
         exchange.sent(f"piece {number}".encode())

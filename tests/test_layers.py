@@ -129,6 +129,18 @@ def _is_equality(node: ast.Compare) -> bool:
 
 
 @every_module
+def test_no_value_is_named_by_a_verb_of_speech(path: Path) -> None:
+    """A name says what the value is: `messages`, `arguments`, `events`."""
+    for node in ast.walk(tree_of(path)):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+                where = f"{path.relative_to(SOURCE)}:{node.lineno}"
+                assert name.strip("_") not in ("told", "said", "given"), f"{where} calls a value {name}"
+            case _:
+                pass
+
+
+@every_module
 def test_a_grammar_imports_no_other_grammar(path: Path) -> None:
     if inside(path, "dialects")[:1] == ("grammars",):
         assert not [module for module in imports(path) if module.startswith("penstock.dialects.grammars")]

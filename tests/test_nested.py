@@ -411,11 +411,11 @@ def test_an_agent_that_only_reads_starts_while_the_model_streams(mode: str) -> N
 @sync_and_async
 def test_messages_are_said_to_the_outer_run_while_an_agent_runs_inside(mode: str) -> None:
     office = Office()
-    said: list[Any] = []
+    receipts: list[Any] = []
 
     def steer(running: Any, event: StreamEvent) -> None:
-        if isinstance(event, Nested) and not said:
-            said.append(running.say("Be brief."))
+        if isinstance(event, Nested) and not receipts:
+            receipts.append(running.say("Be brief."))
 
     events, running = drive(streaming(office.agent), mode, steer)
     assert [event.message.text for event in events if isinstance(event, Said)] == ["Be brief."]

@@ -74,10 +74,10 @@ def test_minimax_is_asked_for_details_and_gets_them_back_as_they_came() -> None:
 )
 def test_reasoning_is_turned_on_and_off_in_the_providers_field(name: str, reasoning: Any, fields: Any) -> None:
     body, _ = sent(name, reasoning=reasoning)
-    given = {
+    sent_fields = {
         key: body[key] for key in ("thinking", "enable_thinking", "thinking_budget", "reasoning_effort") if key in body
     }
-    assert given == fields
+    assert sent_fields == fields
 
 
 @sync_and_async

@@ -136,8 +136,8 @@ def test_a_history_that_could_not_be_saved_is_reported_in_one_line(folder: Path)
 @pytest.mark.parametrize("prompt", ["", " \n"])
 def test_an_empty_prompt_is_refused(folder: Path, arguments: list[str], prompt: str) -> None:
     output = ["-o", "kept.jsonl"] if arguments[0] == "record" else []
-    given = [([prompt], "")] if output else [([prompt], ""), ([], prompt)]
-    for words, piped in given:
+    ways = [([prompt], "")] if output else [([prompt], ""), ([], prompt)]
+    for words, piped in ways:
         done = run_for_text(*arguments, *output, *words, cwd=folder, input=piped)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == "Error: there is nothing to ask: pass a prompt\n"

@@ -71,8 +71,8 @@ def error_output(error: BaseException) -> str:
     chain = [error]
     while following := chain[-1].__cause__ or chain[-1].__context__:
         chain.append(following)
-    said = [f"{one} {one!r} {vars(one)} {json.dumps(getattr(one, 'raw', None))}" for one in chain]
-    return "\n".join([*said, *traceback.format_exception(error), repr(vars(pickle.loads(pickle.dumps(error))))])
+    lines = [f"{one} {one!r} {vars(one)} {json.dumps(getattr(one, 'raw', None))}" for one in chain]
+    return "\n".join([*lines, *traceback.format_exception(error), repr(vars(pickle.loads(pickle.dumps(error))))])
 
 
 def chunk_output(chunk: StreamChunk) -> str:
@@ -196,9 +196,9 @@ def test_a_key_in_the_head_of_a_response_is_hidden(key: str, dress: Any) -> None
 def test_every_value_of_headers_is_hidden(name: str) -> None:
     value = f"session={KEY}; theme=dark" if name == "cookie" else f"Bearer {KEY}" if name == "authorization" else KEY
     body = json.dumps({"error": {"message": f"the header {name} is {KEY}"}}).encode()
-    said = output(Raw(body, "application/json", 401), "another-key-123", headers={name: value})
-    assert KEY not in said
-    assert name in said
+    printed = output(Raw(body, "application/json", 401), "another-key-123", headers={name: value})
+    assert KEY not in printed
+    assert name in printed
 
 
 def test_public_headers_are_shown() -> None:
@@ -350,8 +350,8 @@ def test_a_recording_holds_no_key_in_any_form(tmp_path_factory: Any, key: str, d
     output(raw, key, via=Scripted([raw], cuts=cut), record=file, headers={"x-gateway": key[::-1]})
     lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     text = "".join(line.get("text", "") for line in lines)
-    for said in (text, file.read_text(encoding="utf-8"), repr(lines)):
-        assert_hidden(said, key, form)
+    for kept_text in (text, file.read_text(encoding="utf-8"), repr(lines)):
+        assert_hidden(kept_text, key, form)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file modes")

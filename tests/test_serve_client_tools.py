@@ -130,13 +130,13 @@ def test_a_call_of_a_clients_tool_ends_the_response_and_its_result_resumes_the_r
 TWO = Reply(call("paint", {"color": "red"}), call("look", {"city": "Rome"}), call("fetch", {"url": "a"}))
 
 
-def told(request: Any) -> str:
+def results_of(request: Any) -> str:
     """What the model has read of its last calls."""
     return "; ".join(f"{one.name}: {one.text}" for one in request.results)
 
 
 def two_calls(request: Any) -> Reply | str:
-    return told(request) if request.results else TWO
+    return results_of(request) if request.results else TWO
 
 
 @every_path
@@ -168,7 +168,7 @@ def test_a_run_may_ask_its_client_again_and_again(tmp_path: Path, path: str) -> 
         assert len(await rows(browser)) == 2
 
     def answer(request: Any) -> Reply | str:
-        return Reply(call("paint", {"color": "red"})) if len(request.results) < 3 else told(request)
+        return Reply(call("paint", {"color": "red"})) if len(request.results) < 3 else results_of(request)
 
     run(tmp_path, (answer,), test)
 
@@ -454,23 +454,23 @@ def test_a_client_that_wants_no_calls_gets_none(tmp_path: Path) -> None:
     run(tmp_path, (lambda request: ", ".join(tool.name for tool in request.tools),), test)
 
 
-@pytest.mark.parametrize(("approvals", "said"), [("decline", "cannot approve"), ("approve", "paid 7")])
+@pytest.mark.parametrize(("approvals", "text"), [("decline", "cannot approve"), ("approve", "paid 7")])
 @every_path
 def test_an_approval_beside_a_call_of_the_client_is_decided_by_the_server(
-    tmp_path: Path, path: str, approvals: str, said: str
+    tmp_path: Path, path: str, approvals: str, text: str
 ) -> None:
     async def test(browser: Browser) -> None:
         client = Client(browser, path)
         first = await client.send(user("Go."))
         assert [call.name for call in first.tool_calls] == ["paint"]
         second = await client.send(results(first, "red"))
-        assert said in second.text
+        assert text in second.text
         assert "paint: red" in second.text
         assert "ask_a_person: this client cannot" in second.text
 
     def answer(request: Any) -> Reply | str:
         calls = call("pay", {"amount": 7}), call("paint", {"color": "red"}), call("ask_a_person", {"question": "?"})
-        return told(request) if request.results else Reply(*calls)
+        return results_of(request) if request.results else Reply(*calls)
 
     run(tmp_path, (answer,), test, model_approvals=approvals)
 
@@ -594,7 +594,7 @@ def test_a_custom_tool_is_called_with_free_text(tmp_path: Path) -> None:
         assert first["id"] != second["id"]
 
     def reply(request: Any) -> Reply | str:
-        return told(request) if request.results else Reply(call("shell", {"input": "ls"}))
+        return results_of(request) if request.results else Reply(call("shell", {"input": "ls"}))
 
     run(tmp_path, (reply,), test)
 

@@ -18,7 +18,7 @@ from penstock.testing import Loopback, Reply, Status
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.script import Step
 from penstock.transport import shared_limits
-from penstock.transport.commands import HTTPRequest, OpenRequest, ResponseHead, Sleep
+from penstock.transport.commands import HTTPRequest, HTTPResponseHead, OpenRequest, Sleep
 from penstock.transport.exchange import NOT_SENT, Exchange
 from penstock.transport.shared_limits import FIRST_GAP, LONGEST_PAUSE, KeyLimit, SharedLimits
 from tests.runs import SOON
@@ -104,7 +104,7 @@ def first_command(of: Exchange) -> Any:
 )
 def test_which_errors_make_others_wait(status: int, headers: dict[str, str], is_shared: bool) -> None:
     clock, limits = Clock(), SharedLimits()
-    walk(exchange(clock, limits), ResponseHead(status, headers), b"")
+    walk(exchange(clock, limits), HTTPResponseHead(status, headers), b"")
     assert isinstance(first_command(exchange(clock, limits)), Sleep if is_shared else OpenRequest)
 
 
@@ -112,7 +112,7 @@ def test_a_used_up_quota_does_not_make_others_wait() -> None:
     clock, limits = Clock(), SharedLimits()
     walk(
         exchange(clock, limits),
-        ResponseHead(429, {}),
+        HTTPResponseHead(429, {}),
         b'{"error": {"message": "-", "code": "insufficient_quota"}}',
         b"",
     )
@@ -121,7 +121,7 @@ def test_a_used_up_quota_does_not_make_others_wait() -> None:
 
 def test_a_request_waits_as_long_as_it_may_and_says_that_it_was_not_sent() -> None:
     clock, limits = Clock(), SharedLimits()
-    walk(exchange(clock, limits, longest_wait=60), ResponseHead(429, {"retry-after": "50"}), b"")
+    walk(exchange(clock, limits, longest_wait=60), HTTPResponseHead(429, {"retry-after": "50"}), b"")
     (error,) = walk(exchange(clock, limits, longest_wait=20))[-1:]
     assert isinstance(error, RateLimitError)
     assert (error.code, error.retry_after, error.retryable) == (NOT_SENT, 50.0, True)

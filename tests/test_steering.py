@@ -51,7 +51,7 @@ def has_results(request: Any) -> bool:
     return any(item["role"] == "tool" for item in request.body["messages"])
 
 
-def said(events: list[StreamEvent]) -> list[str]:
+def said_texts(events: list[StreamEvent]) -> list[str]:
     return [event.message.text for event in events if isinstance(event, Said)]
 
 
@@ -81,7 +81,7 @@ def test_a_message_is_an_event_and_reaches_the_next_request(mode: str, way: str)
         running.say("Be brief.")
 
     events, running = drive(streaming(agent), mode, steer)
-    assert said(events) == ["Be brief."]
+    assert said_texts(events) == ["Be brief."]
     assert got == [["Go."], ["Go.", "Be brief."]]
     assert check(running.messages) == []
     assert events.index(next(event for event in events if isinstance(event, Said))) < len(events) - 3

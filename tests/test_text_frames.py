@@ -18,7 +18,7 @@ def frame(delta: str, rest: str = '"finish_reason":null', extra: str = "") -> by
     return f'data: {{"id":"c","model":"m"{extra},"choices":[{{"index":0,"delta":{delta},{rest}}}]}}\n\n'.encode()
 
 
-def said(text: str) -> bytes:
+def text_frame(text: str) -> bytes:
     return frame(f'{{"content":{json.dumps(text, ensure_ascii=False)}}}')
 
 
@@ -33,16 +33,16 @@ def read_byte_by_byte(frames: list[bytes]) -> list[StreamChunk]:
 
 CALL = '{"content":"so","tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]}'
 BETWEEN = {
-    "escapes": said('a "quoted"\nline'),
-    "a backslash at the end": said("\\"),
-    "other letters": said("größer 猫 😀"),
-    "a line separator": said("a\u2028b"),
-    "no text": said(""),
+    "escapes": text_frame('a "quoted"\nline'),
+    "a backslash at the end": text_frame("\\"),
+    "other letters": text_frame("größer 猫 😀"),
+    "a line separator": text_frame("a\u2028b"),
+    "no text": text_frame(""),
     "half of a pair": frame('{"content":"\\ud83d"}'),
-    "bytes that are not UTF-8": said("x").replace(b'"x"', b'"\xff"'),
-    "a raw line end": said("x").replace(b'"x"', b'"a\nb"'),
-    "two frames in a read": said("x") + said("y"),
-    "half a frame": said("half")[:-20],
+    "bytes that are not UTF-8": text_frame("x").replace(b'"x"', b'"\xff"'),
+    "a raw line end": text_frame("x").replace(b'"x"', b'"a\nb"'),
+    "two frames in a read": text_frame("x") + text_frame("y"),
+    "half a frame": text_frame("half")[:-20],
     "a call beside the text": frame(CALL),
     "reasoning": frame('{"reasoning_content":"hm"}'),
     "the field twice": frame('{"content":"one","content":"two"}'),
@@ -51,13 +51,21 @@ BETWEEN = {
     "an error": b'data: {"error":{"message":"no","type":"x"}}\n\n',
     "the reason for the end": frame("{}", '"finish_reason":"stop"'),
     "the end mark": b"data: [DONE]\n\n",
-    "another choice": said("x").replace(b'"index":0', b'"index":1'),
+    "another choice": text_frame("x").replace(b'"index":0', b'"index":1'),
 }
 
 
 @pytest.mark.parametrize("name", BETWEEN)
 def test_frames_mean_the_same_with_and_without_the_parser(name: str) -> None:
-    frames = [said("One "), said("two "), said("three "), BETWEEN[name], said("four "), said("five "), said("six")]
+    frames = [
+        text_frame("One "),
+        text_frame("two "),
+        text_frame("three "),
+        BETWEEN[name],
+        text_frame("four "),
+        text_frame("five "),
+        text_frame("six"),
+    ]
     assert joined(read_one_by_one(frames)) == joined(read_byte_by_byte(frames))
     again = [*frames, BETWEEN[name], *frames]
     assert joined(read_one_by_one(again)) == joined(read_byte_by_byte(again))
@@ -78,22 +86,22 @@ def parsed(frames: list[bytes], monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_frames_of_nothing_but_text_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert parsed([said(f"word {number} ") for number in range(100)], monkeypatch) == 2
+    assert parsed([text_frame(f"word {number} ") for number in range(100)], monkeypatch) == 2
 
 
 def test_a_field_that_changes_now_and_then_does_not_end_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    frames = [said("word ").replace(b'"c"', b'"%d"' % (number // 10)) for number in range(50 * ATTEMPTS)]
+    frames = [text_frame("word ").replace(b'"c"', b'"%d"' % (number // 10)) for number in range(50 * ATTEMPTS)]
     assert parsed(frames, monkeypatch) == 1 + 5 * ATTEMPTS
 
 
 def test_a_server_whose_frames_differ_elsewhere_is_not_compared_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    frames = [said("word ").replace(b'"c"', b'"%d"' % number) for number in range(2 * ATTEMPTS)]
-    assert parsed([*frames, *[said("again ")] * 10], monkeypatch) == len(frames) + 10
+    frames = [text_frame("word ").replace(b'"c"', b'"%d"' % number) for number in range(2 * ATTEMPTS)]
+    assert parsed([*frames, *[text_frame("again ")] * 10], monkeypatch) == len(frames) + 10
 
 
 def test_the_name_of_the_model_does_not_depend_on_the_cuts() -> None:
     for count in range(1, 3 * SEARCHED_FRAMES):
-        frames = [*[said("word ").replace(b',"model":"m"', b"")] * count, said("last")]
+        frames = [*[text_frame("word ").replace(b',"model":"m"', b"")] * count, text_frame("last")]
         assert joined(read_one_by_one(frames)) == joined(read_byte_by_byte(frames)), count
 
 

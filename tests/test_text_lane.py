@@ -22,11 +22,11 @@ from penstock.gateway.text_lane import TextLane
 from penstock.model.stream import AsyncStream
 from penstock.testing import Scripted
 from penstock.transport import attempt
-from penstock.transport.commands import ResponseHead
+from penstock.transport.commands import HTTPResponseHead
 from penstock.turn import TurnBuilder
 from penstock.wires import find_response_encoder
 from penstock.wires.openai_responses import encode_response as responses
-from penstock.wires.shared.response_head import ResponseHead as Head
+from penstock.wires.shared.response_head import ResponseHead
 from tests.cases import each
 from tests.gateways import HABITS, SHELL, delta, sse
 from tests.support import frame_bytes, vectors
@@ -53,7 +53,7 @@ class Relay:
             healing=healing or Healing(), report=HealingReport(), estimate=Usage(7),
         )  # fmt: skip
         self.decoding = HealedDecoding(context)
-        self.encoder = find_response_encoder(front)(Head(id="1", model="m", created=1))
+        self.encoder = find_response_encoder(front)(ResponseHead(id="1", model="m", created=1))
         self.sent: list[bytes] = []
         self.taken = 0
         self._turn = TurnBuilder()
@@ -167,8 +167,8 @@ class Reads:
         self._reads = [*reads]
         self._failure = failure
 
-    async def open(self, command: Any) -> ResponseHead:
-        return ResponseHead(200, {})
+    async def open(self, command: Any) -> HTTPResponseHead:
+        return HTTPResponseHead(200, {})
 
     async def read(self, seconds: float | None) -> bytes:
         if self._reads:

@@ -225,8 +225,8 @@ def test_anthropics_tools_run_a_function_or_wait(declared: Any, arguments: Any, 
     def script() -> Scripted:
         return Scripted([Reply(call(declared["name"], arguments, id="toolu_1")), "Done."], strict=True)
 
-    def act(**given: Any) -> Any:
-        assert given == arguments
+    def act(**received: Any) -> Any:
+        assert received == arguments
         return ["ok", SHOT]
 
     with_function = script()

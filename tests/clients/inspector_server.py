@@ -12,9 +12,9 @@ from penstock.asgi.limits import ServerLimits
 from penstock.asgi.server import listen, run_server
 from penstock.inspector import InspectedExchange, Inspections, app
 from penstock.testing import Reply, call, frames, say
-from penstock.transport.commands import HTTPRequest, ResponseHead
+from penstock.transport.commands import HTTPRequest, HTTPResponseHead
 from penstock.wires import find_response_encoder
-from penstock.wires.shared.response_head import ResponseHead as Head
+from penstock.wires.shared.response_head import ResponseHead
 
 SECRET = "sk-a-key-that-nobody-may-see"
 BODY = {"model": "small", "messages": [{"role": "user", "content": f"My key is {SECRET}"}]}
@@ -49,7 +49,7 @@ class Played:
         request = HTTPRequest("http://upstream/v1", {"authorization": f"Bearer {SECRET}"}, json.dumps(BODY).encode())
         self.recorder = self.exchange.recorder("openai-chat", "local:small", request)
         self.now = 0.2
-        self.recorder.begin(ResponseHead(200, {"content-type": "text/event-stream"}), 0, 0)
+        self.recorder.begin(HTTPResponseHead(200, {"content-type": "text/event-stream"}), 0, 0)
         self.now = 0.5
 
     def receive(self, data: bytes) -> None:
@@ -65,7 +65,7 @@ def heal(inspections: Inspections) -> None:
     """An exchange as a gateway feeds it: its client speaks another protocol."""
     played = Played(inspections, "healed")
     played.exchange.asked("openai-responses", "small", BODY, {"authorization": f"Bearer {SECRET}"})
-    encoder = find_response_encoder("openai-responses")(Head(id="1", model="small", created=1))
+    encoder = find_response_encoder("openai-responses")(ResponseHead(id="1", model="small", created=1))
     decoder = penstock.Decoder("openai-chat")
     for data in ODD:
         played.receive(data)

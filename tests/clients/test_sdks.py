@@ -101,9 +101,9 @@ def test_the_tool_runner_of_anthropic_works_with_an_agent(
 
 def test_a_thread_of_anthropic_sends_its_history_again(anthropic_client: anthropic.Anthropic) -> None:
     thread = anthropic_client.beta.messages.thread(model="support", max_tokens=1000)
-    for said in ("one", "two"):
-        message: Any = {"role": "user", "content": said}
-        assert text_of(thread.send(message)) == f"You said: {said}"
+    for text in ("one", "two"):
+        message: Any = {"role": "user", "content": text}
+        assert text_of(thread.send(message)) == f"You said: {text}"
     assert len(thread.messages) == 4
 
 

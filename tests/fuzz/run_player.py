@@ -432,7 +432,7 @@ def interrupted_state(run: Run) -> dict[str, Any]:
         del execution["needs_approval"]
     del state["tally"]["takeovers"]  # which counts only when a run is taken over
     changes = msgspec.to_builtins(run.changes) if run.phase == "answer" else None
-    return state | {"said": [message.text for message in run.said], "changes": changes}
+    return state | {"said": [message.text for message in run.new_messages], "changes": changes}
 
 
 def stored_state(run: Run, is_read: bool) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def random_policies(chance: Random) -> dict[str, ToolPolicy]:
         ),
         "ask": ToolPolicy(
             start=chance.choice(["call", "turn", "closed"]), check=chance.choice([None, check]),
-            needs_approval=chance.choice([lambda given: True, lambda given: bool(given), lambda given: 1 / 0 > 1]),
+            needs_approval=chance.choice([lambda values: True, lambda values: bool(values), lambda values: 1 / 0 > 1]),
             expires=60.0,
         ),
         "elsewhere": ToolPolicy(

@@ -234,13 +234,13 @@ class Watch:
             event.call_id: event for event in self.events if isinstance(event, ToolEnd) and event.ending != "discarded"
         }
         ran = {start.call_id for start in self.started.values()} | self.provided
-        for given in (given for message in messages for given in message.results):
-            if not self._has_lost_events and given.call_id in ended and ended[given.call_id].result != given:
-                raise Broken("the result is the one that was reported", f"{given} and {ended[given.call_id]}")
-            if given.call_id in self.effects and given.text.startswith("Not run"):
-                raise Broken("results are true", f"{given} ran as {self.effects[given.call_id]}")
-            if given.call_id not in ran and not given.is_error:
-                raise Broken("results are true", f"{given} never ran")
+        for result in (result for message in messages for result in message.results):
+            if not self._has_lost_events and result.call_id in ended and ended[result.call_id].result != result:
+                raise Broken("the result is the one that was reported", f"{result} and {ended[result.call_id]}")
+            if result.call_id in self.effects and result.text.startswith("Not run"):
+                raise Broken("results are true", f"{result} ran as {self.effects[result.call_id]}")
+            if result.call_id not in ran and not result.is_error:
+                raise Broken("results are true", f"{result} never ran")
 
 
 def _hold(name: str, check: Callable[[], None]) -> None:

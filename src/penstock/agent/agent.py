@@ -104,9 +104,9 @@ class Agent(Generic[Deps, Output]):
 
         def __class_getitem__(cls, types: Any) -> Any:
             """`Agent[Deps]` is `Agent[Deps, str]`, also before Python 3.13, which has defaults of type variables."""
-            given = types if isinstance(types, tuple) else (types,)
-            missing = len(cls.__parameters__) - len(given)
-            return super().__class_getitem__((*given, str) if missing == 1 else given)
+            arguments = types if isinstance(types, tuple) else (types,)
+            missing = len(cls.__parameters__) - len(arguments)
+            return super().__class_getitem__((*arguments, str) if missing == 1 else arguments)
 
     def __init__(
         self,

@@ -168,10 +168,10 @@ def checked_hooks(before_step: Any) -> tuple[BeforeStep, ...]:
 
 
 def checked_instructions(instructions: Instructions) -> Instructions:
-    given: object = instructions
-    if not isinstance(given, str) and not callable(given):
+    value: object = instructions
+    if not isinstance(value, str) and not callable(value):
         expected = "a string, or a function of a Context that returns one"
-        raise UsageError(f"instructions must be {expected}, not {given!r}")
+        raise UsageError(f"instructions must be {expected}, not {value!r}")
     return instructions
 
 

@@ -81,9 +81,9 @@ def split_options(options: RunOptions[Any], agent: Callable[..., Any]) -> tuple[
 
     `agent` is the class with the other options, which are suggested for it.
     """
-    given: dict[str, Any] = {**options}
-    log: Any = {name: given.pop(name) for name in LOG_OPTIONS if name in given}
-    deps, settings = split_settings(given, agent, ("prompt", "messages", *LOG_OPTIONS))
+    settings: dict[str, Any] = {**options}
+    log: Any = {name: settings.pop(name) for name in LOG_OPTIONS if name in settings}
+    deps, settings = split_settings(settings, agent, ("prompt", "messages", *LOG_OPTIONS))
     return deps, log, settings
 
 

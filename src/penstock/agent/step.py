@@ -111,9 +111,9 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
         """
         if usage is None:
             return self
-        given: Any = usage
-        if not isinstance(given, Usage) or min(given.input_tokens, given.output_tokens) < 0:
-            raise UsageError(f"step.add_usage takes the usage of a response, not {given!r}")
+        counts: Any = usage
+        if not isinstance(counts, Usage) or min(counts.input_tokens, counts.output_tokens) < 0:
+            raise UsageError(f"step.add_usage takes the usage of a response, not {counts!r}")
         asked: Model | str = self.model if model is None else _model(model)
         used = ModelUsage(asked if isinstance(asked, str) else asked.name, usage)
         return replace(self, usage=add_usage(self.usage, usage), hook_usages=(*self.hook_usages, used))

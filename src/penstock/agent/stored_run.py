@@ -59,9 +59,9 @@ def _check(run: RunState) -> None:
     step = read(run.messages[at:]).messages  # without malformed vendor state
     earlier = repair(run.messages[:at])
     _replace(run, [*earlier, *step])
-    if any(message.role != "user" for message in run.said):
+    if any(message.role != "user" for message in run.new_messages):
         raise UsageError("the stored run is not valid: a message that was added to it is not one of the user")
-    run.said[:] = repair(run.said)
+    run.new_messages[:] = repair(run.new_messages)
     roles = [message.role for message in earlier]
     if not run.is_over and (not {"user", "assistant", "tool"} & {*roles} or roles[-1] == "assistant"):
         raise UsageError("the stored run is not valid: it has no message to answer")

@@ -13,7 +13,7 @@ from penstock.inspector.entries import Outcome
 from penstock.inspector.exchange import InspectedExchange
 from penstock.inspector.inspections import Inspections
 from penstock.model.recording import FileRecorder
-from penstock.transport.commands import HTTPRequest, ResponseHead
+from penstock.transport.commands import HTTPRequest, HTTPResponseHead
 from penstock.transport.exchange import Recorder
 
 Target = str | Path | IO[bytes]
@@ -88,11 +88,11 @@ class TwoRecorders(Struct, frozen=True):
         for recorder in self.recorders:
             recorder.hide(headers)
 
-    def refuse(self, head: ResponseHead, body: bytes) -> None:
+    def refuse(self, head: HTTPResponseHead, body: bytes) -> None:
         for recorder in self.recorders:
             recorder.refuse(head, body)
 
-    def begin(self, head: ResponseHead, start: float, now: float) -> None:
+    def begin(self, head: HTTPResponseHead, start: float, now: float) -> None:
         for recorder in self.recorders:
             recorder.begin(head, start, now)
 

@@ -31,7 +31,7 @@ from penstock.inspector.entries import (
 from penstock.inspector.frame_reader import GENERAL, FrameReader, shown_text
 from penstock.model.recording import RECORDED_HEADERS, EndLine, Line, RequestLine, ResponseLine, data_line
 from penstock.redaction import Mask, without_secrets
-from penstock.transport.commands import HTTPRequest, ResponseHead
+from penstock.transport.commands import HTTPRequest, HTTPResponseHead
 from penstock.turn import Turn, collect
 from penstock.wires import wire_name
 
@@ -276,13 +276,13 @@ class ExchangeRecorder:
         """Mask the secrets of these headers too."""
         self._exchange.mask.learn(headers)
 
-    def refuse(self, head: ResponseHead, body: bytes) -> None:
+    def refuse(self, head: HTTPResponseHead, body: bytes) -> None:
         """The provider refuses the request."""
         self.begin(head, 0, 0)
         self.add(body, 0)
         self._exchange.add(ResponseEnd(self._exchange.now()))
 
-    def begin(self, head: ResponseHead, start: float, now: float) -> None:
+    def begin(self, head: HTTPResponseHead, start: float, now: float) -> None:
         """A response begins."""
         if self.status:
             self._exchange.add(msgspec.structs.replace(self._request, at=self._exchange.now()))

@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.inspector.entries import Ended, Note, Outcome, Requested, Responded, Summary
 from penstock.inspector.exchange import ERROR_STATUS, ExchangeRecorder, InspectedExchange, Received, ResponseEnd
 from penstock.model.recording import Recording, read_recordings
-from penstock.transport.commands import HTTPRequest, ResponseHead
+from penstock.transport.commands import HTTPRequest, HTTPResponseHead
 
 MAX_EXCHANGES = 200
 """How many exchanges are kept; the oldest go first."""
@@ -111,7 +111,7 @@ class WholeExchangeRecorder(ExchangeRecorder):
 
     _is_whole = False
 
-    def begin(self, head: ResponseHead, start: float, now: float) -> None:
+    def begin(self, head: HTTPResponseHead, start: float, now: float) -> None:
         self._is_whole = False
         super().begin(head, start, now)
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from penstock.errors import UsageError
 from penstock.redaction import Mask, without_secrets
-from penstock.transport.commands import HTTPRequest, ResponseHead
+from penstock.transport.commands import HTTPRequest, HTTPResponseHead
 
 VERSION = 2
 FILE_START = b'{"type":"request","wire":'
@@ -85,10 +85,10 @@ class FileRecorder:
         """Mask the secrets of these headers too."""
         self._mask.learn(headers)
 
-    def refuse(self, head: ResponseHead, body: bytes) -> None:
+    def refuse(self, head: HTTPResponseHead, body: bytes) -> None:
         """Error responses are not recorded: a recording is played with the answers only."""
 
-    def begin(self, head: ResponseHead, start: float, now: float) -> None:
+    def begin(self, head: HTTPResponseHead, start: float, now: float) -> None:
         self._add_pieces()
         self._start = start
         headers = {

@@ -23,9 +23,9 @@ from penstock.transport.commands import (
     MAX_PASSED,
     Authorize,
     CloseConnection,
+    HTTPResponseHead,
     OpenRequest,
     ReadBytes,
-    ResponseHead,
     Sleep,
 )
 from penstock.transport.exchange import Exchange
@@ -151,8 +151,8 @@ class Stream(StreamedResponse[Output]):
                 self._connection.close()
         return None
 
-    def _wait_for(self, command: OpenRequest | ReadBytes) -> ResponseHead | bytes | None:
-        result: ResponseHead | bytes | None = None
+    def _wait_for(self, command: OpenRequest | ReadBytes) -> HTTPResponseHead | bytes | None:
+        result: HTTPResponseHead | bytes | None = None
         try:
             if not self._cancelled.is_set():
                 read, send = self._connection.read, self._connection.open

@@ -168,7 +168,7 @@ class Run(InnerInputs):
         if end in ENDS:
             message = turn.error.message if turn.error else turn.finish_message
             return self._commands(outputs + self.end(ENDS[end][0], message or ENDS[end][1]))
-        if not calls_of(turn.parts) and not self.said:
+        if not calls_of(turn.parts) and not self.new_messages:
             return self._commands(outputs + self.end_without_calls(turn))
         repeats = max((self.tally.seen.get(fingerprint, 0) for fingerprint in executions.table.repeats), default=0)
         waiting = executions.table.count("held", "checking", "ready")
@@ -248,7 +248,7 @@ class Run(InnerInputs):
     def say(self, message: Message) -> list[Command]:
         """Add a message: the model gets it with the next step, also if it has just answered."""
         self.expect_open()
-        self.said.append(message)
+        self.new_messages.append(message)
         return self._commands([Said(message)])
 
     def cancel(self, why: str = "the run was cancelled", unread: Sequence[StreamEvent] = ()) -> list[Command]:
@@ -376,7 +376,7 @@ class Run(InnerInputs):
         outputs = self.inner.end_stopped(outputs)
         if self.phase != "tools" or not self.executions.table.is_finished:
             return outputs
-        work = "" if self.said else self.builder.build().other_work
+        work = "" if self.new_messages else self.builder.build().other_work
         outputs += self.close_step()
         over = self.tally.failing(self.rules.policies) or self.tally.over(self.rules.limits, 0, 0)
         if over:

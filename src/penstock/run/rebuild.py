@@ -105,10 +105,10 @@ class Replay:
             case Said():
                 if run.executions.table.is_finished:  # hooks decide on the next step, and this is for the one after it
                     self._close_tools()
-                run.said.append(event.message)
+                run.new_messages.append(event.message)
             case OutputInvalid():
                 run.tally.invalid_outputs += 1
-                run.said.append(event.message)
+                run.new_messages.append(event.message)
                 run.add_said()
             case _:
                 assert_never(event)

@@ -86,7 +86,7 @@ class RunRequests(RunState):
         if over := self.tally.over(self.rules.limits, 0, 0):
             return self.end("limit", over)
         rejection = OutputInvalid(error.problem, user(f"{_INVALID}\n{error.problem}"))
-        self.said.append(rejection.message)
+        self.new_messages.append(rejection.message)
         return [rejection, *self.close_step(), *self.ask()]
 
 

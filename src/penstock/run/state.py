@@ -88,7 +88,7 @@ class RunState:
         self.starts = Starts()
         self.executions = self.new_executions()
         self._read: _ReadPart | None = None
-        self.said: list[Message] = []
+        self.new_messages: list[Message] = []
         self._result: tuple[Any] | None = None  # the output, once it was validated
         self.is_logged = False
         self.has_hooks = False
@@ -242,7 +242,7 @@ class RunState:
         self.fold(unread)
         self.unfolded.clear()
         turn = self.builder.build()
-        self.said = [message for message in self.messages[read.place :] if message.role == "user"]
+        self.new_messages = [message for message in self.messages[read.place :] if message.role == "user"]
         self.messages[read.place :] = [Message("assistant", turn.parts)] if turn.parts else []
         self.messages += self._results(self.messages)
         self.output = turn.text
@@ -279,12 +279,12 @@ class RunState:
 
     def add_said(self) -> None:
         """Add the messages that were said during the run; user messages do not follow each other."""
-        for message in self.said:
+        for message in self.new_messages:
             if self.messages and self.messages[-1].role == message.role:
                 self.messages[-1] = join_messages(self.messages[-1], message)
             else:
                 self.messages.append(message)
-        self.said.clear()
+        self.new_messages.clear()
 
     def replace_history(self, splices: Sequence[Splice]) -> None:
         """Replace messages of the history."""

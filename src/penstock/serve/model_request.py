@@ -167,6 +167,6 @@ def read_results(messages: Sequence[Message]) -> Results | None:
         raise RejectedRequest(400, "mixed_calls", "the calls of the last answer are not those of one answer from here")
     if any(message.role not in ("tool", "user") for message in rest):
         raise RejectedRequest(400, "misplaced_message", "send only results and user messages after the last calls")
-    said = tuple(message for message in rest if message.role == "user")
+    new_messages = tuple(message for message in rest if message.role == "user")
     by_call = {refs[result.call_id]: result for result in results}
-    return Results(next(iter(refs.values())).run_id, by_call, said)
+    return Results(next(iter(refs.values())).run_id, by_call, new_messages)

@@ -96,13 +96,13 @@ class WaitingRun:
             partial(runs.provide, id, call_id, _value(self._results[call_id]), self._results[call_id].is_error)
             for call_id in self._open
         )
-        said = (
+        messages = (
             partial(runs.say, id, message, key=f"{self._open[0]}.{number}")
             for number, message in enumerate(self._messages)
         )
         self._host.driven.check_room_to_go_on(self._row)
         try:
-            [*_, is_new] = await self._host.put(self._row, *said, first)
+            [*_, is_new] = await self._host.put(self._row, *messages, first)
             if not is_new:
                 raise under_way()
             await self._host.put(self._row, *others)

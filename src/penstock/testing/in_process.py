@@ -19,7 +19,7 @@ from penstock.testing.request import JSONParts, ReceivedRequest, route_request
 from penstock.testing.response import Response, recut, respond
 from penstock.testing.script import Responder, Step, as_script
 from penstock.testing.wires.play import SendAction
-from penstock.transport.commands import OpenRequest, ReadTimedOut, ResponseHead
+from penstock.transport.commands import HTTPResponseHead, OpenRequest, ReadTimedOut
 
 FOREVER = 3600.0
 Respond = Callable[[OpenRequest], Response | Hang | Reset]
@@ -75,11 +75,11 @@ class Playback:
         self._respond = respond
         self._actions: Iterator[SendAction] = iter(())
 
-    def _open(self, command: OpenRequest) -> ResponseHead | Hang:
+    def _open(self, command: OpenRequest) -> HTTPResponseHead | Hang:
         match self._respond(command):
             case Response() as played:
                 self._actions = iter(played.actions)
-                return ResponseHead(played.status, played.headers)
+                return HTTPResponseHead(played.status, played.headers)
             case Reset():
                 raise ConnectionFailed("the connection broke", retryable=True)
             case Hang() as hang:
@@ -108,7 +108,7 @@ class PlayedConnection(Playback):
         super().__init__(respond)
         self._aborted = threading.Event()
 
-    def open(self, command: OpenRequest) -> ResponseHead:
+    def open(self, command: OpenRequest) -> HTTPResponseHead:
         head = self._open(command)
         if isinstance(head, Hang):
             self._aborted.wait(min(_length_of(head), command.first_byte or FOREVER))
@@ -133,7 +133,7 @@ class PlayedConnection(Playback):
 class AsyncPlayedConnection(Playback):
     """An async connection."""
 
-    async def open(self, command: OpenRequest) -> ResponseHead:
+    async def open(self, command: OpenRequest) -> HTTPResponseHead:
         head = self._open(command)
         if isinstance(head, Hang):
             await asyncio.sleep(min(_length_of(head), command.first_byte or FOREVER))

@@ -13,7 +13,7 @@ from typing import Any
 from penstock.errors import UsageError
 from penstock.transport.async_pool import LoopPools, loop_pools
 from penstock.transport.client_logs import redacted_logs
-from penstock.transport.commands import OpenRequest, ReadTimedOut, ResponseHead
+from penstock.transport.commands import HTTPResponseHead, OpenRequest, ReadTimedOut
 from penstock.transport.decompression import DecompressedContent, content_encoding
 from penstock.transport.failures import client_error
 from penstock.transport.pools import AnyPool
@@ -40,7 +40,7 @@ class AsyncHTTPConnection:
         self._is_expired = False
         self._loop: asyncio.AbstractEventLoop
 
-    async def open(self, command: OpenRequest) -> ResponseHead:
+    async def open(self, command: OpenRequest) -> HTTPResponseHead:
         """Send a request and return the head of the response."""
         self._command, self._loop = command, asyncio.get_running_loop()
         self._is_expired, self._deadline = False, None
@@ -52,7 +52,7 @@ class AsyncHTTPConnection:
             raise client_error(error, command) from error
         self._content = _content(self._response)
         status = getattr(self._response, "status_code", None) or self._response.status
-        return ResponseHead(status, dict(self._response.headers))
+        return HTTPResponseHead(status, dict(self._response.headers))
 
     async def _pooled(self, url: str) -> Any:
         """The session of the pool for a URL."""

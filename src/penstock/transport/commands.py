@@ -53,14 +53,14 @@ class Authorize(Struct, frozen=True):
 
 
 class OpenRequest(Struct, frozen=True):
-    """Send the request and return the `ResponseHead`; the timeouts are in seconds."""
+    """Send the request and return the `HTTPResponseHead`; the timeouts are in seconds."""
 
     request: HTTPRequest
     connect: float | None
     first_byte: float | None
 
 
-class ResponseHead(Struct, frozen=True):
+class HTTPResponseHead(Struct, frozen=True):
     """The status and the headers of a response."""
 
     status: int

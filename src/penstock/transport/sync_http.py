@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.errors import UsageError
 from penstock.transport.client_logs import redacted_logs
-from penstock.transport.commands import OpenRequest, ReadTimedOut, ResponseHead
+from penstock.transport.commands import HTTPResponseHead, OpenRequest, ReadTimedOut
 from penstock.transport.decompression import content_encoding, decompressed
 from penstock.transport.failures import client_error
 from penstock.transport.pools import AnyPool
@@ -36,7 +36,7 @@ class HTTPConnection:
         self._is_expired = False
         self._is_aborted = False
 
-    def open(self, command: OpenRequest) -> ResponseHead:
+    def open(self, command: OpenRequest) -> HTTPResponseHead:
         """Send a request and return the head of the response."""
         self._command, sent, first = command, command.request, command.first_byte
         client = self._client
@@ -66,7 +66,7 @@ class HTTPConnection:
             hold.hold(response.extensions["network_stream"])
         waits["read"] = None  # from here on the watchdog ends waits
         self._pieces = _pieces(response)
-        return ResponseHead(response.status_code, dict(response.headers))
+        return HTTPResponseHead(response.status_code, dict(response.headers))
 
     def read(self, seconds: float | None) -> bytes:
         """The next bytes of the body, empty at its end."""

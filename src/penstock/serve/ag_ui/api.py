@@ -58,8 +58,8 @@ async def _go_on(
     deferred = frozenset(
         event.call_id for event in events if isinstance(event, ApprovalRequest) and event.kind == "deferred"
     )
-    given: list[Answer] = [*approvals(body), *client_results(body, deferred)]
-    answers = await apatiently(lambda: RunAnswers(context.host, row, events, given))
+    client_answers: list[Answer] = [*approvals(body), *client_results(body, deferred)]
+    answers = await apatiently(lambda: RunAnswers(context.host, row, events, client_answers))
     head, after = _head(context, row, body), 0
     if answers.has_open:
         await answers.give()

@@ -81,12 +81,12 @@ async def _carry_out(
 async def _give(context: ServeContext, row: RunRow, answers: Sequence[Answer]) -> int:
     """Give answers to a run; returns the number of the last of its events that the client has."""
     events = await apatiently(lambda: read_events(context.host.store, row.id))
-    given = await apatiently(lambda: RunAnswers(context.host, row, events, answers))
-    if given.has_open:
-        await given.give()
-    elif not answers or given.position == len(events):
+    run_answers = await apatiently(lambda: RunAnswers(context.host, row, events, answers))
+    if run_answers.has_open:
+        await run_answers.give()
+    elif not answers or run_answers.position == len(events):
         raise RejectedRequest(409, "not_waiting", "the run does not wait for these answers: load the chat again")
-    return given.position
+    return run_answers.position
 
 
 async def _answer(context: ServeContext, exchange: Exchange) -> dict[str, Any]:
