@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ import penstock
 from penstock import ConnectionFailed, Model, Retries, Text, UsageError
 from penstock.testing import Loopback, Reply, always, frames
 from penstock.transport import async_pool
-from tests.asking import KEY, PATIENCE, failure, model_at, read, request_of, serving, sync_and_async
+from tests.asking import KEY, PATIENCE, failure, is_gone, model_at, read, request_of, serving, sync_and_async
 from tests.test_streams import until
 
 BODY = b"".join(frames("openai-chat", Reply("Hi.")))
@@ -272,26 +272,28 @@ def test_a_socks_proxy_is_used(mode: str, scheme: str, proxy: Callable[[str], No
         FAR.close()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # python-socks leaves its socket
 @sync_and_async
 @pytest.mark.parametrize("answer", [b"", b"\x05\xff", b"\x05\x00"], ids=["nothing", "refused", "unreachable"])
 def test_a_socks_proxy_that_fails_is_a_failed_connection(
     mode: str, answer: bytes, proxy: Callable[[str], None]
 ) -> None:
+    are_gone: list[bool] = []
+
     def serve(connection: socket.socket) -> None:
+        connection.settimeout(PATIENCE)
         connection.recv(16)
         connection.sendall(answer)
-        connection.settimeout(1)  # a client that wanted to log in sends nothing more, and may leave its socket open
-        with suppress(TimeoutError):
-            if answer == b"\x05\x00" and connection.recv(300):
-                connection.sendall(b"\x05\x05\x00\x01" + bytes(6))
+        if answer == b"\x05\x00" and connection.recv(300):  # a client that wanted to log in sends nothing more
+            connection.sendall(b"\x05\x05\x00\x01" + bytes(6))
+        are_gone.append(not answer or is_gone(connection))
 
     with serving(serve) as url:
         proxy(f"socks5://ada:{KEY}@{urlsplit(url).netloc}")
-        failure(mode, ConnectionFailed, FAR)
+        error = failure(mode, ConnectionFailed, FAR)
+        until(lambda: are_gone)
+    assert are_gone == [True], error  # whose traceback still refers to the socket
     proxy(f"socks5://{urlsplit(url).netloc}")  # nobody listens there any more
     failure(mode, ConnectionFailed, FAR)
-    gc.collect()  # the warning about the socket is for this test
 
 
 @sync_and_async

@@ -56,6 +56,8 @@ class SocketHold:
                 self.hold(info["return_value"])
             case ["start_tls", "failed"]:
                 self._close_copy()
+            case ["setup_socks5_connection", "failed"]:
+                self._close_stream()
             case [step, "started"] if step in _STOPPABLE:
                 self._raise_if_broken()
             case ["response_closed", "started"]:
@@ -102,10 +104,15 @@ class SocketHold:
         return sock
 
     def _leave_if_broken(self) -> None:
-        """Close the stream and raise: a client that is connecting does not close it."""
-        if self._is_broken and self._stream is not None:
-            self._stream.close()
+        """Close the stream and raise."""
+        if self._is_broken:
+            self._close_stream()
         self._raise_if_broken()
+
+    def _close_stream(self) -> None:
+        """Close the stream: a client that is connecting does not close it."""
+        if self._stream is not None:
+            self._stream.close()
 
     def _raise_if_broken(self) -> None:
         if self._is_broken:
