@@ -46,6 +46,12 @@ class Cycle:
         scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
         return ResponseStream(HTTPRequest(scope, self.receive, limits, "r1"), Sender(send or self.send), limits)
 
+    async def write_until_full(self, stream: ResponseStream) -> None:
+        """Write a piece that is sent, and one that has to wait, as the client reads nothing more."""
+        await stream.write(b"1")
+        self.is_read.clear()
+        assert stream.write_now(b"2")
+
 
 def run(work: Callable[[Cycle], Awaitable[None]]) -> None:
     async def main() -> None:
@@ -77,9 +83,7 @@ def test_a_piece_that_has_to_wait_is_sent_before_the_next_one() -> None:
         stream = cycle.stream()
 
         async def work() -> None:
-            await stream.write(b"1")
-            cycle.is_read.clear()
-            assert stream.write_now(b"2")
+            await cycle.write_until_full(stream)
             assert not stream.write_now(b"3")  # until the one before it is sent
             asyncio.get_running_loop().call_later(0.02, cycle.is_read.set)
             await stream.write(b"3")
@@ -96,9 +100,7 @@ def test_a_piece_that_has_to_wait_is_sent_also_if_nothing_follows() -> None:
         stream, is_over = cycle.stream(), asyncio.Event()
 
         async def work() -> None:
-            await stream.write(b"1")
-            cycle.is_read.clear()
-            assert stream.write_now(b"2")
+            await cycle.write_until_full(stream)
             await is_over.wait()
 
         async def client() -> None:
@@ -119,9 +121,7 @@ def test_a_client_that_reads_nothing_more_ends_the_stream() -> None:
         stream = cycle.stream()
 
         async def work() -> None:
-            await stream.write(b"1")
-            cycle.is_read.clear()
-            assert stream.write_now(b"2")
+            await cycle.write_until_full(stream)
             await asyncio.Event().wait()
 
         assert not await stream.run(work())

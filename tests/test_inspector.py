@@ -28,6 +28,7 @@ from tests.clients.inspector_server import ODD, chunk
 from tests.quirks import TABLE, numbers, table
 from tests.support import Vector, vectors
 from tests.test_laws import assert_expected
+from tests.turns import counted_turns
 
 KEY = "sk-a-key-that-nobody-may-see"
 REPLY = Reply(say("Let me look."), call("weather", {"city": "Rome"}))
@@ -333,22 +334,13 @@ def test_the_event_loop_gets_turns_while_a_long_exchange_is_read() -> None:
     for _ in range(slices):
         exchange.sent(b"x" * SLICE)
     exchange.end("complete")
-    turns = 0
 
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
+    async def read() -> tuple[bytes, int]:
+        async with counted_turns() as turns:
+            feed = InspectorEndpoints(inspections, ServerLimits())._entries(exchange, 0)
+            return b"".join([piece async for piece in feed]), turns()
 
-    async def read() -> bytes:
-        counting = asyncio.create_task(count())
-        feed = InspectorEndpoints(inspections, ServerLimits())._entries(exchange, 0)
-        pieces = [piece async for piece in feed]
-        counting.cancel()
-        return b"".join(pieces)
-
-    text = asyncio.run(read())
+    text, turns = asyncio.run(read())
     assert text.count(b'"sent"') == slices
     assert text.endswith(b"event: end\ndata: {}\n\n")
     assert turns >= slices - 1

@@ -35,6 +35,7 @@ from tests.asking import (
     sync_and_async,
     within,
 )
+from tests.turns import counted_turns
 
 BODY = b"".join(frames("openai-chat", Reply("Sunny.")))
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n%b" % (len(BODY), BODY)
@@ -199,22 +200,14 @@ def test_decompression_does_not_block_the_event_loop(client: str | None) -> None
 
 
 def test_other_tasks_run_between_the_pieces_of_a_compressed_body() -> None:
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
     async def ask(url: str) -> list[int]:
         connection = AsyncHTTPConnection()
         await connection.open(OpenRequest(HTTPRequest(f"{url}/chat/completions", {}, b"{}"), 60, 60))
-        counting, seen = asyncio.create_task(count()), []
-        for _ in range(50):
-            assert 0 < len(await connection.read(60)) <= PIECE_BYTES
-            seen.append(turns)
-        counting.cancel()
+        seen: list[int] = []
+        async with counted_turns() as turns:
+            for _ in range(50):
+                assert 0 < len(await connection.read(60)) <= PIECE_BYTES
+                seen.append(turns())
         await connection.close()
         return seen
 
