@@ -77,8 +77,12 @@ def test_runs_survive_hits_at_random(kind: str, how: How, mode: Mode, url: str, 
     ],
 )
 def test_a_broken_driver_is_noticed(mutation: str, how: How, points: list[str], problem: str) -> None:
-    verdict = Trial("", how, mutation=mutation).play(hits=0, seed=3, points=points)
-    assert any(problem in seen for seen in verdict.problems), verdict.problems
+    seen: list[str] = []
+    for seed in range(3, 8):  # on a busy machine a round may be over before the process that was frozen goes on
+        seen += Trial("", how, mutation=mutation).play(hits=0, seed=seed, points=points).problems
+        if any(problem in one for one in seen):
+            return
+    pytest.fail(f"not noticed in five rounds, only {seen}")
 
 
 @pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
