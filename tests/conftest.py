@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,7 +28,7 @@ from tests.postgres import NoServer, server
 pytest.register_assert_rewrite("tests.runs", "tests.leaks", "tests.growth")  # so that their asserts show what differs
 
 settings.register_profile(
-    "usual", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], max_examples=share(100, 50)
+    "usual", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], max_examples=share(100, 35)
 )
 settings.register_profile("deep", settings.get_profile("usual"), derandomize=False, max_examples=3_000)
 settings.load_profile("usual")
@@ -42,10 +42,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     """Keep the garbage collector away from the tests themselves: each worker has hundreds of megabytes of them."""
+    gc.disable()
+    collected = yield
     gc.collect()
     gc.freeze()
+    gc.enable()
+    return collected
 
 
 @pytest.fixture(autouse=True)
