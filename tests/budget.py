@@ -2,11 +2,11 @@
 
 THOROUGH=1 python -m pytest tests/test_laws.py
 
-Behind THOROUGH are, beside what the tests themselves say: all places to cut a vector or a text (`places`; else a few
-dozen, spread over it); all cases of the tests that call `sample` (the detection of a wire from small pieces, broken
-bodies, damaged streams, the points at which chaos hits a worker, the wheel with each of the smaller extras); and twice
-as many examples of hypothesis. The rest is chosen by a seed, which the summary prints: each run tries other places and
-cases, and `SEED=7 make test` tries those of the seed 7 again.
+Behind THOROUGH are, beside what the tests themselves say: all places to cut a vector or a text (`places`; else about
+two dozen, spread over it); all cases of the tests that call `sample`, or `each` with `few` (calls quoted in every
+margin and encoding, cut recordings, damaged streams, the points at which chaos hits a worker, the wheel with each of
+the smaller extras); and three times as many examples of hypothesis. The rest is chosen by a seed, which the summary
+prints: each run tries other places and cases, and `SEED=7 make test` tries those of the seed 7 again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def sample(cases: Sequence[Case], few: int) -> list[Case]:
     return random.Random(f"{SEED} {len(cases)}").sample(cases, count)
 
 
-def places(length: int, few: int = 40) -> range:
+def places(length: int, few: int = 25) -> range:
     """The places between 0 and `length` at which to cut or to stop: all of them if there are few, else spread evenly.
 
     The first one is random, and depends on the length, so that the cuts fall on different places of a frame.

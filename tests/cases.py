@@ -1,7 +1,8 @@
 """Many cases in one test, for tests that take less time than pytest takes to collect, run and report them.
 
 `each` is used as `pytest.mark.parametrize` is. It tries every case also after one has failed, and the failure names all
-of them. `CASE=name python -m pytest tests/test_laws.py` tries only the cases whose names contain `name`.
+of them. `CASE=name python -m pytest tests/test_laws.py` tries only the cases whose names contain `name`, also
+those that the budget left out.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from _pytest.mark import ParameterSet
+
+from tests.budget import sample
 
 ONLY = os.environ.get("CASE", "")
 """A part of the names of the cases to try; all are tried if it is empty."""
@@ -37,14 +40,15 @@ class Case(NamedTuple):
 
 def each(
     names: str | tuple[str, ...], values: Iterable[Any], ids: Callable[[Any], str] | Iterable[object] | None = None, *,
-    parts: int = 1,
+    parts: int = 1, few: int | None = None,
 ) -> Callable[[Test], Test]:  # fmt: skip
     """Try a test with each of the values, which `pytest.mark.parametrize` would make a test each.
 
     `ids` are the names of the cases, or a function that names a value.
 
     Several of them above one test try every combination. `parts` divides the cases among so many tests, so that
-    several processes can share them; it stands in the uppermost one.
+    several processes can share them; `few` is the budget of a run that is not thorough, in combinations, which are
+    chosen at random. Both stand in the uppermost one.
     """
     names = (names,) if isinstance(names, str) else names
     rows = list(values)
@@ -54,7 +58,7 @@ def each(
     def decorate(test: Test) -> Test:
         below: list[Case] = getattr(test, "cases", [Case("", {})])
         combined = [Case(f"{a.name}-{b.name}".strip("-"), a.arguments | b.arguments) for a, b in product(below, cases)]
-        return _grouped(test, names, combined, parts)
+        return _grouped(test, names, combined if few is None or ONLY else sample(combined, few), parts)
 
     return decorate
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests import budget
 from tests.cases import Case, each, try_cases
 
 
@@ -18,6 +19,24 @@ def test_every_combination_is_tried_once_in_one_of_the_parts() -> None:
         attempt(part=part)
         assert len(tried) == 3 * (part + 1)
     assert sorted(tried) == [(1, "a", 1), (1, "bb", 2), (2, "a", 1), (2, "bb", 2), (3, "a", 1), (3, "bb", 2)]
+
+
+def test_a_budget_tries_some_of_the_combinations(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tried(is_thorough: bool) -> set[tuple[int, str]]:
+        monkeypatch.setattr(budget, "IS_THOROUGH", is_thorough)
+        pairs: list[tuple[int, str]] = []
+
+        @each("number", range(20), few=7)
+        @each("text", ["a", "b"])
+        def attempt(number: int, text: str) -> None:
+            pairs.append((number, text))
+
+        attempt()
+        assert len(set(pairs)) == len(pairs)
+        return set(pairs)
+
+    assert len(tried(is_thorough=False)) == 7
+    assert tried(is_thorough=True) == {(number, text) for number in range(20) for text in "ab"}
 
 
 class TestEach:

@@ -160,7 +160,7 @@ def test_the_wire_is_detected_and_named() -> None:
 
 @pytest.mark.parametrize("size", [sys.maxsize, 40, 1])
 def test_every_vector_that_any_wire_understands_is_detected(size: int) -> None:
-    for vector in vectors() if size == sys.maxsize else sample(vectors(), few=150):
+    for vector in vectors() if size == sys.maxsize else sample(vectors(), few=80):
         wire, body = ALIASES.get(vector.wire, vector.wire), vector.body()
         pieces = [body] if size == sys.maxsize else list(pieces_of(body, size))
         if any(map(is_understood, decode_pieces(wire, pieces, vector.tools))):
@@ -448,7 +448,7 @@ def rendered(stream: Sequence[events.StreamChunk], wire: str = WIRE, width: int 
     return file.getvalue()
 
 
-@each("vector", vectors(), ids=lambda vector: vector.name, parts=8)
+@each("vector", vectors(), ids=lambda vector: vector.name, parts=4, few=300)
 def test_every_vector_renders_the_same_in_any_batches_and_any_width(vector: Vector) -> None:
     whole = decode_pieces(vector.wire, [vector.body()], vector.tools)
     output = rendered(whole, vector.wire)

@@ -15,6 +15,7 @@ from penstock.cli.wire_detection import detect_wire
 from penstock.events import Finish, Opaque
 from penstock.wires import find_wire, wire_name
 from penstock.wires.shared.token_counts import count_tokens
+from tests.budget import places
 from tests.cases import each
 from tests.support import NO_CORPUS, SHARED, decode_pieces, joined, pieces_of, random_pieces
 
@@ -51,7 +52,7 @@ class Case:
 ALL = [Case(path) for path in CASES]
 SPOKEN = [case for case in ALL if case.meta["wire"] not in NOT_SPOKEN]
 every_case = each("case", SPOKEN, ids=lambda case: case.meta["id"])
-every_case_in_parts = each("case", SPOKEN, ids=lambda case: case.meta["id"], parts=16)
+some_cases = each("case", SPOKEN, ids=lambda case: case.meta["id"], parts=8, few=150)
 
 
 def expected_calls(case: Case) -> list[dict[str, Any]]:
@@ -111,7 +112,7 @@ def assert_usage(turn: penstock.Turn, wire: str, usage: dict[str, int] | None) -
         assert (counts if key in ("input_tokens", "output_tokens") else parts)[key] == (count or 0)
 
 
-@every_case_in_parts
+@some_cases
 def test_cuts_do_not_show_in_a_recording(case: Case) -> None:
     body = case.body()
     whole = joined(decode_pieces(case.wire, [body]))
@@ -121,10 +122,10 @@ def test_cuts_do_not_show_in_a_recording(case: Case) -> None:
         assert joined(decode_pieces(case.wire, cutting)) == whole
 
 
-@every_case_in_parts
+@some_cases
 def test_every_prefix_of_a_recording_is_a_stream(case: Case) -> None:
     body = case.body()
-    for end in range(0, len(body), 1 + len(body) // 40):
+    for end in places(len(body), few=25):
         events = decode_pieces(case.wire, [body[:end]])
         assert sum(isinstance(event, Finish) and event.choice == 0 for event in events) == 1
 

@@ -23,6 +23,7 @@ from penstock.messages import Media, Message, decode_messages, encode_messages
 from penstock.providers import ALIASES, PROVIDERS
 from penstock.wires import WIRES, find_facts, wire_name
 from penstock.wires.shared.ids import Ids, id_rules
+from tests.budget import sample
 from tests.cases import each
 from tests.support import NO_CORPUS
 from tests.test_corpus import ALL, NOT_SPOKEN, Case
@@ -259,6 +260,6 @@ def test_a_recorded_request_can_be_repaired_for_every_provider(
 ) -> None:
     repaired, names = repair(body), list[Any](PROVIDERS)
     assert check(repaired) == []
-    for provider in names:
+    for provider in sample(names, few=8):
         assert {problem.kind for problem in check(repaired, provider)} <= {"refused_media"}
         assert check(repair(body, provider), provider) == []

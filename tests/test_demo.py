@@ -54,6 +54,7 @@ from penstock.run.events import (
     decode,
 )
 from penstock.wires import ALIASES, WIRES
+from tests.cases import each
 from tests.command import run_command
 
 PENSTOCK = [sys.executable, "-m", "penstock.cli", "demo"]
@@ -98,7 +99,7 @@ def test_the_demo_works_on_every_wire(wire: str) -> None:
     check(run_demo(wire)[0])
 
 
-@pytest.mark.parametrize("dialect", sorted(prompts()))
+@each("dialect", sorted(prompts()), few=16)
 def test_the_demo_works_in_every_dialect(dialect: str) -> None:
     wires = sorted(WIRES)
     events, timeline = run_demo(wires[len(dialect) % len(wires)], dialect)

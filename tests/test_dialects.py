@@ -13,6 +13,7 @@ from penstock import StreamingXMLParser, TextParser, ToolCall, ToolCallDelta, To
 from penstock.dialects.reading import held_text
 from penstock.dialects.registry import ALIASES, dialects, find_dialect
 from penstock.errors import UnknownDialectError, UsageError
+from tests.cases import each
 from tests.growth import assert_linear, cpu
 from tests.texts import parse, text_of
 
@@ -75,8 +76,8 @@ NASTY = {
 }
 
 
-@pytest.mark.parametrize("nasty", NASTY.values(), ids=list(NASTY))
-@pytest.mark.parametrize("dialect", ["hermes", "anthropic_xml", "pythonic", "bare_json"])
+@each("nasty", NASTY.values(), ids=list(NASTY), parts=2, few=24)
+@each("dialect", ["hermes", "anthropic_xml", "pythonic", "bare_json"])
 def test_nasty_text_takes_linear_time_and_is_not_lost(dialect: str, nasty: str) -> None:
     def work(length: int) -> Callable[[], object]:
         pieces = pieces_of(nasty * (length // len(nasty)), 7)

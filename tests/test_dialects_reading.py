@@ -86,7 +86,7 @@ VECTORS = [vector for vector in text_vectors() if not vector.invalid]
 @each("vector", VECTORS, ids=[f"{vector.dialect}: {vector.name}" for vector in VECTORS], parts=4)
 def test_a_call_of_a_cut_text_is_a_call_of_the_whole_text(vector: TextVector) -> None:
     whole = calls_of(vector.parse([vector.input]))
-    for end in places(len(vector.input)):
+    for end in places(len(vector.input), few=20):
         parser = TextParser(vector.dialect, vector.tools, vector.splits_reasoning, vector.starts_inside)
         calls = calls_of(parser.feed(vector.input[:end]) + parser.close(cut=True))
         assert calls == whole[: len(calls)], vector.input[:end]

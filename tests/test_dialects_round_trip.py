@@ -21,7 +21,7 @@ from tests.cases import each
 from tests.texts import calls_of, parse
 
 DIALECTS = sorted(prompts())
-a_few = settings(max_examples=share(50, 12))  # for each dialect
+a_few = settings(max_examples=share(50, 8))  # for each dialect
 
 # -- limits of the dialects ----------------------------------------------------------------------------------------
 

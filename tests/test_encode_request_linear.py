@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from penstock.history.export import export_messages
 from penstock.history.read import as_messages
 from penstock.wires import WIRES
+from tests.cases import each
 from tests.growth import assert_linear
 
 Histories = dict[str, Callable[[int], Any]]
@@ -31,8 +30,8 @@ HISTORIES: Histories = {
 }
 
 
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("history", HISTORIES.values(), ids=list(HISTORIES))
+@each("wire", WIRES, parts=2, few=16)
+@each("history", HISTORIES.values(), ids=list(HISTORIES))
 def test_encoding_is_linear(history: Callable[[int], Any], wire: Any) -> None:
     def work(size: int) -> Callable[[], object]:
         made = as_messages([{"role": "user", "content": "Hi."}, *history(size)])

@@ -19,6 +19,7 @@ import httpx2
 import pytest
 
 from penstock.testing import Loopback, Reply, call, demo, drop, wait
+from tests.budget import sample
 
 FOLDER = Path(__file__).parent.parent / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
@@ -184,7 +185,7 @@ def keys(server: Loopback) -> dict[str, str]:
     }  # fmt: skip
 
 
-@each_example
+@pytest.mark.parametrize("example", sample(EXAMPLES, few=5), ids=lambda path: path.stem)
 def test_a_real_provider_can_be_named(example: Path, provider: Loopback, tmp_path: Path) -> None:
     env = keys(provider)
     if example.stem == "fastapi_app":

@@ -14,7 +14,7 @@ from tests.fuzz.generate import make_case
 from tests.fuzz.protocols import WIRES
 from tests.fuzz.shrink import shrink
 
-STREAMS = sample(range(400), few=160)
+STREAMS = sample(range(400), few=110)
 """The seeds of the streams that are tried on each wire."""
 RUNS = share(5_000, 600)
 STATES = share(3_000, 1_500)

@@ -169,7 +169,7 @@ def test_a_quoted_call_never_runs(mode: str, call: str, quote: str) -> None:
     assert not paid
 
 
-@each("copy", COPIES, parts=4)
+@each("copy", COPIES, few=300)
 @each("dialect", sorted(prompts()))
 def test_a_call_is_a_quotation_however_the_conversation_has_it(dialect: str, copy: str) -> None:
     call = prompts()[dialect].calls([PAY_IBAN])
@@ -182,7 +182,7 @@ def test_a_call_is_a_quotation_however_the_conversation_has_it(dialect: str, cop
         assert invalid.repaired == PAY_IBAN.arguments
 
 
-@each("dialect", sorted(prompts()))
+@each("dialect", sorted(prompts()), few=20)
 def test_a_verbatim_copy_needs_no_long_value_and_cuts_do_not_show(dialect: str) -> None:
     call = prompts()[dialect].calls([PAY])
     whole = events_of(dialect, call, mail(f"Hi! {call}"))
@@ -192,14 +192,15 @@ def test_a_verbatim_copy_needs_no_long_value_and_cuts_do_not_show(dialect: str) 
         assert parse(parser, pieces) == whole, pieces
 
 
+@each("encoding", ENCODINGS, few=300)
 @each("dialect", sorted(prompts()))
-def test_a_call_with_short_values_is_a_quotation_in_every_encoding(dialect: str) -> None:
+def test_a_call_with_short_values_is_a_quotation_in_every_encoding(dialect: str, encoding: str) -> None:
     for call in (PAY, ToolCall("c1", "run", {"command": "a%20b=3D\\n&lt;"})):
         text = prompts()[dialect].calls([call])
-        for name, encode in ENCODINGS.items():
-            for messages in (mail(encode(text)), [user(encode(text))]):
-                events = events_of(dialect, text, messages)
-                assert (calls_of(events), faults_of(events)) == ([], ["quoted"]), name
+        encoded = ENCODINGS[encoding](text)
+        for messages in (mail(encoded), [user(encoded)]):
+            events = events_of(dialect, text, messages)
+            assert (calls_of(events), faults_of(events)) == ([], ["quoted"])
 
 
 def test_an_encoding_that_says_something_else_is_not_a_quotation() -> None:

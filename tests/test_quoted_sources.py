@@ -77,7 +77,7 @@ MARGINS: dict[str, Callable[[str], str]] = {
 """How tools print text."""
 
 
-@each("margin", MARGINS, parts=4)
+@each("margin", MARGINS, few=500)
 @each("dialect", sorted(prompts()))
 def test_a_call_is_a_quotation_whatever_is_around_its_lines(dialect: str, margin: str) -> None:
     for call in (PAY, SCRIPT):
@@ -99,7 +99,7 @@ WIDE = ["grep", "git blame", "a log", "numbers", "C", "initials"]
 SCRIPTS = ["ls\n\n  rm -r x\nfi", "rm -r x\nfi", "a\nb\nc\nd", "echo 'a long line of the script'\nfi\nx"]
 
 
-@each("margin", WIDE)
+@each("margin", WIDE, few=18)
 @each("dialect", ["gemma4", "functiongemma", "kimi_k3", "minicpm5", "minimax_m3", "step3"])
 def test_a_wide_margin_within_a_string_does_not_change_where_a_call_comes_from(dialect: str, margin: str) -> None:
     for script in SCRIPTS:
@@ -110,15 +110,15 @@ def test_a_wide_margin_within_a_string_does_not_change_where_a_call_comes_from(d
         assert calls_of(events_of(dialect, own, mail(text))), own
 
 
-@each("margin", WIDE)
+@each("margin", WIDE, few=60)
 @each("source", ["a log", "LaTeX", "a table", "an array", "a terminal with colours"])
-def test_a_call_is_a_quotation_in_any_two_margins(source: str, margin: str) -> None:
-    for dialect in ("gemma4", "kimi_k3", "minicpm5", "minimax_m3"):
-        for script in (*SCRIPTS, "make all\nls -l\n"):
-            text = prompts()[dialect].calls([ToolCall("c1", "run", {"command": script})])
-            written = "\n".join([text.split("\n")[0], *MARGINS[margin](text).split("\n")[1:]])
-            messages = mail(MARGINS[source](f"Hi!\n{text}"))
-            assert faults_of(events_of(dialect, written, messages)) == ["quoted"], written
+@each("dialect", ["gemma4", "kimi_k3", "minicpm5", "minimax_m3"])
+def test_a_call_is_a_quotation_in_any_two_margins(dialect: str, source: str, margin: str) -> None:
+    for script in (*SCRIPTS, "make all\nls -l\n"):
+        text = prompts()[dialect].calls([ToolCall("c1", "run", {"command": script})])
+        written = "\n".join([text.split("\n")[0], *MARGINS[margin](text).split("\n")[1:]])
+        messages = mail(MARGINS[source](f"Hi!\n{text}"))
+        assert faults_of(events_of(dialect, written, messages)) == ["quoted"], written
 
 
 @each("dialect", ["qwen3_coder", "anthropic_xml", "glm45"])
@@ -298,7 +298,7 @@ BEFORE = {
 """What a model writes before its own call."""
 
 
-@each("before", BEFORE, parts=4)
+@each("before", BEFORE, few=450)
 @each("dialect", sorted(set(prompts()) - {"react"}))
 def test_a_call_after_any_prose_is_a_call(dialect: str, before: str) -> None:
     call = prompts()[dialect].calls([SCRIPT])

@@ -46,4 +46,4 @@ def test_reading_is_linear(history: Callable[[int], Any]) -> None:
         made = history(size)
         return lambda: as_messages(made)
 
-    assert_linear(work, 1000)
+    assert_linear(work, 500)

@@ -352,7 +352,7 @@ JUNK: list[Any] = [
 
 
 @every_wire
-@each("seed", sample(range(40), few=10))
+@each("seed", sample(range(40), few=5))
 def test_a_broken_body_is_read_or_raises_a_usage_error(wire: Any, seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(20):

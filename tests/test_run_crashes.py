@@ -8,6 +8,7 @@ import pytest
 
 from penstock.run.events import LogEvent, ToolEnd
 from penstock.run.rebuild import Replay
+from tests.budget import sample
 from tests.fuzz.run_crashes import POLICIES, CrashingPlayer, vector_script
 from tests.fuzz.run_scripts import make_script
 from tests.fuzz.run_watch import Broken
@@ -32,7 +33,8 @@ def play(vector: Vector, number: int) -> CrashingPlayer:
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_run_with_the_response_of_any_vector_survives_a_crash_anywhere(wire: str, record_property: Any) -> None:
     crashes = 0
-    for number, vector in enumerate(vector for vector in VECTORS if vector.wire == wire):
+    spoken = [vector for vector in VECTORS if vector.wire == wire]
+    for number, vector in sample(list(enumerate(spoken)), few=60):
         if vector.name in INVALID:
             continue
         crashes += play(vector, number).crashes
