@@ -538,7 +538,7 @@ def test_raw_data_that_may_repeat_text_is_not_passed_on() -> None:
         ({"size": 0}, "Guard.size must be a whole number of 1 or more, not 0"),
         ({"parallel": True}, "Guard.parallel must be a whole number of 1 or more, not True"),
         ({"timeout": float("inf")}, "Guard.timeout must be a number of seconds, more than 0, not inf"),
-        ({"kinds": ["calls"]}, "Guard.kinds may name 'text', 'reasoning' and 'refusal', not 'calls'"),
+        ({"kinds": ["calls"]}, "Guard.kinds may contain 'text', 'reasoning' and 'refusal', not 'calls'"),
     ],
 )
 def test_a_wrong_setting_says_what_is_right(options: dict[str, Any], problem: str) -> None:

@@ -246,8 +246,8 @@ def test_a_call_that_waits_is_answered_by_the_same_command(folder: Path, store: 
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["run", "agent.py:nameless", "Hi.", "--log", "runs.db"], "the agent in agent.py:nameless has no name"),
-    (["worker", "agent.py:nameless", "--log", "runs.db"], "the agent in agent.py:nameless has no name"),
+    (["run", "agent.py:nameless", "Hi.", "--log", "runs.db"], "the agent in agent.py:nameless needs a name"),
+    (["worker", "agent.py:nameless", "--log", "runs.db"], "the agent in agent.py:nameless needs a name"),
     (["worker", "agent.py", "agent.py:other", "--log", "runs.db"], "two agents are called 'desk'"),
     (["worker", "agent.py"], "name a log with --log"),
     (["worker", "agent.py", "--log", "nowhere/runs.db"], "its folder does not exist"),
@@ -306,7 +306,7 @@ def test_the_run_of_another_agent_is_not_resumed(folder: Path, store: Store) -> 
     store.create(RunRow(id="a", agent="sales"), body_of(RunStart((user("Hi."),), "sales")))
     result = click.testing.CliRunner().invoke(command, ["run", "agent.py", "--log", "runs.db", "--resume", "a"])
     assert result.exit_code == 2
-    assert "is one of the agent 'sales', and agent.py is 'desk'" in result.stderr
+    assert "belongs to the agent 'sales', and agent.py is 'desk'" in result.stderr
 
 
 def test_the_next_run_of_a_command_has_the_next_number(store: Store) -> None:

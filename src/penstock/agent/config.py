@@ -219,5 +219,5 @@ def checked_faults(run_repaired: bool | Iterable[Fault]) -> frozenset[Fault]:
     names: frozenset[Any] = frozenset([run_repaired] if isinstance(run_repaired, str) else run_repaired)
     if unknown := names - REPAIRABLE:
         expected = ", ".join(map(repr, sorted(REPAIRABLE)))
-        raise UsageError(f"run_repaired may name {expected}, not {', '.join(map(repr, sorted(unknown, key=str)))}")
+        raise UsageError(f"run_repaired may contain {expected}, not {', '.join(map(repr, sorted(unknown, key=str)))}")
     return names

@@ -77,7 +77,7 @@ class Access(Struct, frozen=True, kw_only=True):
                 403, "local_only", "without a token, this server answers only clients on its own machine"
             )
         if len(request.values("host")) > 1 or len(request.values("origin")) > 1:
-            raise RejectedRequest(400, "ambiguous_header", "a request has one Host, and one Origin")
+            raise RejectedRequest(400, "ambiguous_header", "send one Host header, and at most one Origin header")
         host = request.headers.get("host", "")
         if not self._is_own_host(_host_name(host)):
             raise RejectedRequest(421, "wrong_host", f"this server is not called {host or 'nothing'}: see hosts")

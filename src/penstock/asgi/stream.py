@@ -198,7 +198,7 @@ class ResponseStream:
             self._last_write, self._writing_since = time.monotonic(), 0.0
 
     def _tick(self) -> None:
-        """Look after the stream, and again before anything can be due."""
+        """Check the deadlines: give up on a client that does not read, and send a comment after a silence."""
         now, limits = time.monotonic(), self._limits
         if self._writing_since and now - self._writing_since > limits.write_seconds:
             self._give_up()

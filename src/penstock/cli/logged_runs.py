@@ -67,7 +67,7 @@ class LoggedRuns:
         row = find_run(self._store, id)
         if row.agent != agent.name:
             raise UsageError(
-                f"the run {row.id} is one of the agent {row.agent!r}, and {self._target} is {agent.name!r}"
+                f"the run {row.id} belongs to the agent {row.agent!r}, and {self._target} is {agent.name!r}"
             )
         return stored_start(self._store, row.id, outlives_reader=True)
 

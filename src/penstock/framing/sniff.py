@@ -16,7 +16,7 @@ from penstock.framing.sse import SSE
 FramingName = Literal["sse", "ndjson", "aws"]
 
 CLOSED = "this decoder is closed: make a new one for each response"
-"""The error of whoever feeds a decoder after its end."""
+"""The error for data that is fed to a decoder after its end."""
 
 _BLANK = re.compile(rb"[ \t\r\n]*(?:\xef\xbb\xbf[ \t\r\n]*)*")
 _BEGINS_SSE = re.compile(rb"(?:data|event|id|retry|error)?:")

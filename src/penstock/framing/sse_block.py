@@ -99,7 +99,9 @@ class _Block:
         if self._name is None:  # it may be any event
             self._out.append(_unreadable_name(payload))
         elif self._is_damaged:
-            self._out.append(Stray(payload, "a line amid the data of an event cannot be read", is_foreign=True))
+            self._out.append(
+                Stray(payload, "a line between the data lines of an event cannot be read", is_foreign=True)
+            )
         else:
             frames = Frames(self._name, [payload])
             self._out.append(frames)

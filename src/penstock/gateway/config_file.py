@@ -86,7 +86,7 @@ def _upstream(name: str, table: Any) -> Upstream:
     section = f"upstreams.{name}"
     row = read_table(section, table, _UpstreamTable)
     if "/" in name:
-        raise UsageError(f"{section}: a name has no slash, because upstream/model names both")
+        raise UsageError(f"{section}: a name must not contain a slash; in upstream/model, the slash separates the two")
     if not row.url and not row.provider:
         raise UsageError(f"{section} needs a url, or a provider")
     with _named(section):

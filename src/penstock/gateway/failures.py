@@ -52,5 +52,5 @@ def status_of(error: ProviderError, *, is_client_key: bool) -> int:
 
 
 def in_band(rejected: RejectedRequest) -> Error:
-    """The same as an error inside of a response that has begun."""
+    """The rejection as an error inside a response that has begun."""
     return Error(rejected.message, rejected.code, retryable=rejected.status >= 500)

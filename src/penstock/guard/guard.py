@@ -77,7 +77,7 @@ class Guard(Struct, frozen=True):
         names = (kinds,) if isinstance(kinds, str) else tuple(kinds)
         force_setattr(self, "kinds", names)
         if unknown := [name for name in names if name not in ("text", "reasoning", "refusal")]:
-            raise UsageError(f"Guard.kinds may name 'text', 'reasoning' and 'refusal', not {unknown[0]!r}")
+            raise UsageError(f"Guard.kinds may contain 'text', 'reasoning' and 'refusal', not {unknown[0]!r}")
         for name in ("size", "parallel"):
             value: Any = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:

@@ -1,4 +1,4 @@
-"""A connection to a PostgreSQL server on which no wait lasts for ever: it needs psycopg, and is imported with it."""
+"""A connection to a PostgreSQL server with a timeout for every wait: it needs psycopg, and is imported with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose log is damaged: set aside, so that no worker claims them for ever, or ended. Their events stay."""
+"""Runs whose log is damaged: set aside, so that no worker claims them again and again, or ended. Their events stay."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Doorbell:
         return bool(self._callbacks)
 
     def ring(self, run_ids: Iterable[str]) -> None:
-        """Call back who waits for events of these runs."""
+        """Call those who wait for events of these runs."""
         if not self._callbacks:
             return
         with self._lock.lock:
@@ -55,7 +55,7 @@ class Doorbell:
             callback(())
 
     def ring_with(self, batches: Iterable[tuple[Batch, float]]) -> None:
-        """Call back who waits for events of these runs, with the events, which are committed, and their time."""
+        """Call those who wait for events of these runs, with the committed events and their time."""
         if not self._callbacks:
             return
         with self._lock.lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -74,7 +75,9 @@ def app(
     `inspections` are shown at `/inspect`, to whoever may use the server; models feed them by `record=`.
     """
     if auth is not None and inspections is not None:
-        raise UsageError("the inspector shows the requests of all tenants: mount penstock.inspector.app for operators")
+        raise UsageError(
+            "inspections cannot be combined with auth: all tenants would see them; mount penstock.inspector.app"
+        )
     store = MemoryStore() if log is None else log
     access = Access(token=token, auth=auth, hosts=tuple(hosts), origins=tuple(origins))
     limits = limits or ServerLimits()
@@ -222,8 +225,8 @@ def _by_name(
         if any(not agent.name for agent in each):
             raise UsageError("an agent that is served needs a name: add one, as in Agent(..., name='support')")
         named = {agent.name: agent for agent in each}
-        if len(named) < len(each):
-            raise UsageError("two agents that are served have the same name")
+        if twice := next((name for name, count in Counter(agent.name for agent in each).items() if count > 1), ""):
+            raise UsageError(f"two agents have the name {twice!r}: give each a name of its own")
     values: list[Any] = [*named.values()]
     if not values or not all(isinstance(agent, Agent) for agent in values):
         raise UsageError("pass an agent, a list of agents, or a dict of agents by name")

@@ -91,7 +91,7 @@ def _body_size(row: Row) -> int:
 
 
 async def _is_set(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for the event so long; whether it was set."""
+    """Wait for the event, at most this long; returns whether it was set."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

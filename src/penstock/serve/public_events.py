@@ -83,10 +83,10 @@ _ENDS: dict[EndReason, str] = {
     "refused": "the model refused, or a filter ended its answer",
 }
 
-DAMAGED = "the log of the run is damaged; whoever runs the server can repair it"
+DAMAGED = "the log of the run is damaged; the operator of the server can repair it"
 """Why the stream of a run ends whose log cannot be read any further."""
 
-NO_KEY = "the server has no API key for the provider of this agent: whoever runs the server must set it"
+NO_KEY = "the server has no API key for the provider of this agent: its operator must set it"
 """What a client reads if the key of a provider is missing, which is not a key of the client."""
 
 SHORTENED = "… (shortened)"

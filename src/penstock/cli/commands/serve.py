@@ -44,7 +44,7 @@ class Options(Struct, frozen=True, kw_only=True):
 @click.option("--allow-origin", "origins", multiple=True, metavar="ORIGIN",
               help="A web page of another host that may use the server, as in https://example.com.")  # fmt: skip
 @click.option("--abandon-after", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-              help="Cancel a run that nobody has read for so long. By default it goes on.")  # fmt: skip
+              help="Cancel a run that nobody has read for this many seconds; by default, it continues.")  # fmt: skip
 @click.option("--reload", is_flag=True, help="Start again when a Python file beside the agents changes.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
 def serve(**options: object) -> None:
