@@ -53,6 +53,14 @@ class TestTextVectors:
         for end in places(len(vector.input)):
             check_calls(vector.parse([vector.input[:end]]))
 
+    @each("vector", VECTORS, ids=name_of, parts=8)
+    def test_every_call_of_a_text_that_was_cut_is_a_call_of_the_whole(self, vector: TextVector) -> None:
+        known = calls_of(vector.parse([vector.input]))
+        for end in places(len(vector.input)):
+            parser = vector.parser()
+            calls = calls_of(parser.feed(vector.input[:end]) + parser.close(cut=True))
+            assert all(call in known for call in calls), vector.input[:end]
+
 
 def check_calls(events: list[Any]) -> None:
     """Checks that every call starts once and ends once, and that its pieces add up to its arguments."""

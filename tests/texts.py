@@ -42,9 +42,11 @@ class TextVector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     starts_inside: bool = False
     why: str = ""
 
+    def parser(self) -> TextParser:
+        return TextParser(self.dialect, self.tools, self.splits_reasoning, self.starts_inside)
+
     def parse(self, pieces: Iterable[str]) -> list[StreamChunk]:
-        parser = TextParser(self.dialect, self.tools, self.splits_reasoning, self.starts_inside)
-        return parse(parser, pieces)
+        return parse(self.parser(), pieces)
 
 
 def text_vectors() -> list[TextVector]:

@@ -11,7 +11,7 @@ import re
 from msgspec import Struct
 
 from penstock.dialects.dialect import Dialect
-from penstock.dialects.reading.cursor import Mismatch, Reading
+from penstock.dialects.reading.cursor import Mismatch, Reading, TextEnded
 from penstock.dialects.reading.literals import AFTER_VALUE, UNESCAPED, plain_atom, string
 from penstock.dialects.reading.raw_values import raw_value
 from penstock.dialects.reading.schema import Schema, quote
@@ -97,15 +97,20 @@ class GemmaCalls(Struct, frozen=True):
             else:
                 yield from self.scalar(source, call, schema, bare, plain)
             comma = "" if bracket else ","
-        if plain.exist and not (yield from self.is_followed(source, plain)):
+        if plain.exist and not (yield from self.is_followed(source)):
+            if source.is_cut:
+                raise TextEnded("the text was cut off before it was clear where a string of the call ends")
             call.doubt(UNESCAPED)
 
-    def is_followed(self, source: Source, plain: PlainStrings) -> Reading[bool]:
-        """Returns whether what may follow a call does; if not, a string of the call ended too early."""
+    def is_followed(self, source: Source) -> Reading[bool]:
+        """Returns whether what may follow a call does; if not, a string of the call ended too early.
+
+        If the text was cut before that, it is not known.
+        """
         spaces = yield from source.space()
         is_end = yield from source.sees(self.closes, self.opens, "call:", *self.follows)
         if not is_end and not (yield from source.peek()):
-            is_end = not (plain.has_guess and source.is_cut)
+            is_end = not source.is_cut
         source.unread(spaces)
         return is_end
 

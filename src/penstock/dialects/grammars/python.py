@@ -52,6 +52,8 @@ def arguments(source: Source, call: TextCall, follow: Follow, key: str = "") -> 
     try:
         yield from argument_list(source, call, out, key)
         if out.has_strings and not (yield from is_followed(source, follow, out.guessed_quote)):
+            if source.is_cut:
+                raise TextEnded("the text was cut off before it was clear where a string of the call ends")
             call.doubt(UNESCAPED)
     except Mismatch as why:
         out.flush()  # an invalid call shows what was there
@@ -111,47 +113,68 @@ class Follow(Struct, frozen=True):
 
 
 def is_followed(source: Source, follow: Follow, guessed_quote: str) -> Reading[bool]:
-    """Returns whether what may follow a call does; nothing is read.
+    """Returns whether what may follow a call does; nothing is read. If the text was cut before that, it is not known.
 
     If the end of a string was guessed, what follows must be the start of another call, or the end of the block.
     """
     text = yield from source.space()
     for _ in range(follow.wraps):
         text += (yield from source.accept(")")) + (yield from source.space())
-    mark = yield from source.accept(
-        *follow.closers, "," if follow.is_list else ";", "]" if follow.is_list else ",", "#"
-    )
+    mark = yield from source.accept(*follow.closers, *((",", "]") if follow.is_list else (",", ";", "#")))
     text += mark
-    if mark in follow.closers and mark:
+    if mark and mark in follow.closers:
         is_end = True
-    elif not (yield from source.peek()):
-        is_end = not (guessed_quote and source.is_cut)
-    elif not guessed_quote:
-        is_end = bool(mark) or (not follow.is_list and "\n" in text)
-        is_end = is_end or (not follow.is_list and text != "" and (yield from is_call(source)))
     elif mark == "]":
         is_end = yield from is_list_end(source, follow, guessed_quote)
-    else:
+    elif not (yield from source.peek()):
+        is_end = not source.is_cut
+    elif guessed_quote:
         is_end = (mark != "" or "\n" in text) and (yield from is_call(source))
         is_end = is_end and (yield from has_pairs(source, follow, guessed_quote))
+    elif mark in (",", ";"):
+        is_end = yield from is_next(source, follow)
+    else:
+        is_end = bool(mark) or (not follow.is_list and "\n" in text)
+        is_end = is_end or (not follow.is_list and text != "" and (yield from is_call(source)))
     source.unread(text)
     return is_end
 
 
 def is_list_end(source: Source, follow: Follow, guessed_quote: str) -> Reading[bool]:
-    """Returns whether a list ends after its bracket; nothing is read. Without closers, prose may follow it.
+    """Returns whether a list ends after its bracket; nothing is read.
 
-    Then the string continues if a quote that could end it comes within MAX_HEADER characters.
+    It does if its closer follows, or if it has none and no guess was made. Else prose may follow it: then the string
+    continues if a quote that could end it comes before the closer, or within MAX_HEADER characters.
     """
+    if not follow.closers and not guessed_quote:
+        return True
     text = yield from source.space()
-    if follow.closers:
-        is_end = (yield from source.sees(*follow.closers)) or not ((yield from source.peek()) or source.is_cut)
-        source.unread(text)
-        return is_end
-    rest = yield from source.match(_ANYTHING)
-    source.unread(text + rest)
-    string_end = re.search(re.escape(guessed_quote) + r"\s*[,)\]}]", rest)
-    return string_end is None and not (source.is_cut and len(rest) < MAX_HEADER)
+    is_end = bool(follow.closers) and (yield from source.sees(*follow.closers))
+    if not is_end and not (yield from source.peek()):
+        is_end = not source.is_cut
+    elif not is_end and not (follow.closers and guessed_quote):
+        rest = yield from source.match(_ANYTHING)
+        source.unread(rest)
+        before, has_closer = upto_closer(rest, follow)
+        string_end = re.search((re.escape(guessed_quote) or "['\"]") + r"\s*[,)\]}]", before)
+        is_end = string_end is None and (has_closer or len(rest) == MAX_HEADER or not source.is_cut)
+    source.unread(text)
+    return is_end
+
+
+def is_next(source: Source, follow: Follow) -> Reading[bool]:
+    """Returns whether another call or the end of the block follows a separator; nothing is read."""
+    text = yield from source.space()
+    is_end = yield from source.sees(*follow.closers, "]" if follow.is_list else "#")
+    is_end = is_end or (not follow.is_list and "\n" in text)
+    if not is_end and not (yield from source.peek()):
+        is_end = not source.is_cut
+    elif not is_end:
+        name = yield from source.match(_WORD)
+        text += name
+        is_end = _NAME.fullmatch(name) is not None and (yield from source.sees("("))
+    source.unread(text)
+    return is_end
 
 
 def has_pairs(source: Source, follow: Follow, quote: str) -> Reading[bool]:
@@ -161,9 +184,15 @@ def has_pairs(source: Source, follow: Follow, quote: str) -> Reading[bool]:
     """
     rest = yield from source.match(_ANYTHING)
     source.unread(rest)
-    ends = [at for closer in follow.closers if (at := rest.find(closer)) >= 0]
+    before, has_closer = upto_closer(rest, follow)
     is_over = len(rest) < MAX_HEADER and not source.is_cut
-    return (bool(ends) or is_over) and rest[: min(ends, default=None)].count(quote) % 2 == 0
+    return (has_closer or is_over) and before.count(quote) % 2 == 0
+
+
+def upto_closer(text: str, follow: Follow) -> tuple[str, bool]:
+    """Returns the text before the closer of the block, and whether it has one."""
+    ends = [at for closer in follow.closers if (at := text.find(closer)) >= 0]
+    return text[: min(ends, default=None)], bool(ends)
 
 
 def is_call(source: Source) -> Reading[bool]:

@@ -44,8 +44,10 @@ def more_arguments(source: Source, call: TextCall, *ends: str) -> Reading[None]:
     if (yield from source.sees(*_JSON)):
         call.add(spaces)
         source.unread((yield from source.flow(call.add, marks_of(*ends))))
-    else:
-        source.unread(spaces)
+        return
+    source.unread(spaces)
+    if source.is_cut and not (yield from source.peek()):
+        raise TextEnded("the text was cut off before the end of the call")
 
 
 _JSON = tuple("{}[],")
