@@ -6,6 +6,7 @@ first is emitted; a repetition adds only what is missing (QUIRKS 135, 137, 141).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -73,6 +74,7 @@ class TextItem(Item):
         super().__init__(answer, unknown, type)
         self._block = answer.new_block()  # so that its position is that of its first event
         self._parts: dict[tuple[Channel, int | None], TextPart] = {}
+        self._open: dict[Channel, deque[int | None]] = {}  # the indexes of texts in their order; some may have ended
         self._begun: list[tuple[int | None, Any]] = []
         self._reported: set[int | None] = set()
 
@@ -90,7 +92,17 @@ class TextItem(Item):
         if part is None:
             block = self.answer.new_block() if parts else self._block
             part = parts[channel, index] = TextPart(self.answer, block, channel)
+            self._open.setdefault(channel, deque()).append(index)
         return part
+
+    def streamed_index(self, channel: Channel, text: str, index: int | None) -> int | None:
+        """The index under which a text was streamed that ends with this one; if that is unknown, the next that fits."""
+        waiting = self._open.get(channel)
+        if not waiting or index is None or (channel, index) in self._parts:
+            return index
+        while waiting and ((part := self._parts.get((channel, waiting[0]))) is None or part.is_final):
+            waiting.popleft()
+        return waiting[0] if waiting and self._parts[channel, waiting[0]].begins(text) else index
 
     def streamed_indexes(self, channels: Sequence[Channel | None]) -> list[int]:
         """The index of each final part, which may differ from its position; matched by kind and order.

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.wires.openai_responses.item import CallItem, Item, id_of
 from penstock.wires.openai_responses.output import Output, index_of
-from penstock.wires.openai_responses.text_part import Channel, TextPart, text_of
+from penstock.wires.openai_responses.text_part import Channel, TextPart, channel_and_text, text_of
 from penstock.wires.shared.loose import arguments_text, is_empty
 from penstock.wires.shared.open_call import OpenCall
 
@@ -50,13 +50,12 @@ class ItemFrames:
         item_type, channel = TEXTS[stem]
         index = index_of(frame, "summary_index" if channel == "summary" else "content_index")
         item = self._output.text_at(frame, item_type)
-        part = item.part(channel, index)
         text = _text_in(frame.get("delta" if verb == "delta" else "refusal" if channel == "refusal" else "text"))
         if text is None:
             self._unknown(frame, "a text field that is not text")
         elif verb == "done":
-            item.set_final(channel, index, text)
-        elif item.is_done or part.is_final:
+            item.set_final(channel, item.streamed_index(channel, text, index), text)
+        elif item.is_done or (part := item.part(channel, index)).is_final:
             self._report_late(frame, text)
         elif text:
             part.add(text)
@@ -104,7 +103,8 @@ class ItemFrames:
         if verb == "added":
             item.begin_part(part, index)
         else:
-            item.end_part(part, index)
+            read = channel_and_text(part)
+            item.end_part(part, item.streamed_index(*read, index) if read else index)
 
     def annotation(self, frame: dict[str, Any]) -> None:
         """Reads an annotation of a text."""

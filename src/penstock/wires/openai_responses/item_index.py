@@ -65,6 +65,11 @@ class ItemIndex:
             return None
         return last if index is None or last.index is None else None
 
+    def open_with_id(self, id: str, type: str) -> Item | None:
+        """The open item of the frames with this id, if it was never added: their index may not be the item's."""
+        item = self._by_id.get(id) if id else None
+        return item if item and item.data is None and not item.is_done and item.is_like(type) else None
+
     def item_for(self, index: int | None, data: dict[str, Any]) -> Item | None:
         """The item that `data` describes: by its id, if no other item has it, else by its index."""
         item = self.find(index, id_of(data.get("id")))

@@ -114,6 +114,7 @@ class Output:
         """Ends an item."""
         index, id, type = index_of(frame, "output_index"), id_of(data.get("id")), self.index.type_of(data)
         item = self.index.item_for(index, data) or self.index.last_open(index, type)
+        item = item or self.index.open_with_id(id, type)
         is_another = item is not None and item.is_done and id != item.id and not is_same_call(item, data)
         if item is None or is_another or not self.index.fits(item, data):
             item = self._add(index, id, type)

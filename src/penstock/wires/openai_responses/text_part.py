@@ -57,6 +57,12 @@ class TextPart:
         event, block = self._event, self.block
         self._out += [event(block, piece) for piece in pieces]
 
+    def begins(self, text: str) -> bool:
+        """Whether something was streamed, and this final text begins with it. Costs what the final text costs."""
+        if not 0 < self.size <= min(2 * len(text), MAX_TEXT):  # halves of characters count as two
+            return False
+        return text.startswith(join_surrogates(self._streamed_text.getvalue()))
+
     def set_final(self, text: str) -> bool:
         """Emits what the final text adds to the streamed one; returns False if the two differ."""
         if self.is_final or not text:
