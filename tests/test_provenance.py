@@ -138,6 +138,8 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
     "base64": lambda text: f"body: {base64.b64encode(text.encode()).decode()}",
     "base64 of a mail": lambda text: f"{base64.encodebytes(text.encode()).decode()}Regards",
     "base64 of a URL": lambda text: json.dumps({"data": base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")}),
+    "hexadecimal": lambda text: text.encode().hex(),
+    "hexadecimal in JSON, with blanks": lambda text: json.dumps({"bytes": text.encode().hex(" ")}),
 }
 """Encodings in which tools return a text."""
 

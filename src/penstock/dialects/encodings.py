@@ -1,4 +1,4 @@
-"""Encodings of text within a text: JSON and HTML escapes, URLs, quoted-printable mails, base64.
+"""Encodings of text within a text: JSON and HTML escapes, URLs, quoted-printable mails, base64, hexadecimal.
 
 A tool returns a mail in JSON or a link with a query, and a model that reports it writes what it says. So a text of the
 conversation is compared with what a model writes as it is, and as it reads when its encodings are decoded.
@@ -31,6 +31,8 @@ _PERCENT_U = re.compile(rf"%u({_HEX}{{4}})")
 _QUOTED_PRINTABLE = re.compile(rf"(?:={_HEX}{{2}}|=[ \t]*\r?\n)+")
 _LINE_END = re.compile(r"=(?:[ \t]*\r?\n)?")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}(?:\r?\n[A-Za-z0-9+/_-]+)*={0,2}")
+
+_HEX_RUN = re.compile(rf"{_HEX}{{2}}(?:[ :]?{_HEX}{{2}}){{15,}}")
 
 
 def readings(text: str) -> list[str]:
@@ -112,7 +114,19 @@ def _base64_text(run: str) -> str | None:
         return None
 
 
+def _decode_hex(text: str) -> str:
+    return _HEX_RUN.sub(_hex_text, text)
+
+
+def _hex_text(match: re.Match[str]) -> str:
+    """Returns the text that octets in hexadecimal stand for; what is not UTF-8 is kept."""
+    try:
+        return bytes.fromhex(match[0].replace(":", " ")).decode()
+    except ValueError:
+        return match[0]
+
+
 _DECODERS: tuple[Callable[[str], str], ...] = (
     _decode_octet_escapes, _decode_escapes, html.unescape, unquote, _decode_percent_u, _decode_quoted_printable,
-    _decode_base64,
+    _decode_base64, _decode_hex,
 )  # fmt: skip
