@@ -7,6 +7,7 @@ differ, the counts themselves tell: a part cannot be larger than the whole, and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from penstock.jsontext.portable import as_json_value
 
 Extent = Literal["included", "left_out"]
 """Whether a part is included in the count of the whole."""
+_DIGITS = re.compile("[0-9]{1,18}")
 
 
 class UsageTable(Struct, frozen=True, kw_only=True):
@@ -93,6 +95,7 @@ def _at(raw: dict[str, Any], path: str) -> int:
     value: Any = raw
     for key in path.split("."):
         value = value.get(key) if isinstance(value, dict) else None
-    if isinstance(value, float) and value.is_integer():  # some SDKs return counts as floats
+    is_float = isinstance(value, float) and value.is_integer()  # some SDKs return counts as floats
+    if is_float or (isinstance(value, str) and _DIGITS.fullmatch(value)):  # Protocol Buffers: text for large numbers
         value = int(value)
     return value if type(value) is int and value > 0 else 0
