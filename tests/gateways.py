@@ -8,9 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anthropic
+import httpx
 import httpx2
 import openai
 from aiohttp import web
+from google import genai
 
 from penstock.gateway import GatewaySettings, Healing, ModelRoute, Target, Upstream
 from penstock.gateway.app import GatewayApp, app
@@ -137,6 +139,13 @@ def anthropic_client(browser: Browser) -> anthropic.AsyncAnthropic:
     return anthropic.AsyncAnthropic(
         base_url="http://localhost", api_key="none", http_client=http(browser), max_retries=0
     )
+
+
+def gemini_client(browser: Browser, version: str | None = None) -> genai.Client:
+    """A client of Gemini; without a version, it takes the one that it likes best."""
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app=browser.app))
+    options = genai.types.HttpOptions(base_url="http://localhost", api_version=version, httpx_async_client=client)
+    return genai.Client(api_key="-", http_options=options)
 
 
 def chat(stream: bool = True, **fields: Any) -> dict[str, Any]:

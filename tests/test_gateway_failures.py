@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
+import httpx
+import ollama
 import pytest
 from msgspec.structs import replace
 
@@ -18,7 +20,20 @@ from penstock.gateway.context import LIMITS
 from penstock.testing import Hang, HTMLPage, Raw, ReceivedRequest, Reply, Reset, Scripted, Status, drop, fail, wait
 from tests.asgi import Browser, serving
 from tests.asgi import Reply as HTTPReply
-from tests.gateways import TOOLS, chat, delta, events, gateway, sse, text_of, upstream
+from tests.gateways import (
+    ASK,
+    TOOLS,
+    anthropic_client,
+    chat,
+    delta,
+    events,
+    gateway,
+    gemini_client,
+    openai_client,
+    sse,
+    text_of,
+    upstream,
+)
 
 WORDS = "Trust is what remains when the provider behind a gateway misbehaves. "
 FALLBACK = "The other one answers. "
@@ -372,6 +387,56 @@ def test_keep_alives_are_sent_while_a_call_is_held_back() -> None:
         assert is_whole(reply)
 
     run(gateway(Server(Reply("Hm. ", call[0], wait(1), call[1])).upstream, limits=IMPATIENT), test)
+
+
+async def text_for_openai(browser: Browser) -> str:
+    stream = await openai_client(browser).chat.completions.create(model="m", messages=ASK, stream=True)
+    return "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
+
+
+async def text_for_responses(browser: Browser) -> str:
+    async with openai_client(browser).responses.stream(model="m", input="Hi") as stream:
+        return (await stream.get_final_response()).output_text
+
+
+async def text_for_anthropic(browser: Browser) -> str:
+    async with anthropic_client(browser).messages.stream(model="m", max_tokens=9, messages=ASK) as stream:
+        return await stream.get_final_text()
+
+
+async def text_for_google(browser: Browser) -> str:
+    stream = await gemini_client(browser).aio.models.generate_content_stream(model="m", contents="Hi")
+    return "".join([chunk.text or "" async for chunk in stream])
+
+
+async def text_for_ollama(browser: Browser) -> str:
+    client = ollama.AsyncClient("http://localhost", transport=httpx.ASGITransport(app=browser.app))
+    stream = await client.chat("m", messages=ASK, stream=True)
+    return "".join([part.message.content or "" async for part in stream])
+
+
+CLIENTS = text_for_openai, text_for_responses, text_for_anthropic, text_for_google, text_for_ollama
+
+
+@pytest.mark.parametrize("text_for", CLIENTS)
+def test_keep_alives_do_not_disturb_the_clients_of_vendors(
+    text_for: Callable[[Browser], Coroutine[Any, Any, str]],
+) -> None:
+    async def test(browser: Browser) -> None:
+        assert await text_for(browser) == "Well. Yes."
+
+    run(gateway(Server(Reply(wait(0.5), "Well. ", wait(0.5), "Yes.")).upstream, limits=IMPATIENT), test)
+
+
+def test_keep_alives_between_lines_of_json_are_white_space() -> None:
+    async def test(browser: Browser) -> None:
+        reply = await browser.post("/api/chat", chat())
+        assert reply.body.startswith(b" ")
+        lines = [json.loads(line) for line in reply.body.splitlines()]
+        assert "".join(line["message"]["content"] for line in lines) == "Well. Yes."
+        assert len(reply.body.split(b"\n ")) > 1  # also between two lines
+
+    run(gateway(Server(Reply(wait(0.5), "Well. ", wait(0.5), "Yes.")).upstream, limits=IMPATIENT), test)
 
 
 WHOLE = {

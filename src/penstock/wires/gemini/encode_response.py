@@ -26,10 +26,11 @@ _MARK = "\x00"
 
 
 class GeminiEncoder(ResponseEncoder):
-    """The encoder of Gemini."""
+    """The encoder of Gemini. Its own clients cannot read comments, so a keep-alive is an event without data."""
 
     wire = FACTS.wire
     losses = FACTS.losses
+    KEEP_ALIVE = b"\n\n"
     has_choices = True
     streams_arguments = False
     has_text_arguments = False

@@ -23,12 +23,12 @@ _MARK = "\x00"
 
 
 class OllamaEncoder(ResponseEncoder):
-    """The encoder of Ollama's chats. There are no keep-alives: clients parse every line."""
+    """The encoder of Ollama's chats. Clients parse every line, so a keep-alive is white space before the next one."""
 
     wire = FACTS.wire
     losses = FACTS.losses
     content_type = "application/x-ndjson"
-    KEEP_ALIVE = b""
+    KEEP_ALIVE = b" "
     streams_arguments = False
     has_text_arguments = False
     FINISH: ClassVar = {
