@@ -14,9 +14,11 @@ import ollama
 import pytest
 from msgspec.structs import replace
 
+from penstock.errors import RateLimitError
 from penstock.gateway import asking, circuit
 from penstock.gateway.app import GatewayApp
 from penstock.gateway.context import LIMITS
+from penstock.gateway.failures import rejection
 from penstock.testing import Hang, HTMLPage, Raw, ReceivedRequest, Reply, Reset, Scripted, Status, drop, fail, wait
 from tests.asgi import Browser, serving
 from tests.asgi import Reply as HTTPReply
@@ -111,6 +113,12 @@ def test_02_a_rate_limit_that_stays_is_not_hammered() -> None:
     [reply] = ask(first, second)
     assert text_of(reply.body) == FALLBACK
     assert 1 <= first.attempts <= 3
+
+
+def test_02_a_request_that_was_not_sent_because_of_a_rate_limit_is_one_too_many() -> None:
+    error = RateLimitError("the request was not sent", retryable=True, retry_after=30.2)
+    refused = rejection(error, is_client_key=False)
+    assert (refused.status, refused.headers) == (429, {"retry-after": "31"})
 
 
 def test_03_an_error_that_passes_is_retried_at_the_same_server() -> None:

@@ -11,12 +11,13 @@ from penstock.errors import (
     ConnectionFailed,
     MissingKeyError,
     ProviderError,
+    RateLimitError,
     TimedOut,
     UsageError,
 )
 from penstock.events import Error
 
-BAD_GATEWAY, UNAVAILABLE, GATEWAY_TIMEOUT = 502, 503, 504
+TOO_MANY, BAD_GATEWAY, UNAVAILABLE, GATEWAY_TIMEOUT = 429, 502, 503, 504
 
 
 def rejection(error: UsageError | ProviderError, *, is_client_key: bool) -> RejectedRequest:
@@ -45,6 +46,8 @@ def status_of(error: ProviderError, *, is_client_key: bool) -> int:
             return BAD_GATEWAY
         case BadRequestError():
             return error.status or 400
+        case RateLimitError():
+            return error.status or TOO_MANY  # it has none if the request was not sent, because another met the limit
         case _ if 400 <= error.status < 600:
             return error.status
         case _:
