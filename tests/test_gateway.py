@@ -313,6 +313,9 @@ def test_rescue_can_be_switched_off_and_limited_to_dialects(healing: Healing) ->
     async def test(browser: Browser) -> None:
         reply = await browser.post("/v1/chat/completions", chat(tools=TOOLS))
         assert "<tool_call>" in text_of(reply.body)
+        report = (await browser.get(f"/healed/{reply.headers['x-request-id']}")).json
+        assert not any("no such tool" in note for note in report["notes"])
+        assert any("`rescue` is off" in note for note in report["notes"]) == (not healing.rescue)
 
     run(gateway(upstream([Raw(HABITS["JSON between marks in the text"])]), healing=healing), test)
 

@@ -94,7 +94,8 @@ class HealedDecoding:
     def _text_stage(self) -> WholeCalls | None:
         """The stage that reads the text, if there is anything to find in it."""
         context, healing = self._context, self._context.healing
-        dialects = healing.dialects if any(tool.hosted is None for tool in context.tools) else ()
+        has_tools = any(tool.hosted is None for tool in context.tools)
+        dialects = healing.dialects if has_tools else ()
         if not dialects and not healing.reasoning:
             return None
         return WholeCalls(
@@ -102,7 +103,7 @@ class HealedDecoding:
             inside_reasoning=healing.inside_reasoning, id_prefix=f"{context.id_prefix}text_",
             provenance=Provenance([] if healing.quoted else context.messages, {} if healing.quoted else context.fields),
             repair=self._calls.repaired,
-            stays_text=self._report.note_text,
+            stays_text=self._report.note_text if dialects or not has_tools else self._report.note_unwanted,
         )  # fmt: skip
 
     def _heal(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
