@@ -18,6 +18,7 @@ from penstock.inspector.inspections import Inspections
 from penstock.model.recording import read_recordings
 from penstock.testing import Raw, Reply, Scripted, call, think
 from tests.asgi import Browser, serving
+from tests.asgi import Reply as HTTPReply
 from tests.gateways import (
     ARGUMENTS,
     ASK,
@@ -31,6 +32,7 @@ from tests.gateways import (
     delta,
     events,
     gateway,
+    gemini_client,
     openai_client,
     sse,
     text_of,
@@ -446,6 +448,67 @@ def test_a_bad_request_is_refused_in_the_shape_of_the_protocol(body: Any, status
         assert (reply.status, reply.json["type"]) == (status, "error")
 
     run(gateway(upstream([]), limits=ServerLimits(body=1_000_000)), test)
+
+
+PLACES = {
+    "/v1/chat/completions": "openai",
+    "/v1/responses": "openai",
+    "/v1/embeddings": "openai",
+    "/v1/messages": "anthropic",
+    "/v1/messages/count_tokens": "anthropic",
+    "/v1beta/models/m:generateContent": "gemini",
+    "/v1/models/m:generateContent": "gemini",
+    "/v1alpha/models/m:explain": "gemini",
+    "/api/chat": "ollama",
+    "/api/generate": "ollama",
+}
+"""Paths, two of which do not exist, and whose errors are expected there."""
+
+
+def shape_of(reply: HTTPReply) -> str:
+    """Whose error a response is; it has a message and the status that it was sent with."""
+    match reply.json:
+        case {"error": str() as message} if message:
+            return "ollama"
+        case {"type": "error", "error": {"type": str(), "message": str()}, "request_id": str()}:
+            return "anthropic"
+        case {"error": {"code": int() as code, "message": str(), "status": str()}} if code == reply.status:
+            return "gemini"
+        case {"error": {"message": str(), "type": str(), "param": None, "code": _}}:
+            return "openai"
+        case _:
+            return str(reply.json)
+
+
+@pytest.mark.parametrize("path", PLACES)
+def test_an_error_of_the_gateway_itself_has_the_shape_of_the_protocol(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(browser: Browser) -> None:
+        key = {"authorization": f"Bearer {'k' * 20}"}
+        strangers = await browser.post(path, {}), await browser.post(path, {}, origin="https://evil.example", **key)
+        is_missing = path in ("/v1/embeddings", "/api/generate")
+        assert [reply.status for reply in strangers] == ([404, 404] if is_missing else [401, 403])
+        for reply in (*strangers, await browser.post(path, {}, **key), await browser.get(path, **key)):
+            assert reply.status >= 400
+            assert shape_of(reply) == PLACES[path]
+            assert f"{reply.headers['x-request-id']} {path} " in caplog.text
+        assert is_missing or strangers[0].headers["www-authenticate"] == "Bearer"
+
+    with caplog.at_level("INFO", "penstock.gateway"):
+        run(gateway(upstream([]), key="k" * 20), test)
+
+
+@pytest.mark.parametrize("version", [None, "v1", "v1beta", "v1alpha"])
+def test_gemini_clients_of_every_version_are_answered(version: str | None) -> None:
+    async def test(browser: Browser) -> None:
+        models = gemini_client(browser, version).aio.models
+        assert (await models.generate_content(model="m", contents="Hi")).text == "Hi."
+        stream = await models.generate_content_stream(model="m", contents="Hi")
+        assert "".join([chunk.text or "" async for chunk in stream]) == "Hi."
+        assert (await models.count_tokens(model="m", contents="Hi")).total_tokens
+
+    run(gateway(upstream(["Hi."] * 2)), test)
 
 
 @pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer wrong"}, {"x-api-key": "wrong"}])

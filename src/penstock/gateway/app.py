@@ -12,6 +12,7 @@ from penstock.asgi.app import ASGIApp
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.metrics import Metrics
 from penstock.asgi.request import HTTPRequest, RejectedRequest
+from penstock.asgi.response import respond, respond_error
 from penstock.asgi.routes import Route, Routes
 from penstock.asgi.sending import Sender
 from penstock.errors import UsageError
@@ -28,6 +29,8 @@ from penstock.gateway.upstream_models import UpstreamModels
 from penstock.gateway.upstream_names import read_upstream
 from penstock.inspector.endpoints import InspectorEndpoints
 from penstock.inspector.inspections import Inspections
+from penstock.wires import find_response_encoder
+from penstock.wires.shared.response_head import ResponseHead
 
 logger = logging.getLogger("penstock.gateway")
 
@@ -86,16 +89,25 @@ class GatewayApp(ASGIApp):
         self._routes: Routes[Endpoint] = Routes(*ROUTES.routes, *inspector)
 
     async def route(self, request: HTTPRequest, send: Sender) -> None:
-        try:
-            route, parts = self._routes.find(request)
-        except RejectedRequest as error:
-            logger.info("%s %s status=%d | failed: %s", request.id, one_line(request.path), error.status, error.message)
-            raise
+        route, parts = self._routes.find(request)
         if route.path in PUBLIC_PATHS:
             self.access.check_place(request)
         else:
             await self.access.tenant_of(request)
         await route.endpoint(self.context, Call(request, send, parts))
+
+    async def reject(self, request: HTTPRequest, send: Sender, error: RejectedRequest) -> None:
+        """Answer with an error, in the shape of the protocol that the path belongs to."""
+        logger.info("%s %s status=%d | failed: %s", request.id, one_line(request.path), error.status, error.message)
+        wire = wire_of_path(request)
+        if wire is None:
+            await respond_error(request, send, error)
+            return
+        encoded = find_response_encoder(wire).encode_error(
+            error.status, error.message, head=ResponseHead(id=request.id)
+        )
+        headers = {**error.headers, **encoded.headers}
+        await respond(request, send, encoded.status, encoded.body, headers=headers)
 
     async def close(self) -> None:
         """Close the connections to upstreams."""
@@ -128,25 +140,45 @@ async def _answer_in_path(wire: str, context: GatewayContext, call: Call) -> Non
 
 
 async def _list_models(context: GatewayContext, call: Call) -> None:
-    """List the models for clients of two protocols with one path."""
-    wire = "anthropic" if "anthropic-version" in call.request.headers else "openai-chat"
-    await endpoints.list_models(wire, endpoints.with_ids, context, call)
+    """List the models in the protocol of the path."""
+    await endpoints.list_models(_LISTS.get(wire_of_path(call.request) or "", endpoints.with_ids), context, call)
 
 
+def wire_of_path(request: HTTPRequest) -> str | None:
+    """The wire of the protocol that the path of a request belongs to; None if it is a path of the gateway's own."""
+    path = request.path
+    if path.startswith("/v1/models") and ":" not in path:  # which three protocols have
+        return next((wire for header, wire in _HEADERS.items() if header in request.headers), "openai-chat")
+    return next((wire for start, wire in _STARTS.items() if path.startswith(start)), None)
+
+
+_LISTS = {"gemini": endpoints.with_paths, "ollama": endpoints.with_tags}
+_HEADERS = {"anthropic-version": "anthropic", "x-goog-api-key": "gemini"}
+_STARTS = {
+    "/v1/responses": "openai-responses", "/v1/messages": "anthropic", "/v1/models": "gemini", "/v1beta/": "gemini",
+    "/v1alpha/": "gemini", "/api/": "ollama", "/v1/": "openai-chat",
+}  # fmt: skip
 _METHODS = {"generateContent": False, "streamGenerateContent": True}
+VERSIONS = ("v1beta", "v1", "v1alpha")
+"""The versions in the paths of Gemini; the newest clients use the second."""
 COUNT = "countTokens"
+
+
+def _versions(method: str, path: str, endpoint: Endpoint) -> list[Route[Endpoint]]:
+    """A path below every version."""
+    return [Route(method, f"/{version}{path}", endpoint) for version in VERSIONS]
+
 
 ROUTES: Routes[Endpoint] = Routes(
     Route("POST", "/v1/chat/completions", partial(_answer, "openai-chat")),
     Route("POST", "/v1/responses", partial(_answer, "openai-responses")),
     Route("POST", "/v1/messages", partial(_answer, "anthropic")),
     Route("POST", "/v1/messages/count_tokens", partial(count_tokens, "anthropic")),
-    Route("POST", "/v1beta/models/{model}", partial(_answer_in_path, "gemini")),
-    Route("POST", "/v1beta/models/{owner}/{model}", partial(_answer_in_path, "gemini")),
+    *_versions("POST", "/models/{model}", partial(_answer_in_path, "gemini")),
+    *_versions("POST", "/models/{owner}/{model}", partial(_answer_in_path, "gemini")),
     Route("POST", "/api/chat", partial(_answer, "ollama")),
-    Route("GET", "/v1/models", _list_models),
-    Route("GET", "/v1beta/models", partial(endpoints.list_models, "gemini", endpoints.with_paths)),
-    Route("GET", "/api/tags", partial(endpoints.list_models, "ollama", endpoints.with_tags)),
+    *_versions("GET", "/models", _list_models),
+    Route("GET", "/api/tags", _list_models),
     Route("GET", "/healed", endpoints.list_healed),
     Route("GET", "/healed/{id}", endpoints.show_healed),
     Route("GET", "/healthz", endpoints.show_health),

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.asgi.request import RejectedRequest
-from penstock.asgi.response import respond, respond_json
+from penstock.asgi.response import respond_json
 from penstock.errors import PenstockError, UsageError
 from penstock.events import Error, Finish, Progress, StreamChunk, Usage
 from penstock.gateway.asking import Caller, Prepared, open_stream, prepare, wire_of
@@ -21,7 +21,7 @@ from penstock.gateway.journal import one_line
 from penstock.gateway.routing import Candidate, find_candidates
 from penstock.history.client_request import ClientRequest, decode_request
 from penstock.transport.policy import Retries, Timeouts
-from penstock.wires import find_response_encoder, find_token_counter
+from penstock.wires import find_token_counter
 from penstock.wires.shared.token_counter import TokenCounter
 
 logger = logging.getLogger("penstock.gateway")
@@ -44,15 +44,10 @@ async def count_tokens(wire: str, context: GatewayContext, call: Call, model: st
     """Answer a request for a count in the protocol of a wire."""
     counter = find_token_counter(wire)
     assert counter is not None, wire
-    try:
-        request = _read(wire, counter, await call.request.json(), model)
-        candidate = find_candidates(context.source.current, request.settings.model)[0]
-        caller = Caller(id=call.request.id, key=context.client_key(call.request))
-        request = context.memory.complete(request, caller.key)
-    except RejectedRequest as error:
-        encoded = find_response_encoder(wire).encode_error(error.status, error.message)
-        await respond(call.request, call.send, encoded.status, encoded.body)
-        return
+    request = _read(wire, counter, await call.request.json(), model)
+    candidate = find_candidates(context.source.current, request.settings.model)[0]
+    caller = Caller(id=call.request.id, key=context.client_key(call.request))
+    request = context.memory.complete(request, caller.key)
     is_down = context.circuits.of(candidate).is_open
     count = await call.request.unless_gone(_count(candidate, request, caller, is_down=is_down))
     logger.info(

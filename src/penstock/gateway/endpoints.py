@@ -10,7 +10,6 @@ from penstock.asgi.response import respond, respond_json
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.routing import model_names
 from penstock.gateway.upstream_models import listed_names
-from penstock.wires import find_response_encoder
 
 ListForm = Callable[[list[str]], dict[str, Any]]
 """Writes a list of models in the form of a protocol."""
@@ -19,14 +18,9 @@ MAX_LISTED = 100
 _NO_TIME = "1970-01-01T00:00:00Z"
 
 
-async def list_models(wire: str, form: ListForm, context: GatewayContext, call: Call) -> None:
-    """A list of the models in the protocol of a wire."""
-    try:
-        names = await _names(context, context.client_key(call.request))
-    except RejectedRequest as error:
-        encoded = find_response_encoder(wire).encode_error(error.status, error.message)
-        await respond(call.request, call.send, encoded.status, encoded.body)
-        return
+async def list_models(form: ListForm, context: GatewayContext, call: Call) -> None:
+    """A list of the models in the form of a protocol."""
+    names = await _names(context, context.client_key(call.request))
     await respond_json(call.request, call.send, form(names))
 
 
