@@ -232,9 +232,14 @@ def _checked(value: Any, step: Step) -> Step:
         if not isinstance(field := getattr(value, name), kind):
             raise HookError(f"before_step returned a step whose `{name}` is {type_name(field)}: use step.replace(…)")
     for name, kind in _ITEMS.items():
-        if not all(isinstance(item, kind) for item in getattr(value, name)):
+        if not _are_all(getattr(value, name), kind):
             raise HookError(f"before_step returned a step with something else in its {name}: use step.replace(…)")
     return value
+
+
+def _are_all(items: tuple[Any, ...], kind: Any) -> bool:
+    """Whether all items are of a kind; that of a whole history is a set of one type, without a loop of Python."""
+    return {*map(type, items)} <= {kind} or all(isinstance(item, kind) for item in items)
 
 
 _KINDS: dict[str, Any] = {

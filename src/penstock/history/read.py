@@ -63,8 +63,8 @@ def as_messages(history: Any) -> list[Message]:
 
     Of a request body the history is read, system messages first; its options and tools are not.
     """
-    if isinstance(history, list | tuple) and all(isinstance(message, Message) for message in history):
-        return [*history]  # the case of every step of an agent
+    if isinstance(history, list | tuple) and {*map(type, history)} <= {Message}:
+        return [*history]  # the case of every step of an agent, and so not a loop of Python
     return read(history).messages
 
 

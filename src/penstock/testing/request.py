@@ -27,7 +27,7 @@ class ReceivedResult(Struct, frozen=True):
 
 
 class JSONParts(Struct, frozen=True):
-    """The JSON of a body in parts: all but the first and the last are messages of its history, or commas."""
+    """The JSON of a body in parts: all but the first and the last are messages of its history."""
 
     parts: tuple[bytes, ...]
 
@@ -47,12 +47,13 @@ class JSONParts(Struct, frozen=True):
 
     def end(self, size: int) -> bytes:
         """The last bytes of the body."""
-        last: list[bytes] = []
+        last, missing = list[bytes](), size
         for part in reversed(self.parts):
-            last.insert(0, part)
-            if sum(map(len, last)) >= size:
+            last.append(part)
+            missing -= len(part)
+            if missing <= 0:
                 break
-        return b"".join(last)[-size:]
+        return b"".join(reversed(last))[-size:]
 
 
 def _object(data: bytes) -> dict[str, Any]:
