@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import sys
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
-from penstock import Agent, Limits, Model
+from penstock import Agent, Limits, Model, Step
 from penstock.declarations import ToolDeclaration
 from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
 from penstock.messages import Message, Part, assistant, image, result, system, tool_results, user
@@ -76,7 +78,9 @@ def test_a_request_has_the_same_bytes_as_if_it_was_encoded_as_a_whole(wire: str,
         chance, history = Random(seed), EncodedHistory()
         messages = [*([system("Be brief.")] if seed % 2 else []), user("Go.")]
         for number in range(8):
-            request = Request(model="m", messages=tuple(messages), tools=TOOLS if seed % 3 else ())
+            request = Request(
+                model="m", messages=tuple(messages), tools=TOOLS if seed % 3 else (), options={"cache": seed % 5 < 2}
+            )
             if chance.random() < 0.1:
                 request = msgspec.structs.replace(request, options={"temperature": 0.5})
             try:
@@ -107,6 +111,44 @@ def test_a_step_encodes_only_what_is_new_in_it(wire: str, mode: str, encoded: li
     output = agent.run("Go.").output if mode == "sync" else asyncio.run(agent.arun("Go.")).output
     assert output == "Done."
     assert encoded == [2] + [2] * 40
+
+
+@pytest.mark.parametrize("name", ["bedrock:anthropic.claude-sonnet-5", "anthropic:claude-sonnet-5"])
+def test_a_step_with_prompt_caching_encodes_only_what_is_new_in_it(name: str, encoded: list[int]) -> None:
+    def look(n: int) -> str:
+        """Look."""
+        return "sunny"
+
+    script = Scripted([*(Reply(call("look", {"n": at})) for at in range(20)), "Done."])
+    Agent(Model(name, via=script), [look], cache=True, limits=Limits(steps=None, repeats=None)).run("Go.")
+    assert {*encoded} == {1, 2}
+
+
+@pytest.mark.parametrize("wire", NAMES)
+def test_a_late_step_calls_as_many_functions_as_an_early_one(wire: str) -> None:
+    """Work for each message of the history would be at least one call more per message, so 24 more after 12 steps."""
+    counts: list[int] = []
+    calls = itertools.count()
+
+    async def look(n: int) -> str:
+        """Look."""
+        counts.append(next(calls))
+        return "sunny " * 20_000  # the scripted provider reads the end of a request
+
+    script = Scripted([*(Reply(call("look", {"n": at})) for at in range(30)), "Done."])
+    model = Model(NAMES[wire], via=script)
+    agent = Agent(model, [look], instructions="Be brief.", before_step=_warmer, limits=Limits(steps=None, repeats=None))
+    sys.setprofile(lambda frame, event, argument: next(calls) and None)
+    try:
+        asyncio.run(agent.arun("Go."))
+    finally:
+        sys.setprofile(None)
+    steps = [end - begin for begin, end in itertools.pairwise(counts)]
+    assert min(steps[22:]) <= min(steps[10:15]) + 10
+
+
+def _warmer(step: Step) -> Step:
+    return step.replace(temperature=1.0)
 
 
 def test_what_a_hook_changes_is_encoded_again(encoded: list[int]) -> None:

@@ -6,6 +6,7 @@ new messages stand on their own: whole responses with the results of their calls
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from operator import is_
 from typing import Any
@@ -46,7 +47,7 @@ class EncodedHistory:
         """Encode a request; raises what JSON encoding raises if it has a value without a JSON form."""
         last, settings = self._last, replace(request, messages=())
         is_like_last = last is not None and last.settings == settings and last.place == (wire, quirks)
-        if last is not None and is_like_last and not _sees_all(request, wire):
+        if last is not None and is_like_last and request.tools:  # without tools, those that were called are declared
             following = _following(last.messages, request.messages)
             if following is not None and last.ids.isdisjoint(ids := _call_ids(following)):
                 last.add(following, ids)
@@ -56,14 +57,12 @@ class EncodedHistory:
         return EncodedBody(body.path, (msgspec.json.encode(body.body),)) if self._last is None else self._last.body
 
 
-def _sees_all(request: Request, wire: str) -> bool:
-    """Whether the encoder looks at all messages: to mark the last ones, or to declare tools that were called."""
-    is_marked = bool(request.options.get("cache")) and find_facts(wire).marks_messages
-    return is_marked or not request.tools
-
-
 class _Last:
-    """The last request: its messages, the call ids in them, and the parts of its body."""
+    """The last request: its messages, the call ids in them, and the parts of its body.
+
+    Prompt caching marks the last messages on some wires. `_marked` are their places among the parts, with their JSON
+    without the mark, for the request in which others are the last.
+    """
 
     def __init__(self, settings: Request, place: tuple[str, frozenset[str]], body: EncodedRequest, field: str) -> None:
         self.settings = settings
@@ -72,6 +71,7 @@ class _Last:
         self.ids: set[str] = set()
         self._path = body.path
         self._field = field
+        self._marked: deque[tuple[int, bytes]] = deque()
         fields = [*body.body]
         at = fields.index(field)
         opening = _encoded({name: body.body[name] for name in fields[:at]})
@@ -86,14 +86,31 @@ class _Last:
 
     def add(self, messages: Sequence[Message], ids: Iterable[str]) -> None:
         """Encode these messages, which follow those that were there."""
-        encoded = find_encoder(self.place[0])(replace(self.settings, messages=tuple(messages)), self.place[1])
-        self.add_items(encoded.body[self._field])
+        request = replace(self.settings, messages=tuple(messages))
+        self.add_items(request, find_encoder(self.place[0])(request, self.place[1]))
         self.messages += messages
         self.ids.update(ids)
 
-    def add_items(self, items: list[Any]) -> None:
-        for item in items:
-            self._parts += [b",", msgspec.json.encode(item)] if len(self._parts) > 1 else [msgspec.json.encode(item)]
+    def add_items(self, request: Request, encoded: EncodedRequest) -> None:
+        """Keep the messages of a request as they were encoded."""
+        items, unmarked = encoded.body[self._field], self._unmarked(request, encoded)
+        for item, plain in zip(items, unmarked, strict=True):
+            separator = b"," if len(self._parts) > 1 else b""
+            if item != plain:
+                self._marked.append((len(self._parts), separator + msgspec.json.encode(plain)))
+            self._parts.append(separator + msgspec.json.encode(item))
+        while len(self._marked) > find_facts(self.place[0]).marked_messages:
+            place, part = self._marked.popleft()
+            self._parts[place] = part
+
+    def _unmarked(self, request: Request, encoded: EncodedRequest) -> list[Any]:
+        """The messages of a request without the marks of prompt caching."""
+        wire, quirks = self.place
+        if find_facts(wire).marked_messages and request.options.get("cache"):
+            options = {name: value for name, value in request.options.items() if name != "cache"}
+            encoded = find_encoder(wire)(replace(request, options=options), quirks)
+        items: list[Any] = encoded.body[self._field]
+        return items
 
 
 def _first(
@@ -104,7 +121,7 @@ def _first(
     if field is None or field in request.extra:
         return None
     last = _Last(settings, place, body, field)
-    last.add_items(body.body[field])
+    last.add_items(request, body)
     last.messages = [*request.messages]
     last.ids = set(_call_ids(request.messages))
     return last
@@ -118,7 +135,7 @@ def _encoded(fields: dict[str, Any]) -> bytes:
 def _following(known: list[Message], messages: Sequence[Message]) -> Sequence[Message] | None:
     """The messages after those that are known, if they can be encoded on their own."""
     count = len(known)
-    if len(messages) <= count or not all(map(_is_same, known, messages)):
+    if len(messages) <= count or not _begins_with(messages, known):
         return None
     new = messages[count:]
     is_response = _ends_whole(known) and new[0].role == "assistant" and new[-1].role == "tool"
@@ -133,8 +150,13 @@ def _ends_whole(known: list[Message]) -> bool:
     return last.role == "user" and any(isinstance(part, Text) and part.text.strip() for part in last.parts)
 
 
-def _is_same(known: Message, message: Message) -> bool:
-    return is_(known, message) or (message.role == "system" and known == message)
+def _begins_with(messages: Sequence[Message], known: list[Message]) -> bool:
+    """Whether these messages are there: the same objects, but for the system prompt, which each request has anew.
+
+    Each step compares its whole history, so the loop over it is not one of Python.
+    """
+    start = next((at for at, message in enumerate(known) if message.role != "system"), len(known))
+    return known[:start] == [*messages[:start]] and all(map(is_, known[start:], messages[start:]))
 
 
 def _stands_alone(message: Message) -> bool:

@@ -96,7 +96,7 @@ def _with_cache_points(body: Json, point: Json) -> Json:
 
     The first of these two was the last one in the request before, so that its cache is found however much came since.
     """
-    users = [at for at, message in enumerate(body["messages"]) if message["role"] == "user"][-2:]
+    users = [at for at, message in enumerate(body["messages"]) if message["role"] == "user"][-FACTS.marked_messages :]
     marked: Json = {
         "messages": [
             {**message, "content": [*message["content"], point]} if at in users else message

@@ -24,7 +24,7 @@ from penstock.wires.shared.token_counts import UsageTable
 
 FACTS = WireFacts(
     wire="bedrock",
-    marks_messages=True,
+    marked_messages=2,
     ids=IdRules(alphabet=WORD + ".:", max_length=64),
     states=(
         StateFacts("signature", on="reasoning", data="text", is_signature=True),

@@ -133,8 +133,8 @@ class WireFacts(Struct, frozen=True, kw_only=True):
     """Whether a result without a call id answers the next call."""
     results_may_come_late: bool = False
     """Whether results may come anywhere after their calls."""
-    marks_messages: bool = False
-    """Whether prompt caching (the option `cache`) marks messages, each time others."""
+    marked_messages: int = 0
+    """How many messages of the user, the last ones, are marked for prompt caching (the option `cache`)."""
     takes_message_fields: bool = True
     """Whether a message may have other fields than its role and content."""
     export_extra: Mapping[str, Any] = {}
