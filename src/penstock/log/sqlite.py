@@ -63,8 +63,8 @@ class SQLiteStore:
         self.flusher: object = None
         self._doorbell = Doorbell()
         self._clock = clock
-        self._heads = Heads()
         self._file = SQLiteFile(path, wait=max(0.1, min(5.0, lease / 3)))
+        self._heads = Heads(self._file)
         self._file.open(prepare)
 
     # -- the operations of a store -----------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class SQLiteStore:
             added = connection.execute(_CREATE, values)
             if added.rowcount:
                 assert added.lastrowid is not None
-                self._add(connection, [Batch(row.id, epoch, 0, bodies)], [(added.lastrowid, 0)], now)
+                self._add(connection, [Batch(row.id, epoch, 0, bodies)], [(added.lastrowid, epoch, 0, 0, now)], now)
                 return True
             first = sqlite_events.read(connection, row.id, 0, 1)
             if [bytes(body) for seq, _, body in first if seq == 1] != [take_out(start)[0]]:
@@ -94,15 +94,16 @@ class SQLiteStore:
 
         def claim(connection: sqlite3.Connection) -> Claim | None:
             picked = connection.execute(
-                f"SELECT number, last, id, agent, epoch, seq, state FROM {_RUNS} "
+                f"SELECT run, epoch, seq, last, updated, id, agent, state FROM {_RUNS} "
                 f"WHERE {where} ORDER BY updated LIMIT 1",
                 values,
             ).fetchone()
             if picked is None:
                 return None
-            number, last, id, agent, epoch, seq, found = picked
+            head, (id, agent, found) = picked[:5], picked[5:]
+            number, epoch, seq, _, _ = head
             connection.execute(_TAKE, (owner, now + self.lease, self.lease, number))
-            self._add(connection, [Batch(id, epoch + 1, seq, [encode(Taken(epoch + 1, owner))])], [(number, last)], now)
+            self._add(connection, [Batch(id, epoch + 1, seq, [encode(Taken(epoch + 1, owner))])], [head], now)
             return Claim(id, agent, epoch + 1, seq + 1, deadline, found)
 
         claimed = self._file.write(claim, durable=True)
@@ -231,18 +232,19 @@ class SQLiteStore:
 
     def _add(self, connection: sqlite3.Connection, batches: Sequence[Batch], heads: Sequence[Head], now: float) -> None:
         """Add events after the heads of their runs."""
-        self._heads.write(connection, batches, sqlite_events.add(connection, batches, heads, now), now)
+        self._heads.write(connection, batches, sqlite_events.add(connection, batches, heads, now))
 
     def _append(self, connection: sqlite3.Connection, batches: Sequence[Batch], now: float) -> builtins.list[bool]:
         """Add the batches of runs that this worker owns; for each, whether it does."""
         found = self._heads.owned(connection, batches)
         owned = [head is not None for head in found]
-        mine = [batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner]
         heads = [head for head in found if head is not None]
-        self._add(connection, mine, heads, now)
-        for batch, (number, _) in zip(mine, heads, strict=True):
+        if len(heads) < len(owned):
+            batches = [batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner]
+        self._add(connection, batches, heads, now)
+        for batch, head in zip(batches, heads, strict=True):
             if batch.renew or batch.state != "running":
-                self._update(connection, batch, number, now)
+                self._update(connection, batch, head[0], now)
             if batch.inputs or batch.refused or batch.state == "waiting":
                 self._take(connection, batch)
         return owned

@@ -21,7 +21,7 @@ from penstock.log.store import Batch
 MARK_EVERY = 64
 """How many events of a run there are from one mark to the next."""
 
-_INSERT = "INSERT INTO events (number, run_id, seq, at, body, previous) VALUES {rows}"
+_INSERT = "INSERT INTO events (run_id, seq, at, body, previous) VALUES {rows}"
 _LAST = "SELECT last FROM runs JOIN heads ON run = number WHERE id = :run_id"
 
 _READ = f"""
@@ -52,24 +52,25 @@ DELETE FROM events WHERE number IN (SELECT number FROM chain)
 def add(connection: sqlite3.Connection, batches: Iterable[Batch], heads: Iterable[Head], now: float) -> list[Head]:
     """Append the events of some runs, and their media, after their heads; returns the heads that they have then.
 
-    Numbers and bytearrays are what `sqlite3` binds at once: for None and bytes it first looks for adapters, in 0.7 µs.
+    SQLite numbers the events itself, from the largest number on. Numbers and bytearrays are what `sqlite3` binds at
+    once: for None and bytes it first looks for adapters, in 0.7 µs.
     """
     [number] = connection.execute("SELECT coalesce(max(number), 0) FROM events").fetchone()
     values: list[object] = []
     marks: list[tuple[str, int, int]] = []
     last: list[Head] = []
-    for batch, (run, previous) in zip(batches, heads, strict=True):
+    for batch, (run, _, _, previous, _) in zip(batches, heads, strict=True):
         run_id, seq = batch.run_id, batch.seq
         for body in batch.bodies:
             number += 1
             seq += 1
             stored = body if len(body) < MEDIA_SIZE else _without_media(connection, run_id, body)
-            values += (number, run_id, seq, now, bytearray(stored), previous)
+            values += (run_id, seq, now, bytearray(stored), previous)
             if not seq % MARK_EVERY:
                 marks.append((run_id, seq, number))
             previous = number
-        last.append((run, previous))
-    deque(execute_rows(connection, _INSERT, 6, values), maxlen=0)
+        last.append((run, batch.epoch, seq, previous, now))
+    deque(execute_rows(connection, _INSERT, 5, values), maxlen=0)
     if marks:
         connection.executemany("INSERT OR REPLACE INTO marks VALUES (?, ?, ?)", marks)
     return last

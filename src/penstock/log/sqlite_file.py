@@ -54,6 +54,7 @@ class SQLiteFile:
         self._lock = ForkLock()
         self._process = os.getpid()
         self._writes: deque[_Write[Any]] = deque()  # those that wait for their turn
+        self.incomplete = 0  # how many transactions were not committed, with the one that is open
         self._is_closed = False
         self._found: os.stat_result | None = None
         if not self._place.parent.is_dir():
@@ -153,12 +154,14 @@ class SQLiteFile:
         current: _Write[Any] | None = None
         over: list[_Write[Any]] = []
         is_complete = False
+        self.incomplete += 1
         try:
             self._begin(connection, writes)
             for current in writes:
                 current.result = current.operation(connection)
             current, is_complete = None, True
             connection.execute("COMMIT")
+            self.incomplete -= 1
         except Exception as error:  # noqa: BLE001  # the threads get it
             is_complete = False
             over = writes if current is None else [current]
