@@ -16,7 +16,8 @@ from typing import Any
 from penstock.errors import UsageError
 from penstock.log import postgres_statements as statements
 from penstock.log.doorbell import Doorbell, wait_for_event
-from penstock.log.media import put_back, take_out
+from penstock.log.media import MEDIA_SIZE, put_back, take_out
+from penstock.log.postgres_columns import Blobs, Floats, Integers, Texts
 from penstock.log.postgres_connections import Connections
 from penstock.log.postgres_listener import Listener
 from penstock.log.postgres_schema import prepare
@@ -173,33 +174,35 @@ class PostgresStore:
 def _append_values(batches: Sequence[Batch]) -> dict[str, Any]:
     """The columns that the statement appends, as arrays."""
     media: dict[str, dict[str, bytes]] = {}
-    events: list[tuple[str, int, bytes, int]] = []
-    last_hashes = []
+    last_seqs, last_hashes, event_seqs, bodies, event_places = Integers(), Blobs(), Integers(), Blobs(), Integers()
     for place, batch in enumerate(batches, 1):
-        body = b""
-        for seq, body in enumerate(batch.bodies, batch.seq + 1):
-            body, found = take_out(body)
-            if found:
+        body, seq = b"", batch.seq
+        for body in batch.bodies:
+            if len(body) >= MEDIA_SIZE:
+                body, found = take_out(body)
                 media.setdefault(batch.run_id, {}).update(found)
-            events.append((batch.run_id, seq, body, place))
+            seq += 1
+            event_seqs.append(seq)
+            bodies.append(body)
+            event_places.append(place)
+        last_seqs.append(seq)
         last_hashes.append(hashlib.sha256(body).digest())
     inputs = [(batch.run_id, number) for batch in batches for number in (*batch.inputs, *batch.refused)]
     return {
-        "run_ids": [batch.run_id for batch in batches],
-        "epochs": [batch.epoch for batch in batches],
-        "seqs": [batch.seq for batch in batches],
-        "last_seqs": [batch.seq + len(batch.bodies) for batch in batches],
-        "states": [batch.state for batch in batches],
+        "run_ids": Texts([batch.run_id for batch in batches]),
+        "epochs": Integers([batch.epoch for batch in batches]),
+        "seqs": Integers([batch.seq for batch in batches]),
+        "last_seqs": last_seqs,
+        "states": Texts([batch.state for batch in batches]),
         "last_hashes": last_hashes,
-        "wakes_in": [batch.wake_in for batch in batches],
-        "event_runs": [run_id for run_id, _, _, _ in events],
-        "event_seqs": [seq for _, seq, _, _ in events],
-        "bodies": [body for _, _, body, _ in events],
-        "event_places": [place for _, _, _, place in events],
-        "input_runs": [run_id for run_id, _ in inputs],
-        "input_numbers": [number for _, number in inputs],
-        "taken": [number for batch in batches for number in batch.inputs],
-        "refused": [number for batch in batches for number in batch.refused],
+        "wakes_in": Floats([batch.wake_in for batch in batches]),
+        "event_seqs": event_seqs,
+        "bodies": bodies,
+        "event_places": event_places,
+        "input_runs": Texts([run_id for run_id, _ in inputs]),
+        "input_numbers": Integers([number for _, number in inputs]),
+        "taken": Integers([number for batch in batches for number in batch.inputs]),
+        "refused": Integers([number for batch in batches for number in batch.refused]),
         **_media_values(media),
     }
 
@@ -209,10 +212,10 @@ def _media_values(media: dict[str, dict[str, bytes]]) -> dict[str, Any]:
     bodies = {digest: body for of_run in media.values() for digest, body in of_run.items()}
     uses = [(run_id, digest) for run_id, of_run in media.items() for digest in of_run]
     return {
-        "hashes": [*bodies],
-        "media": [*bodies.values()],
-        "use_runs": [run_id for run_id, _ in uses],
-        "use_hashes": [digest for _, digest in uses],
+        "hashes": Texts(bodies),
+        "media": Blobs(bodies.values()),
+        "use_runs": Texts([run_id for run_id, _ in uses]),
+        "use_hashes": Texts([digest for _, digest in uses]),
     }
 
 

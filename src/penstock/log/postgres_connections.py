@@ -72,9 +72,10 @@ class Connections:
 
     def __init__(self, url: str) -> None:
         self._psycopg = import_psycopg()
-        from penstock.log import bounded_connection
+        from penstock.log import bounded_connection, postgres_arrays
 
         self._bounded = bounded_connection
+        self._adapters = postgres_arrays.adapters_with_columns()
         settings = self._parse(url)
         self.name = "postgresql://{}/{}".format(settings.get("host", ""), settings.get("dbname", ""))
         self._settings: dict[str, Any] = {**_SETTINGS, **settings}
@@ -137,7 +138,9 @@ class Connections:
         """A new connection that the caller closes. Its statements may take so many seconds, or `MAX_STATEMENT`."""
         self._forget_inherited()
         with self.failing():
-            connection = self._bounded.BoundedConnection.connect(autocommit=True, **self._settings)
+            connection = self._bounded.BoundedConnection.connect(
+                autocommit=True, context=self._adapters, **self._settings
+            )
             with self._lock:
                 self._open.add(connection)
             connection.seconds = MAX_STATEMENT + GRACE

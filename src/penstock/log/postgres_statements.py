@@ -104,9 +104,8 @@ WITH batch AS (
     {_MEDIA}
     added AS (
         INSERT INTO {{schema}}.events
-        SELECT event.run_id, event.seq, changed.updated, event.body
-        FROM unnest(%(event_runs)b::text[], %(event_seqs)b::int8[], %(bodies)b::bytea[], %(event_places)b::int8[])
-            AS event (run_id, seq, body, place)
+        SELECT changed.id, event.seq, changed.updated, event.body
+        FROM unnest(%(event_seqs)b::int8[], %(bodies)b::bytea[], %(event_places)b::int8[]) AS event (seq, body, place)
         JOIN changed ON changed.place = event.place
     ),
     taken AS (
