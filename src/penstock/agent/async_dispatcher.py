@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, assert_never
@@ -51,8 +50,6 @@ class AsyncDispatcher(Dispatcher):
         self.hooks = AsyncHookCalls(driven, self)
         self.tools = AsyncToolRunner(driven, self, self.loop, self.room)
         self.checks = AsyncChecks(driven, self.approval_checked)
-        self._commits: deque[int] = deque()  # the numbers of units that the loop has not heard of
-        self._deliver = self._deliver_next  # made once: one per commit would occupy the garbage collector
 
     def happened(self, step: Callable[[], list[Command]]) -> None:
         self.carry_out(self._driven.guarded(step))
@@ -113,14 +110,18 @@ class AsyncDispatcher(Dispatcher):
     def wake(self) -> None:
         self.arrived.set()
 
-    def committed(self, units: int) -> None:
-        self._commits.append(units)
-        self.loop.mailbox.post(self._deliver)
+    def on_committed(self) -> Callable[[int], None]:
+        post, add, wake = self.loop.mailbox.post, self._driven.logged_outbox.committed, self.arrived.set
 
-    def _deliver_next(self) -> None:
-        """Deliver what the next commit has, on the loop."""
-        self._driven.logged_outbox.committed(self._commits.popleft())
-        self.arrived.set()  # also if there is nothing to read: the run may have to pause
+        def deliver(units: int = 1) -> None:
+            add(units)
+            wake()  # also if there is nothing to read: the run may have to pause
+
+        def committed(units: int) -> None:
+            # Most commits have one unit of a run. An object per commit would occupy the garbage collector.
+            post(deliver if units == 1 else partial(deliver, units))
+
+        return committed
 
     def can_go_on(self) -> bool:
         return not self.loop.is_closed

@@ -83,8 +83,8 @@ class Dispatcher:
         """Wake the reader."""
         raise NotImplementedError
 
-    def committed(self, units: int) -> None:
-        """This many more units are in the log; from the thread of the flusher."""
+    def on_committed(self) -> Callable[[int], None]:
+        """What the thread of the flusher calls when so many more units are in the log."""
         raise NotImplementedError
 
     def can_go_on(self) -> bool:

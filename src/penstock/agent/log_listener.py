@@ -30,7 +30,7 @@ class LogListener:
         """Begin to write the log, if the run has one."""
         if self._driven.ownership.has_log:
             dispatcher = self._dispatcher
-            callbacks = RunCallbacks(dispatcher.committed, self._on_input, self._on_lost, dispatcher.can_go_on)
+            callbacks = RunCallbacks(dispatcher.on_committed(), self._on_input, self._on_lost, dispatcher.can_go_on)
             self._driven.logged_outbox.writer = self._driven.ownership.open(callbacks)
 
     def take_inputs(self) -> None:

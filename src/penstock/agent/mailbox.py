@@ -20,10 +20,11 @@ class Mailbox:
     def post(self, call: Callable[[], None]) -> None:
         """Make this call on the loop, soon; calls are made in order. From any thread."""
         self._calls.append(call)
-        self._wake()
+        if not self._is_due:
+            self._wake()
 
     def _wake(self) -> None:
-        if self._is_due or (loop := self._loop()) is None:
+        if (loop := self._loop()) is None:
             return
         self._is_due = True
         with suppress(RuntimeError):  # the loop is closed
@@ -36,7 +37,7 @@ class Mailbox:
             while calls:
                 calls.popleft()()
         finally:
-            if calls:  # one raised, which the loop reports; the others are made all the same
+            if calls and not self._is_due:  # one raised, which the loop reports; the others are made all the same
                 self._wake()
 
 

@@ -114,7 +114,10 @@ class SyncDispatcher(Dispatcher):
     def wake(self) -> None:
         self.arrivals.put(None)
 
-    def committed(self, units: int) -> None:
+    def on_committed(self) -> Callable[[int], None]:
+        return self._committed
+
+    def _committed(self, units: int) -> None:
         with self.lock:
             count = self._driven.logged_outbox.committed(units)
             for _ in range(max(1, count)):  # also for nothing, as the run may have to pause

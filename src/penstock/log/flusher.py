@@ -146,7 +146,9 @@ class Flusher:
         return self._take_units()
 
     def _take_units(self) -> _Gathered:
-        waiting, units_of, durable = self._units, dict[RunWriter, list[Unit]](), False
+        waiting, durable, now = self._units, False, time.monotonic()
+        batches: dict[RunWriter, Batch] = {}
+        joined: dict[RunWriter, list[Batch]] = {}  # the few that are not written as they are
         for _ in range(len(waiting)):
             unit = waiting.popleft()
             writer = unit.writer
@@ -154,12 +156,15 @@ class Flusher:
                 continue
             if unit.is_durable:
                 durable = True
-            if writer in units_of:
-                units_of[writer].append(unit)
+            if writer in batches:
+                joined.setdefault(writer, [batches[writer]]).append(unit)
             else:
-                units_of[writer] = [unit]
-        now = time.monotonic()
-        return _Gathered([*units_of], [writer.batch(units, now) for writer, units in units_of.items()], now, durable)
+                batches[writer] = unit
+                if now >= writer.next_renewal:
+                    joined[writer] = [unit]
+        for writer, units in joined.items():
+            batches[writer] = writer.batch(units, now)
+        return _Gathered([*batches], [*batches.values()], now, durable)
 
     def _flush(self, gathered: _Gathered) -> None:
         writers, batches, sent = gathered.writers, gathered.batches, gathered.at

@@ -23,6 +23,7 @@ from penstock.run.events import (
     ToolResults,
     ToolStart,
     Waiting,
+    encode,
     innermost,
 )
 
@@ -103,9 +104,10 @@ class RunWriter:
                 if kind is Nested:
                     kind = type(innermost(event))
                 is_durable = is_durable or kind in _DURABLE
-                if kind is ToolResults:  # which repeat ends
-                    continue
-            bodies.append(body_of(event))
+                if kind is not ToolResults:  # which repeat ends
+                    bodies.append(body_of(event))
+            else:
+                bodies.append(encode(event))  # as `body_of` would, without a call more per event
         claim, seq = self.claim, self._last
         if is_durable or inputs:
             unit = self._notable(events, bodies, inputs, is_durable)
@@ -124,15 +126,13 @@ class RunWriter:
             is_durable=is_durable,
         )  # fmt: skip
 
-    def batch(self, units: Sequence[Unit], now: float) -> Batch:
-        """The units of this run that are written now, in order."""
-        renew = now >= self.next_renewal
-        if len(units) == 1 and not renew:
-            return units[0]
+    def batch(self, units: Sequence[Batch], now: float) -> Batch:
+        """Units of this run as one batch, in order, which renews the lease if that is due."""
         first, last = units[0], units[-1]
         bodies = [body for unit in units for body in unit.bodies]
         inputs = [number for unit in units for number in unit.inputs]
         refused = [number for unit in units for number in unit.refused]
+        renew = now >= self.next_renewal
         return Batch(
             first.run_id, first.epoch, first.seq, bodies, last.state, inputs, last.wake_in, refused, renew, len(units)
         )
