@@ -55,11 +55,12 @@ class Relay:
         self.decoding = HealedDecoding(context)
         self.encoder = find_response_encoder(front)(ResponseHead(id="1", model="m", created=1))
         self.sent: list[bytes] = []
+        self.shown: list[bytes] = []
         self.taken = 0
         self._turn = TurnBuilder()
-        lane, take = TextLane(self.encoder, self._send, self._note), None
+        lane, take = TextLane(self.encoder, self, self._note, self.shown.append), None
         for data in reads:
-            if take is not None and take(data) is not None:
+            if take is not None and take(data):
                 self.taken += 1
                 continue
             chunks = self.decoding.feed(data)
@@ -81,9 +82,12 @@ class Relay:
         for chunk in chunks:
             self._turn.add(chunk)
 
-    def _send(self, data: bytes) -> Awaitable[None]:
-        self.sent.append(data)
-        return Done()
+    def write_now(self, piece: bytes) -> bool:
+        self.sent.append(piece)
+        return True
+
+    async def write(self, piece: bytes) -> None:
+        raise AssertionError("it was written")
 
 
 def assert_same(reads: list[bytes], front: str, healing: Healing | None = None) -> int:
@@ -92,6 +96,7 @@ def assert_same(reads: list[bytes], front: str, healing: Healing | None = None) 
     assert direct.frames == reference.frames
     assert direct.turn == reference.turn
     assert direct.decoding.output.size == reference.decoding.output.size
+    assert len(direct.shown) == direct.taken
     return direct.taken
 
 
@@ -209,11 +214,11 @@ def read_all(connection: Reads, record: Kept | None = None) -> tuple[list[bytes]
         stream: AsyncStream = AsyncStream(model.ask("Hi."), connection)
         passed: list[bytes] = []
 
-        def take(data: bytes) -> Awaitable[None] | None:
+        def take(data: bytes) -> Awaitable[None] | bool:
             if b"word" not in data:
-                return None
+                return False
             passed.append(data)
-            return Done()
+            return Done() if len(passed) % 2 else True
 
         chunks = await stream.start()
         while (more := await stream.next_batch(take)) is not None:

@@ -139,7 +139,9 @@ class ResponseStream:
 
     def write_now(self, piece: bytes) -> bool:
         """Send a piece without waking the task of the work; False if that is not possible, and `write` has to do it."""
-        if self._direct is None or self._aside is not None or self.sent + len(piece) > self._limits.answer:
+        if self._direct is None or self._aside is not None or not self.is_open:
+            return False
+        if self.sent + len(piece) > self._limits.answer:
             return False
         if piece:
             self._writing_since = now = time.monotonic()

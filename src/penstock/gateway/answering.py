@@ -89,14 +89,15 @@ class Answering:
             return
         encoder = self._encoder(self._head(request, answer))
         record = self._context.memory.record(request, self._caller.key, self._caller.id)
-        send, asked, chunks = self._inspected.shows(stream.write), answer.asked, answer.first
-        lane = TextLane(encoder, send, None if record is None else record.add)
+        asked, chunks = answer.asked, answer.first
+        lane = TextLane(encoder, stream, None if record is None else record.add, self._inspected.shows)
         try:
             while True:
                 if record is not None:
                     record.add(chunks)
                 if data := encoder.feed(chunks):
-                    await send(data)
+                    self._inspected.send(data)
+                    await stream.write(data)
                 if encoder.error is not None:
                     break
                 if (following := await asked.stream.next_batch(lane.open_after(chunks, asked.decodings.last))) is None:

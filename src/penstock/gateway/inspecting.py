@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -45,16 +45,10 @@ class InspectedCall:
         if self._exchange is not None:
             self._exchange.sent(data)
 
-    def shows(self, send: Callable[[bytes], Awaitable[None]]) -> Callable[[bytes], Awaitable[None]]:
-        """A function that sends bytes to the client, and shows them."""
-        if self._exchange is None:
-            return send
-
-        def send_and_show(data: bytes) -> Awaitable[None]:
-            self.send(data)
-            return send(data)
-
-        return send_and_show
+    @property
+    def shows(self) -> Callable[[bytes], None] | None:
+        """What is called with the bytes that the client is sent; None if nobody wants them."""
+        return None if self._exchange is None else self._exchange.sent
 
     def leave(self) -> None:
         """The client has left."""

@@ -8,26 +8,49 @@ The stages are the reference: they get all other reads, and any of them may end 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from penstock.events import StreamChunk, Text
 from penstock.gateway.healing.decoding import HealedDecoding
-from penstock.model.stream import Take
+from penstock.transport.commands import Take
 from penstock.wires.shared.json_writing import quote
 from penstock.wires.shared.response_encoder import ResponseEncoder
 
-Send = Callable[[bytes], Awaitable[None]]
 Note = Callable[[list[StreamChunk]], None]
+Show = Callable[[bytes], None]
+
+
+class Writer(Protocol):
+    """Writes to a client: at once, or, if that returns False, when it is awaited."""
+
+    def write_now(self, piece: bytes) -> bool: ...
+    async def write(self, piece: bytes) -> None: ...
 
 
 class TextLane:
-    """The direct way of one response, while it is open. `note` gets the events, if they are remembered."""
+    """The direct way of one response, while it is open.
 
-    __slots__ = ("_after", "_before", "_encoder", "_note", "_output", "_read", "_send", "_takes")
+    `note` gets the events, if they are remembered, and `show` the bytes for the client, if they are inspected.
+    """
 
-    def __init__(self, encoder: ResponseEncoder, send: Send, note: Note | None) -> None:
+    __slots__ = (
+        "_after",
+        "_before",
+        "_encoder",
+        "_note",
+        "_output",
+        "_read",
+        "_show",
+        "_takes",
+        "_write",
+        "_write_now",
+    )
+
+    def __init__(self, encoder: ResponseEncoder, writer: Writer, note: Note | None, show: Show | None) -> None:
         self._encoder = encoder
-        self._send = send
+        self._write, self._write_now = writer.write, writer.write_now
         self._note = note
+        self._show = show
         self._before = self._after = b""
 
     def open_after(self, chunks: list[StreamChunk], decoding: HealedDecoding) -> Take | None:
@@ -41,21 +64,27 @@ class TextLane:
         self._before, self._after = frame
         return self._take
 
-    def _take(self, data: bytes) -> Awaitable[None] | None:
-        """Sends the piece of text that these bytes are; None if they are anything else."""
+    def _take(self, data: bytes) -> Awaitable[None] | bool:
+        """Sends the piece of text that these bytes are; False if they are anything else."""
         event = self._read(data)
         if event is None or not self._takes(text := event.text):
-            return None
+            return False
         self._output.size += len(text)
         if self._note is not None:
             self._note([event])
-        return self._send(self._before + quote(text) + self._after)
+        piece = self._before + quote(text) + self._after
+        if self._show is not None:
+            self._show(piece)
+        return self._write_now(piece) or self._write(piece)
 
-    def _encode(self, data: bytes) -> Awaitable[None] | None:
+    def _encode(self, data: bytes) -> Awaitable[None] | bool:
         """The same, where the frames of the client differ in more than the text, and one may be the last."""
         if self._encoder.error is not None or (event := self._read(data)) is None or not self._takes(event.text):
-            return None
+            return False
         self._output.size += len(event.text)
         if self._note is not None:
             self._note([event])
-        return self._send(self._encoder.feed([event]))
+        piece = self._encoder.feed([event])
+        if self._show is not None:
+            self._show(piece)
+        return self._write_now(piece) or self._write(piece)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,6 +27,7 @@ from penstock.transport.commands import (
     OpenRequest,
     ReadBytes,
     Sleep,
+    Take,
 )
 from penstock.transport.exchange import Exchange
 
@@ -38,10 +39,6 @@ else:
     from typing import TypeVar
 
     Output = TypeVar("Output")  # which has no default before Python 3.13
-
-
-Take = Callable[[bytes], Awaitable[None] | None]
-"""Passes on the bytes of a read that are text, and returns what to wait for; None: the bytes are to be decoded."""
 
 
 class Stream(StreamedResponse[Output]):
@@ -209,23 +206,28 @@ class AsyncStream(StreamedResponse[Output]):
         """The chunks of the next network read, of which there may be none; None at the end of the response.
 
         For callers that started the stream with `start` and close it themselves: it costs less than an iterator. `take`
-        is called with the bytes of each read. If these are text that it passes on by itself, it returns what to wait
-        for before the next read; None: they are decoded.
+        is called with the bytes of each read, where possible without waking this task, and those that it does not pass
+        on are decoded.
         """
-        data, body, clock, read = None, self._body, self._clock, self._connection.read
+        data, body, clock, connection = None, self._body, self._clock, self._connection
+        pass_reads = None if take is None else getattr(connection, "pass_reads", None)
         while body is not None and clock() <= body.steady_until:
+            if pass_reads is not None and (passing := await pass_reads(body, take, clock)) is not None:
+                await passing
+                continue
             try:
-                data = await read(body.timeout)
+                data = await connection.read(body.timeout)
                 if not data:
                     break
-                if take is None or body.passed > MAX_PASSED or (passing := take(data)) is None:
+                if take is None or body.passed > MAX_PASSED or not (taken := take(data)):
                     return body.feed(data)
             except ProviderError as failure:
                 return await self._advance(error=failure)
             body.passed += len(data)
             if body.record is not None:
                 body.record(data)
-            await passing
+            if taken is not True:
+                await taken
             data = None
         return await self._advance(data)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -13,6 +13,10 @@ from penstock.redaction import without_secrets
 
 MAX_PASSED = 1024 * 1024
 """How many bytes of a response may be passed on before some are fed, which counts them."""
+
+
+Take = Callable[[bytes], Awaitable[None] | bool]
+"""Passes on the bytes of a read that are text: False if they are to be decoded; else True, or what is to be awaited."""
 
 
 class HTTPRequest(Struct, frozen=True):
