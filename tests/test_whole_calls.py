@@ -90,7 +90,7 @@ def test_the_parser_gets_the_text_of_the_fast_lane_after_a_while(monkeypatch: py
     takes = Lane.takes
 
     def noted(lane: Lane, chunk: Text) -> bool:
-        sizes.append(lane.size)
+        sizes.append(len(lane.unread))
         return takes(lane, chunk)
 
     monkeypatch.setattr(Lane, "takes", noted)

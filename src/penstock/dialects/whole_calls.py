@@ -111,8 +111,8 @@ class WholeCalls:
     def _leave_lane(self) -> None:
         """Gives the parser what it has not read yet."""
         lane, self._lane = self._lane, None
-        if lane is not None and lane.pieces:
-            self._calls.feed(Text(lane.source, "".join(lane.pieces)))  # which emits the same text
+        if lane is not None and lane.unread:
+            self._calls.feed(Text(lane.source, lane.unread))  # which emits the same text
 
     def _restores(self, event: ToolCallInvalid) -> bool:
         call = self._repair(event)
@@ -140,14 +140,13 @@ class WholeCalls:
 class Lane:
     """The fast lane: text that is emitted as it comes, and that the parser has not read yet."""
 
-    __slots__ = ("_find_start", "block", "kind", "pieces", "size", "source")
+    __slots__ = ("_find_start", "block", "kind", "source", "unread")
 
     def __init__(self, source: int, kind: type[Text | Reasoning], block: int, reader: Reader) -> None:
         self.source = source  # the block of the text
         self.kind = kind  # what it becomes
         self.block = block  # and its block
-        self.pieces: list[str] = []
-        self.size = 0
+        self.unread = ""  # one text: a list of its pieces takes several times the memory
         self._find_start = reader.find_start
 
     def takes(self, chunk: Text) -> bool:
@@ -156,8 +155,7 @@ class Lane:
 
     def takes_text(self, text: str) -> bool:
         """The same for a piece that is known to be one of this text."""
-        if self.size > MAX_UNREAD or self._find_start(text) is not None:
+        if len(self.unread) > MAX_UNREAD or self._find_start(text) is not None:
             return False
-        self.pieces.append(text)
-        self.size += len(text)
+        self.unread += text
         return True
