@@ -208,9 +208,10 @@ def test_an_early_start_gains_the_time_that_the_tool_and_the_response_overlap(mo
 
     collector = Collector()
 
-    def wait(running: Any, event: StreamEvent) -> None:
-        if isinstance(event, ToolStart):
-            ended.wait(SOON)
+    def wait(running: Any, event: StreamEvent) -> Any:
+        if not isinstance(event, ToolStart):
+            return None
+        return ended.wait(SOON) if mode == "sync" else asyncio.to_thread(ended.wait, SOON)  # the tool needs the loop
 
     drive(streaming(made(collector, [Reply(call("slow", {}), say("Text. ")), Reply(".")], slow)), mode, wait)
     [run], [span] = collector.spans("invoke_agent"), collector.spans("execute_tool")
