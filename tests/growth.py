@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable
 
-RUNS = (1, 1, 3, 3, 3, 3)
+RUNS = (1, 1, 3, 3, 3, 3, 5, 5, 5)
 """How often the larger work runs in each round.
 
 One round is enough unless the machine is busy: what grows too fast does so in every round, what others add does not.

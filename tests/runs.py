@@ -31,7 +31,7 @@ NAMES = {
     "gemini": "google:m", "ollama": "ollama:m", "cohere": "cohere:m", "bedrock": "bedrock:m",
 }  # fmt: skip
 MODES = ["sync", "async"]
-SOON = 5.0  # seconds within which everything here must have ended
+SOON = 20.0  # seconds within which everything here must have ended, also on a busy machine
 LOOK = ToolPolicy(start="closed")
 
 every_wire = pytest.mark.parametrize("wire", NAMES)
