@@ -24,6 +24,7 @@ from penstock.testing import Loopback, Reply, Scripted, call, say
 from penstock.tools.policy import ToolPolicy
 from penstock.tools.tool import Context, tool
 from penstock.turn import collect
+from tests.budget import places
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import NAMES, SOON, Machine, check_history, end_of, made, sync_and_async
 
@@ -150,24 +151,29 @@ class Stop:
         assert sum("Not run" not in text for text in texts) >= sum(e.startswith("pay") for e in self._effects.effects)
 
 
+def stopped_at(at: int, way: str, wire: str, mode: str) -> int:
+    """Cancel a run at this event, if it has so many, check it, and return how many were read until then."""
+    effects = Effects()
+    with playing(way, wire, replies()) as (model, requests):
+        stop = Stop(at, effects, requests)
+        events, running = read(Agent(model, effects.tools), mode, stop)
+        if isinstance(stop.seen[-1], Done):
+            assert running.finish_reason == "answered" or len(stop.seen) == at + 1
+            assert sorted(effects.effects) == ["pay 1", "pay 2", "slow"]
+            assert requests() == 3
+        else:
+            stop.check(events, running.messages)
+    return len(stop.seen)
+
+
 @sync_and_async
 @three_wires
 @ways
 def test_a_cancel_at_any_event_stops_the_run_there(way: str, wire: str, mode: str) -> None:
-    for at in range(200):
-        effects = Effects()
-        with playing(way, wire, replies()) as (model, requests):
-            stop = Stop(at, effects, requests)
-            events, running = read(Agent(model, effects.tools), mode, stop)
-            if isinstance(stop.seen[-1], Done):
-                assert running.finish_reason == "answered" or len(stop.seen) == at + 1
-                assert sorted(effects.effects) == ["pay 1", "pay 2", "slow"]
-                assert requests() == 3
-                break
-            stop.check(events, running.messages)
-    else:
-        pytest.fail("the run never ended")
-    assert at > 20
+    length = stopped_at(200, way, wire, mode)  # which it does not reach
+    assert 20 < length < 200
+    for at in places(length, few=18):
+        stopped_at(at, way, wire, mode)
 
 
 @sync_and_async
@@ -311,7 +317,7 @@ def test_another_thread_may_cancel(mode: str) -> None:
 
 @sync_and_async
 def test_a_cancel_from_another_thread_closes_the_connection_before_it_returns(mode: str) -> None:
-    with Loopback([Reply(say(" ".join(["word"] * 400)))], pace=0.02) as server:
+    with Loopback([Reply(say(" ".join(["word"] * 1_000)))], pace=0.02) as server:
         agent = Agent(Model("openai-compatible:m", server.base_url("openai-chat"), "-"))
         has_begun = threading.Event()
         events: list[StreamEvent] = []
