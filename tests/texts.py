@@ -80,7 +80,7 @@ def parse(parser: Any, pieces: Iterable[str]) -> list[StreamChunk]:
 def cuttings(text: str) -> Iterator[list[str]]:
     """Yields ways to cut a text: into characters, in two at many places, and at random."""
     yield list(text)
-    yield from ([text[:at], text[at:]] for at in places(len(text), few=25))
+    yield from ([text[:at], text[at:]] for at in places(len(text), few=18))
     for seed in range(3):
         rng, at, pieces = random.Random(seed), 0, []
         while at < len(text):
