@@ -30,6 +30,7 @@ from penstock.log.store import (
     RunPhase,
     RunRow,
     Watcher,
+    row_of,
     run_exists,
     unknown_run,
 )
@@ -102,7 +103,7 @@ class PostgresStore:
             statements.CLAIMABLE, run_id=None, agents=None if agents is None else [*agents], version=VERSION,
             updated=updated, id=id, limit=limit,
         )  # fmt: skip
-        return [_row(row) for row in rows]
+        return [row_of(row) for row in rows]
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         statement = statements.APPEND_DURABLE if durable else statements.APPEND_FAST
@@ -142,7 +143,7 @@ class PostgresStore:
         return [Input(*row) for row in self._execute(statements.INPUTS, run_ids=[*run_ids])] if run_ids else []
 
     def find(self, run_id: str) -> RunRow | None:
-        return next(map(_row, self._execute(statements.FIND, id=run_id)), None)
+        return next(map(row_of, self._execute(statements.FIND, id=run_id)), None)
 
     def list(
         self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
@@ -151,7 +152,7 @@ class PostgresStore:
         rows = self._execute(
             statements.LIST, state=state, agent=agent, thread=thread, tenant=tenant, prefix=prefix, limit=limit
         )
-        return [_row(row) for row in rows]
+        return [row_of(row) for row in rows]
 
     def prune(self, *, before: float, limit: int = 1000) -> int:
         [(count,)] = self._execute(statements.PRUNE, self._connections.maintain, before=before, limit=limit)
@@ -217,7 +218,3 @@ def _media_values(media: dict[str, dict[str, bytes]]) -> dict[str, Any]:
         "use_runs": Texts([run_id for run_id, _ in uses]),
         "use_hashes": Texts([digest for _, digest in uses]),
     }
-
-
-def _row(values: Sequence[Any]) -> RunRow:
-    return RunRow(**dict(zip(statements.FIELDS.split(", "), values, strict=True)))

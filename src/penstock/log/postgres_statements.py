@@ -4,7 +4,7 @@ Each operation is one statement in autocommit mode, so a process that is frozen 
 the schema of the tables; `NOW` is the clock of the server, which all workers share, unless a test has its own.
 """
 
-from penstock.log.store import MAX_LEASES
+from penstock.log.store import FIELDS, MAX_LEASES
 
 NOW = "coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8)"
 
@@ -52,7 +52,6 @@ _IS_FREE = f"""
             AND version <= %(version)s AND (%(agents)s::text[] IS NULL OR agent = ANY (%(agents)s))
 """
 _IS_CLAIMABLE = f"(state IN ('ready', 'running') OR wake_at > 0) AND {_IS_FREE}"  # the first is that of the index
-FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated, wake_at"
 CLAIMABLE = f"""
 SELECT {FIELDS} FROM {{schema}}.runs WHERE {_IS_CLAIMABLE} AND (updated, id) > (%(updated)s::float8, %(id)s)
 ORDER BY updated, id LIMIT %(limit)s

@@ -22,6 +22,7 @@ from penstock.log.sqlite_file import SQLiteFile
 from penstock.log.sqlite_heads import Head, Heads
 from penstock.log.sqlite_schema import prepare
 from penstock.log.store import (
+    FIELDS,
     LEASE,
     MAX_LEASES,
     VERSION,
@@ -31,6 +32,7 @@ from penstock.log.store import (
     RunPhase,
     RunRow,
     Watcher,
+    row_of,
     run_exists,
     unknown_run,
 )
@@ -39,7 +41,6 @@ from penstock.run.events import Taken, encode
 POLL = 0.05
 """How many seconds pass between two looks for events of other processes."""
 
-_FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated, wake_at"
 _RUNS = "runs CROSS JOIN heads ON run = number"
 _CREATE = """
 INSERT INTO runs (id, agent, thread, tenant, version, state, owner, lease_until, lease, wake_at, created)
@@ -119,9 +120,9 @@ class SQLiteStore:
             where, values = f"{where} AND (updated, id) > (?, ?)", [*values, after.updated, after.id]
         with self._file.failing("read"):
             rows = self._connection.execute(
-                f"SELECT {_FIELDS} FROM {_RUNS} WHERE {where} ORDER BY updated, id LIMIT ?", [*values, limit]
+                f"SELECT {FIELDS} FROM {_RUNS} WHERE {where} ORDER BY updated, id LIMIT ?", [*values, limit]
             )
-            return [_row(values) for values in rows]
+            return [row_of(values) for values in rows]
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         now = self._clock()
@@ -192,8 +193,8 @@ class SQLiteStore:
     def find(self, run_id: str) -> RunRow | None:
         self._file.check()
         with self._file.failing("read"):
-            rows = self._connection.execute(f"SELECT {_FIELDS} FROM {_RUNS} WHERE id = ?", (run_id,))
-            return next((_row(values) for values in rows), None)
+            rows = self._connection.execute(f"SELECT {FIELDS} FROM {_RUNS} WHERE id = ?", (run_id,))
+            return next((row_of(values) for values in rows), None)
 
     def list(
         self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
@@ -204,10 +205,10 @@ class SQLiteStore:
         where = "".join(f" AND {name} = ?" for name in values)
         with self._file.failing("read"):
             rows = self._connection.execute(
-                f"SELECT {_FIELDS} FROM {_RUNS} WHERE id >= ? AND id < ?{where} ORDER BY created DESC, id LIMIT ?",
+                f"SELECT {FIELDS} FROM {_RUNS} WHERE id >= ? AND id < ?{where} ORDER BY created DESC, id LIMIT ?",
                 (prefix, f"{prefix}\U0010ffff", *values.values(), limit),
             )
-            return [_row(values) for values in rows]
+            return [row_of(values) for values in rows]
 
     def prune(self, *, before: float, limit: int = 1000) -> int:
         def prune(connection: sqlite3.Connection) -> int:
@@ -293,7 +294,3 @@ def _claimable(now: float, run_id: str | None, agents: Sequence[str] | None) -> 
     if agents is not None:
         where, values = f"{where} AND agent IN ({', '.join('?' * len(agents))})", [*values, *agents]
     return where, values
-
-
-def _row(values: tuple[Any, ...]) -> RunRow:
-    return RunRow(**dict(zip(_FIELDS.split(", "), values, strict=True)))

@@ -108,6 +108,15 @@ class RunRow(Struct, frozen=True, kw_only=True):
     wake_at: float = 0.0
 
 
+FIELDS = ", ".join(RunRow.__struct_fields__)
+"""The columns of a `RunRow`, as SQL."""
+
+
+def row_of(values: Sequence[Any]) -> RunRow:
+    """The row with the values of `FIELDS`."""
+    return RunRow(**dict(zip(RunRow.__struct_fields__, values, strict=True)))
+
+
 def check_version(row: RunRow) -> None:
     """Raise a `StoreError` if this version cannot continue a run."""
     if row.version > VERSION:
