@@ -7,17 +7,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from penstock.events import Text
+from penstock.events import Text, Usage
 from penstock.log import flusher, run_writer
 from penstock.log.flusher import flusher_of
 from penstock.log.run_writer import RunCallbacks, RunWriter
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, LostRunError, RunRow
+from penstock.log.store import Batch, Claim, LostRunError, RunRow
 from penstock.messages import user
-from penstock.run.events import Said
+from penstock.run.events import Done, Said
 
 LONG = 3600.0
 SECONDS = 30.0
@@ -164,3 +165,13 @@ def test_a_run_that_its_process_claims_again_is_lost_for_its_earlier_writer(
     assert lost.empty()
     writer.close()
     store.close()
+
+
+def test_a_run_whose_end_is_not_written_yet_is_not_released() -> None:
+    units: list[run_writer.Unit] = []
+    gathering: Any = SimpleNamespace(add=lambda unit, is_urgent: units.append(unit))
+    ignore: Any = None
+    writer = RunWriter(gathering, Claim("r", "support", 1, 2, LONG), RunCallbacks(ignore, ignore, ignore))
+    writer.put([Done("stop", "", (), Usage(0, 0))])
+    writer.release()
+    assert [unit.state for unit in units] == ["over"], "else a worker would continue a run that has its end"

@@ -68,7 +68,18 @@ class Unit(Batch, frozen=True, gc=False, kw_only=True):
 class RunWriter:
     """The log of one run that this process owns."""
 
-    __slots__ = ("_flusher", "_last", "callbacks", "claim", "deadline", "is_closed", "next_renewal", "seq", "taken")
+    __slots__ = (
+        "_flusher",
+        "_last",
+        "callbacks",
+        "claim",
+        "deadline",
+        "is_closed",
+        "next_renewal",
+        "seq",
+        "state",
+        "taken",
+    )
 
     def __init__(self, flusher: Flusher, claim: Claim, callbacks: RunCallbacks) -> None:
         self.claim = claim
@@ -78,6 +89,7 @@ class RunWriter:
         self.next_renewal = 0.0
         self.taken: set[int] = set()  # inputs that were handed to the run
         self.is_closed = False
+        self.state: RunPhase = "running"  # after the last unit that was put
         self._flusher = flusher
         self._last = claim.seq  # the number of the last event that was put
 
@@ -120,6 +132,7 @@ class RunWriter:
         self, events: Sequence[LogEvent], bodies: list[bytes], inputs: Sequence[int], is_durable: bool
     ) -> Unit:
         state, wake_in = _state_after(events)
+        self.state = state
         taken, refused = (inputs, ()) if events else ((), inputs)
         return Unit(
             self.claim.run_id, self.claim.epoch, self._last, bodies, state, taken, wake_in, refused, writer=self,
@@ -127,7 +140,10 @@ class RunWriter:
         )  # fmt: skip
 
     def batch(self, units: Sequence[Batch], now: float) -> Batch:
-        """Units of this run as one batch, in order, which renews the lease if that is due."""
+        """Units of this run as one batch, in order, which renews the lease if that is due.
+
+        The state is that after the last unit: nothing follows the end of a run or its pause, also no release.
+        """
         first, last = units[0], units[-1]
         bodies = [body for unit in units for body in unit.bodies]
         inputs = [number for unit in units for number in unit.inputs]
@@ -142,7 +158,9 @@ class RunWriter:
         self._flusher.remove(self)
 
     def release(self) -> None:
-        """Release the run, so that another worker can continue it at once."""
+        """Release the run, so that another worker can continue it at once; not if it has ended or waits."""
+        if self.state != "running":
+            return  # the unit that says so is about to be written, maybe in the same batch
         self._flusher.add(Unit(self.claim.run_id, self.claim.epoch, self._last, (), "ready", writer=self), True)
 
     def lose(self, error: Exception) -> None:
