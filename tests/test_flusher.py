@@ -52,12 +52,41 @@ def writer(tmp_path: Path, commits: Commits) -> Iterator[RunWriter]:
     store.close()
 
 
+def hold_text(patch: pytest.MonkeyPatch) -> None:
+    """Text waits for others without end, once something was committed."""
+    patch.setattr(flusher, "DELAY", LONG)
+    patch.setattr(flusher, "MAX_DELAY", LONG)
+
+
 def test_text_is_gathered_up_to_a_number_of_events(
     writer: RunWriter, commits: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flusher, "MAX_DELAY", LONG)
+    hold_text(monkeypatch)
     monkeypatch.setattr(run_writer, "MAX_GATHERED", 4)
     writer.put([Said(user("Hello."))])
+    assert commits.next() == 1
+    for _ in range(4):
+        writer.put([Text(0, "x")])
+    assert commits.next() == 4
+
+
+def test_text_is_committed_after_the_delay(
+    writer: RunWriter, commits: Commits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "MAX_DELAY", LONG)
+    monkeypatch.setattr(flusher, "_REST", 0)
+    for _ in range(3):
+        writer.put([Text(0, "x")])
+        assert commits.next() == 1
+
+
+def test_text_waits_longer_after_a_commit_that_took_long(
+    writer: RunWriter, commits: Commits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "MAX_DELAY", LONG)
+    monkeypatch.setattr(flusher, "_REST", 1e12)
+    monkeypatch.setattr(run_writer, "MAX_GATHERED", 4)
+    writer.put([Text(0, "x")])
     assert commits.next() == 1
     for _ in range(4):
         writer.put([Text(0, "x")])
@@ -67,17 +96,17 @@ def test_text_is_gathered_up_to_a_number_of_events(
 def test_text_is_committed_after_the_longest_delay(
     writer: RunWriter, commits: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flusher, "MAX_DELAY", 0.01)
-    writer.put([Said(user("Hello."))])
-    assert commits.next() == 1
-    writer.put([Text(0, "x")])
-    assert commits.next() == 1
+    monkeypatch.setattr(flusher, "MAX_DELAY", 0.02)
+    monkeypatch.setattr(flusher, "_REST", 1e12)
+    for _ in range(3):
+        writer.put([Text(0, "x")])
+        assert commits.next() == 1
 
 
 def test_an_event_that_must_be_durable_does_not_wait_for_others(
     writer: RunWriter, commits: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flusher, "MAX_DELAY", LONG)
+    hold_text(monkeypatch)
     writer.put([Said(user("Hello."))])
     assert commits.next() == 1
     writer.put([Text(0, "x")])
@@ -112,7 +141,8 @@ def test_after_a_long_outage_the_lease_is_renewed_before_the_run_continues(
         return append(batches, durable=durable)
 
     monkeypatch.setattr(store, "append", slow)
-    monkeypatch.setattr(flusher, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + late))
+    clocks = SimpleNamespace(monotonic=lambda: time.monotonic() + late, thread_time=time.thread_time)
+    monkeypatch.setattr(flusher, "time", clocks)
     claim = store.claim("one")
     assert claim is not None
     owned = SimpleQueue[bool]()

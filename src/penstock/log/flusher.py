@@ -1,7 +1,8 @@
 """Writes the logs of all runs of a process: one thread per store.
 
 A run hands over its units and continues. A callback tells it that they are committed; only then its reader gets them.
-The thread gathers what comes while a commit is under way, so there are few commits whatever the number of runs. It also
+The thread gathers what comes while a commit is under way, so there are few commits whatever the number of runs. Large
+commits are made less often: they take the interpreter from the runs. It also
 renews the leases, and looks for inputs from other processes, so that neither depends on an event loop that may be
 blocked.
 """
@@ -25,8 +26,13 @@ from penstock.log.patience import patiently
 from penstock.log.run_writer import RunCallbacks, RunWriter, Unit
 from penstock.log.store import Batch, Claim, Input, LostRunError, Store, StoreError
 
-MAX_DELAY = 0.01
-"""How many seconds events may wait for others before they are committed together."""
+DELAY = 0.01
+"""How many seconds events wait for others, to be committed together, while commits are small."""
+
+MAX_DELAY = 0.04
+"""How many seconds they wait at most. The thread rests `_REST` times as long as its last commit took CPU time."""
+
+_REST = 5
 
 POLL = 0.1
 """The seconds between two polls for inputs from other processes."""
@@ -56,6 +62,7 @@ class Flusher:
         self._is_urgent = False
         self._thread: threading.Thread | None = None
         self._last_flush = 0.0
+        self._delay = DELAY
         self.is_behind = False  # the store has failed: leases of runs that are owned here may have ended meanwhile
         self.process = os.getpid()
 
@@ -116,7 +123,9 @@ class Flusher:
             if gathered is None:
                 return
             if gathered.batches:
+                started = time.thread_time()
                 self._flush(gathered)
+                self._delay = min(max(DELAY, _REST * (time.thread_time() - started)), MAX_DELAY)
             now = time.monotonic()
             if now >= next_renewal:
                 self._renew()
@@ -128,7 +137,7 @@ class Flusher:
     def _gather(self, until: float) -> _Gathered | None:
         """Wait for units, and for others that may share their commit; None if there are no runs any more."""
         with self._wake:
-            end = self._last_flush + MAX_DELAY
+            end = self._last_flush + self._delay
             while not self._is_urgent and self._writers and (left := end - time.monotonic()) > 0:
                 self._wake.wait(left)
             while not self._units:
