@@ -58,7 +58,8 @@ class PassedReads(asyncio.Future[Awaitable[None] | None]):
                 content._waiter = self
             return
         data = content._buffer[0]
-        if body.passed > MAX_PASSED or self._clock() > body.steady_until or not (taken := self._taken(data)):
+        is_steady = body.passed <= MAX_PASSED and self._clock() <= body.steady_until
+        if len(content._buffer) > 1 or not is_steady or not (taken := self._taken(data)):
             super().set_result(None)
             return
         _drop(content)
