@@ -61,9 +61,9 @@ def beginning(wire: str) -> bytes:
 BEGINNINGS = {wire: beginning(wire) for wire in WIRES}
 
 
-def decoded(wire: str, pieces: Iterable[bytes]) -> list[StreamChunk]:
+def decoded(wire: str, pieces: Iterable[bytes], tools: Any = None) -> list[StreamChunk]:
     """The events of a stream, after checking that they are sane."""
-    stream = decode_pieces(wire, pieces)
+    stream = decode_pieces(wire, pieces, tools)
     assert_sane(stream)
     return stream
 
@@ -108,13 +108,16 @@ def test_a_call_with_bytes_that_are_not_utf8_never_runs(wire: str) -> None:
     for vector in vectors():
         if vector.wire != wire or not vector.expected.get("tool_calls"):
             continue
-        calls = [(call.name, call.arguments) for call in penstock.collect(decoded(wire, [vector.body()])).tool_calls]
+        calls = [
+            (call.name, call.arguments)
+            for call in penstock.collect(decoded(wire, [vector.body()], vector.tools)).tool_calls
+        ]
         encoded = [frame_bytes(wire, item) for item in vector.frames]
         for at in chance.sample(range(len(encoded)), min(4, len(encoded))):
             body = b"".join([*encoded[:at], garble(wire, vector.frames[at], chance), *encoded[at + 1 :]])
-            turn = penstock.collect(stream := decoded(wire, [body]))
+            turn = penstock.collect(stream := decoded(wire, [body], vector.tools))
             assert [call for call in turn.tool_calls if (call.name, call.arguments) not in calls] == [], vector.name
-            assert joined(decoded(wire, random_pieces(body, at))) == joined(stream), vector.name
+            assert joined(decoded(wire, random_pieces(body, at), vector.tools)) == joined(stream), vector.name
 
 
 def garble(wire: str, item: Any, chance: random.Random) -> bytes:

@@ -21,6 +21,7 @@ from penstock.transport import passed_reads
 from penstock.transport.async_http import AsyncHTTPConnection
 from penstock.transport.commands import HTTPResponseHead, SteadyBody
 from penstock.transport.passed_reads import PassedReads, can_pass
+from penstock.transport.policy import Timeouts
 from tests.test_text_lane import END, PLAIN, Done, Kept, frame
 
 SECONDS = 10
@@ -64,8 +65,6 @@ class Reading:
     """A task that reads a response, the bytes that were passed on, and the chunks of the others."""
 
     def __init__(self, record: Kept | None = None, idle: float = 60.0) -> None:
-        from penstock.transport.policy import Timeouts
-
         model = Model(
             "openai:m", api_key="k", wire="openai-chat", via=Scripted([]), record=record, timeouts=Timeouts(idle=idle),
         )  # fmt: skip
