@@ -202,6 +202,6 @@ def test_a_run_whose_end_is_not_written_yet_is_not_released() -> None:
     gathering: Any = SimpleNamespace(add=lambda unit, is_urgent: units.append(unit))
     ignore: Any = None
     writer = RunWriter(gathering, Claim("r", "support", 1, 2, LONG), RunCallbacks(ignore, ignore, ignore))
-    writer.put([Done("stop", "", (), Usage(0, 0))])
+    writer.put([Done("answered", "", (), Usage(0, 0))])
     writer.release()
     assert [unit.state for unit in units] == ["over"], "else a worker would continue a run that has its end"
