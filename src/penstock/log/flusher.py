@@ -32,7 +32,7 @@ DELAY = 0.01
 MAX_DELAY = 0.04
 """How many seconds they wait at most. The thread rests `_REST` times as long as its last commit took CPU time."""
 
-_REST = 5
+_REST = 10
 
 POLL = 0.1
 """The seconds between two polls for inputs from other processes."""
