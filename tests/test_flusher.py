@@ -74,17 +74,16 @@ def test_text_is_committed_after_the_delay(
     writer: RunWriter, commits: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flusher, "MAX_DELAY", LONG)
-    monkeypatch.setattr(flusher, "_REST", 0)
     for _ in range(3):
         writer.put([Text(0, "x")])
         assert commits.next() == 1
 
 
-def test_text_waits_longer_after_a_commit_that_took_long(
+def test_text_waits_longer_after_a_large_commit(
     writer: RunWriter, commits: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flusher, "MAX_DELAY", LONG)
-    monkeypatch.setattr(flusher, "_REST", 1e12)
+    monkeypatch.setattr(flusher, "USUAL_EVENTS", 1e-9)
     monkeypatch.setattr(run_writer, "MAX_GATHERED", 4)
     writer.put([Text(0, "x")])
     assert commits.next() == 1
@@ -97,7 +96,7 @@ def test_text_is_committed_after_the_longest_delay(
     writer: RunWriter, commits: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flusher, "MAX_DELAY", 0.02)
-    monkeypatch.setattr(flusher, "_REST", 1e12)
+    monkeypatch.setattr(flusher, "USUAL_EVENTS", 1e-9)
     for _ in range(3):
         writer.put([Text(0, "x")])
         assert commits.next() == 1
@@ -141,8 +140,7 @@ def test_after_a_long_outage_the_lease_is_renewed_before_the_run_continues(
         return append(batches, durable=durable)
 
     monkeypatch.setattr(store, "append", slow)
-    clocks = SimpleNamespace(monotonic=lambda: time.monotonic() + late, thread_time=time.thread_time)
-    monkeypatch.setattr(flusher, "time", clocks)
+    monkeypatch.setattr(flusher, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + late))
     claim = store.claim("one")
     assert claim is not None
     owned = SimpleQueue[bool]()

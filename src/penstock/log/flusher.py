@@ -2,9 +2,8 @@
 
 A run hands over its units and continues. A callback tells it that they are committed; only then its reader gets them.
 The thread gathers what comes while a commit is under way, so there are few commits whatever the number of runs. Large
-commits are made less often: they take the interpreter from the runs. It also
-renews the leases, and looks for inputs from other processes, so that neither depends on an event loop that may be
-blocked.
+commits are made less often: they take the interpreter from the runs. It also renews the leases, and looks for inputs
+from other processes, so that neither depends on an event loop that may be blocked.
 """
 
 from __future__ import annotations
@@ -27,12 +26,13 @@ from penstock.log.run_writer import RunCallbacks, RunWriter, Unit
 from penstock.log.store import Batch, Claim, Input, LostRunError, Store, StoreError
 
 DELAY = 0.01
-"""How many seconds events wait for others, to be committed together, while commits are small."""
+"""How many seconds events wait for others, to be committed together, after a commit of up to `USUAL_EVENTS`."""
+
+USUAL_EVENTS = 100
+"""How many events a commit usually has at most. After a larger one, the next waits as many times longer."""
 
 MAX_DELAY = 0.04
-"""How many seconds they wait at most. The thread rests `_REST` times as long as its last commit took CPU time."""
-
-_REST = 10
+"""How many seconds events wait at most."""
 
 POLL = 0.1
 """The seconds between two polls for inputs from other processes."""
@@ -123,9 +123,9 @@ class Flusher:
             if gathered is None:
                 return
             if gathered.batches:
-                started = time.thread_time()
                 self._flush(gathered)
-                self._delay = min(max(DELAY, _REST * (time.thread_time() - started)), MAX_DELAY)
+                events = sum(len(batch.bodies) for batch in gathered.batches)
+                self._delay = min(DELAY * max(1.0, events / USUAL_EVENTS), MAX_DELAY)
             now = time.monotonic()
             if now >= next_renewal:
                 self._renew()
