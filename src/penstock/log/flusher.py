@@ -37,6 +37,9 @@ MAX_DELAY = 0.04
 POLL = 0.1
 """The seconds between two polls for inputs from other processes."""
 
+FINISH = 5.0
+"""How many seconds a store that is closed waits for the thread, which must not use it any more."""
+
 RETRY = 1.0
 """How many seconds pass until leases are renewed again after the store has failed, if that is sooner than usual."""
 
@@ -102,6 +105,13 @@ class Flusher:
             if self._writers.get(writer.claim.run_id) is writer:
                 del self._writers[writer.claim.run_id]
             self._wake.notify()
+
+    def finish(self) -> None:
+        """Wait until the thread has ended, if no run is left for it: it may still look for inputs."""
+        with self._wake:
+            thread = None if self._writers else self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(FINISH)
 
     # -- the thread --------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ writers of the file until it continues or dies.
 from __future__ import annotations
 
 import builtins
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from typing import Any
 from penstock.log import points, sqlite_events
 from penstock.log.bodies import types_of
 from penstock.log.doorbell import Doorbell, wait_for_event
+from penstock.log.flusher import Flusher
 from penstock.log.media import put_back, take_out
 from penstock.log.sqlite_file import SQLiteFile
 from penstock.log.sqlite_heads import Head, Heads
@@ -227,6 +229,8 @@ class SQLiteStore:
         return self._file.write(prune, durable=False)
 
     def close(self) -> None:
+        if isinstance(self.flusher, Flusher) and self.flusher.process == os.getpid():
+            self.flusher.finish()  # SQLite crashes if a connection is closed while another thread uses it
         self._file.close()
 
     # -- inside ------------------------------------------------------------------------------------------------------
