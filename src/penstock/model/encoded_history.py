@@ -151,7 +151,7 @@ def _ends_whole(known: list[Message]) -> bool:
 
 
 def _begins_with(messages: Sequence[Message], known: list[Message]) -> bool:
-    """Whether these messages are there: the same objects, but for the system prompt, which each request has anew.
+    """Whether these messages are there: the same objects, except the system prompt, which is new in each request.
 
     Each step compares its whole history, so the loop over it is not one of Python.
     """

@@ -97,7 +97,7 @@ def can_pass(content: Any) -> bool:
 
 @cache
 def _tells_futures(reader: type) -> bool:
-    """Whether readers of a class tell a future, which is no public promise of theirs."""
+    """Whether readers of a class wake a future as `PassedReads` needs it; aiohttp does not document how they do."""
     taken: list[bytes] = []
 
     def take(data: bytes) -> bool:
