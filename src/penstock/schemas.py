@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 Json = dict[str, Any]
@@ -23,6 +25,8 @@ _KINDS = ("type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref")
 """The keywords of which a schema has one, unless it accepts every value."""
 _SILENT = frozenset({"title", "default", "discriminator", "examples", "deprecated", "readOnly", "writeOnly"})
 """Keywords that are no constraints: if they are left out, nothing is missing."""
+_REPEATS = ("minLength", "maxLength", "minItems", "maxItems")
+_LOOKAROUND = re.compile(r"(?<!\\)(?:\\\\)*\(\?<?[=!]")
 
 
 class SchemaRules(Struct, frozen=True, kw_only=True):
@@ -30,7 +34,9 @@ class SchemaRules(Struct, frozen=True, kw_only=True):
 
     `keywords` are accepted in addition to those that all accept, of `format` the values in `formats` (None: all).
     Objects that `are_closed` allow no other fields. With `has_all_required`, an object requires all its fields. If
-    `refs_are_alone`, there is no other keyword beside `$ref`. `is_recursive` if a schema may contain itself.
+    `refs_are_alone`, there is no other keyword beside `$ref`. `is_recursive` if a schema may contain itself. Texts and
+    arrays may be required to have fewer than `max_repeats` characters or items (None: any number). Of `pattern`, those
+    that look ahead or behind are never accepted.
     """
 
     keywords: frozenset[str] = frozenset()
@@ -40,6 +46,7 @@ class SchemaRules(Struct, frozen=True, kw_only=True):
     refs_are_alone: bool = True
     is_recursive: bool = True
     has_const: bool = True
+    max_repeats: int | None = None
 
 
 class InexpressibleError(ValueError):
@@ -68,6 +75,48 @@ def schemas_in(schema: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any
             yield from (((key, str(at)), one) for at, one in enumerate(value))
         elif key in SINGLE and not isinstance(value, list):  # `items` may be a list, in older drafts
             yield (key,), value
+
+
+def keep_keywords(schema: Json, is_kept: Callable[[str, Any], bool]) -> Json:
+    """The schema with the keywords that are kept; the constraints among the others are in its description."""
+    kept, notes = {}, []
+    for key, value in schema.items():
+        if is_kept(key, value):
+            kept[key] = value
+        elif key not in _SILENT and not key.startswith("$") and type(value) in (str, int, float):
+            notes.append(f"{key}: {value}")
+    if notes:
+        kept["description"] = f"{schema.get('description') or ''} ({', '.join(notes)})".lstrip()
+    return kept
+
+
+def keep_everywhere(schema: Any, is_kept: Callable[[str, Any], bool]) -> Any:
+    """The schema and those in it with the keywords that are kept: see `keep_keywords`."""
+    if not isinstance(schema, dict):
+        return schema
+    return map_schemas(keep_keywords(schema, is_kept), lambda one: keep_everywhere(one, is_kept))
+
+
+def without_lookaround(schema: Json) -> Json:
+    """The schema without patterns that look ahead or behind, which OpenAI refuses in schemas of any kind."""
+    try:
+        has_none = b"(?" not in msgspec.json.encode(schema)  # it is faster than to walk the schema for every request
+    except (TypeError, ValueError, RecursionError):  # it cannot be sent, which is reported elsewhere
+        has_none = True
+    if has_none:
+        return schema
+    kept: Json = keep_everywhere(schema, lambda key, value: key != "pattern" or not looks_around(value))
+    return kept
+
+
+def looks_around(pattern: Any) -> bool:
+    """Whether a regular expression looks ahead or behind, as no provider that enforces patterns can."""
+    return isinstance(pattern, str) and _LOOKAROUND.search(pattern) is not None
+
+
+def repeats_less(key: str, value: Any, most: int) -> bool:
+    """Whether a keyword does not ask for so many characters or items, or more."""
+    return key not in _REPEATS or not isinstance(value, int) or value < most
 
 
 def with_root_definition(schema: Json) -> Json:
@@ -131,7 +180,10 @@ class _Fitting:
             return self._reference(schema)
         form = self._with_known(_rewritten(schema, self._rules))
         fitted = map_schemas(form, self._fit_inner)
-        return self._object(fitted) if "properties" in fitted or fitted.get("type") == "object" else fitted
+        kinds = fitted["type"] if isinstance(fitted.get("type"), list) else [fitted.get("type")]
+        if self._rules.are_closed and "array" in kinds and "items" not in fitted:
+            raise InexpressibleError("arrays of anything")
+        return self._object(fitted) if "properties" in fitted or "object" in kinds else fitted
 
     def _fit_inner(self, schema: Any) -> Any:
         return schema if isinstance(schema, bool) else self.fit(schema)
@@ -152,18 +204,18 @@ class _Fitting:
 
     def _with_known(self, schema: Json) -> Json:
         """The schema with the keywords that the provider knows; the others are in its description."""
-        kept, notes = {}, []
-        for key, value in schema.items():
-            if key in self._known and (key != "format" or self._takes_format(value)):
-                kept[key] = value
-            elif key not in _SILENT and not key.startswith("$") and type(value) in (str, int, float):
-                notes.append(f"{key}: {value}")
-        if notes:
-            kept["description"] = f"{schema.get('description', '')} ({', '.join(notes)})".lstrip()
-        return kept
+        return keep_keywords(schema, self._takes)
 
-    def _takes_format(self, name: Any) -> bool:
-        return self._rules.formats is None or name in self._rules.formats
+    def _takes(self, key: str, value: Any) -> bool:
+        rules = self._rules
+        match key:
+            case "format":
+                return key in self._known and (rules.formats is None or value in rules.formats)
+            case "pattern":
+                return key in self._known and not looks_around(value)
+            case _:
+                is_bounded = rules.max_repeats is None or repeats_less(key, value, rules.max_repeats)
+                return key in self._known and is_bounded
 
     def _object(self, schema: Json) -> Json:
         if not self._rules.are_closed:
@@ -214,7 +266,8 @@ def pruned(root: Json) -> Json:
     needed: set[str] = set()
     pending = list(_references(bare))
     while pending:
-        name = pending.pop().removeprefix("#/$defs/")
+        name = pending.pop().removeprefix("#/$defs/").partition("/")[0]  # it may lead to a part of a definition
+        name = name.replace("~1", "/").replace("~0", "~")
         if name in definitions and name not in needed:
             needed.add(name)
             pending += _references(definitions[name])

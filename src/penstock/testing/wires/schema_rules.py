@@ -5,6 +5,7 @@ OpenAI names the place of a schema as a tuple of the keys that lead to it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,8 @@ _STRICT = {
 }  # fmt: skip
 """The keywords that OpenAI permits in a strict schema."""
 _NAME_LENGTH = 64
+_NOT_AT_ROOT = ("oneOf", "anyOf", "allOf", "enum", "not")
+_LOOKAROUND = re.compile(r"\(\?<?[=!]")
 _CLAUDE_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _CLAUDE_STRINGS = ("minLength", "maxLength")
 
@@ -48,11 +51,31 @@ def judge_json_schema(at: str, format: Json) -> Rejections:
     if not isinstance(format.get("schema"), dict):
         yield missing(f"{at}.schema")
     schema = format["schema"]
+    yield from _judge_patterns(at.partition(".")[0], schema)
     if schema.get("type") != "object":
         yield _invalid_schema(at, format, (), f"schema must be a JSON Schema of 'type: \"object\"', got {schema}")
     if format.get("strict"):
         for context, one in schemas(schema):
             yield from _strict(at, format, context, one)
+
+
+def judge_function(at: str, name: Any, schema: Any) -> Rejections:
+    """The schema of a function; `at` is its place."""
+    if not isinstance(schema, dict):
+        return
+    if schema.get("type") != "object" or any(keyword in schema for keyword in _NOT_AT_ROOT):
+        names = "/".join(f"'{keyword}'" for keyword in _NOT_AT_ROOT)
+        problem = f"schema must have type 'object' and not have {names} at the top level."
+        yield invalid(f"Invalid schema for function '{name}': {problem}", at, "invalid_function_parameters")
+    yield from _judge_patterns("tools", schema)
+
+
+def _judge_patterns(field: str, schema: Json) -> Rejections:
+    for context, one in schemas(schema):
+        if _LOOKAROUND.search(text(one, "pattern")):
+            place = ".".join(("$", *context, "pattern"))
+            problem = f"Invalid JSON schema: regex lookaround is not supported. Found at {place}."
+            yield invalid(problem, field, "invalid_json_schema")
 
 
 def judge_response_format(body: Json) -> Rejections:
@@ -75,6 +98,8 @@ def _strict(at: str, format: Json, context: Context, schema: Json) -> Rejections
         yield _invalid_schema(at, format, context, f"'{keyword}' is not permitted.")
     if not schema.keys() & {"type", "anyOf", "$ref", "enum", "const"}:
         yield _invalid_schema(at, format, context, "schema must have a 'type' key.")
+    if schema.get("type") == "array" and "items" not in schema:
+        yield _invalid_schema(at, format, context, "array schema missing items.")
     if schema.get("type") != "object":
         return
     if schema.get("additionalProperties") is not False:

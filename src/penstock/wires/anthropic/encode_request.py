@@ -22,7 +22,6 @@ from penstock.wires.shared.body import (
     cache_lifetime,
     chosen_tool,
     merge,
-    object_schema,
     pick_fields,
     rename_options,
 )
@@ -32,6 +31,7 @@ from penstock.wires.shared.message_writing import alternating, called_tools, mar
 from penstock.wires.shared.output_format import enforced_schema
 from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
 from penstock.wires.shared.settle import settle
+from penstock.wires.shared.tool_schema import declared_schema, for_claude
 from penstock.wires.shared.vendor_state import nonblank_content, part_fields, result_fields
 
 WIRE = FACTS.wire
@@ -225,7 +225,7 @@ def _tool(tool: ToolDeclaration) -> Json:
     return {
         "name": tool.name,
         **described,
-        "input_schema": object_schema(tool),
+        "input_schema": for_claude(declared_schema(tool)),
         **pick_fields(tool.extra, _TOOL_FIELDS),
     }
 

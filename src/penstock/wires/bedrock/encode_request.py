@@ -24,7 +24,6 @@ from penstock.wires.shared.body import (
     cache_lifetime,
     chosen_tool,
     merge,
-    object_schema,
     pick_fields,
     rename_options,
 )
@@ -41,6 +40,7 @@ from penstock.wires.shared.output_format import enforced_schema
 from penstock.wires.shared.reasoning import effort_of, requested_reasoning
 from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
 from penstock.wires.shared.settle import settle
+from penstock.wires.shared.tool_schema import declared_schema, for_claude
 from penstock.wires.shared.vendor_state import nonblank_content, part_fields, result_fields
 
 WIRE = FACTS.wire
@@ -253,7 +253,7 @@ def _tool(tool: ToolDeclaration) -> Json:
     if tool.hosted is not None:
         return dict(tool.hosted)
     described = {"description": tool.description} if tool.description else {}
-    schema = {"inputSchema": {"json": object_schema(tool)}}
+    schema = {"inputSchema": {"json": for_claude(declared_schema(tool))}}
     return {"toolSpec": {"name": tool.name, **described, **schema, **pick_fields(tool.extra, ("strict",))}}
 
 

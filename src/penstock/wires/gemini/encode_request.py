@@ -19,13 +19,14 @@ from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Media, Message, ToolResult
 from penstock.wires.gemini.facts import FACTS
-from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
+from penstock.wires.shared.body import Json, chosen_tool, merge, pick_fields, rename_options
 from penstock.wires.shared.media import check_type, media_type, write_or_note
 from penstock.wires.shared.message_writing import misplaced_part, split_system
 from penstock.wires.shared.output_format import enforced_schema, is_enforceable
 from penstock.wires.shared.reasoning import budget_of, effort_of, requested_reasoning
 from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
 from penstock.wires.shared.settle import settle
+from penstock.wires.shared.tool_schema import declared_schema
 from penstock.wires.shared.vendor_state import part_fields, parts_without_state, result_fields, result_text
 
 WIRE = FACTS.wire
@@ -251,7 +252,7 @@ def _function(tool: ToolDeclaration) -> Json:
     if tool.parameters.get("type") == "OBJECT":
         written["parameters"] = tool.parameters
     elif tool.parameters or tool.is_custom:
-        written["parametersJsonSchema"] = object_schema(tool)
+        written["parametersJsonSchema"] = declared_schema(tool)
     return written | pick_fields(tool.extra, _TOOL_FIELDS)
 
 

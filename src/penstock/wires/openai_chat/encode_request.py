@@ -14,8 +14,9 @@ from typing import Any
 from penstock.declarations import ToolDeclaration
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Message, ToolResult
+from penstock.schemas import without_lookaround
 from penstock.wires.openai_chat.facts import FACTS, NINE_LETTER_IDS
-from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
+from penstock.wires.shared.body import Json, chosen_tool, merge, pick_fields, rename_options
 from penstock.wires.shared.facts import MEDIA_IN_RESULTS
 from penstock.wires.shared.media import audio_format, file_name, inline_url, is_uploaded, write_or_note
 from penstock.wires.shared.message_writing import arguments_text, misplaced_part, split_system, system_text
@@ -23,6 +24,7 @@ from penstock.wires.shared.output_format import GRAMMAR_SCHEMAS, json_schema_for
 from penstock.wires.shared.reasoning import effort_of, requested_reasoning
 from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
 from penstock.wires.shared.settle import NO_ANSWER, settle
+from penstock.wires.shared.tool_schema import declared_schema, for_grammar
 from penstock.wires.shared.vendor_state import (
     message_fields,
     part_fields,
@@ -299,9 +301,11 @@ def _tool(tool: ToolDeclaration, quirks: frozenset[str]) -> Json:
     declaration: Json = {"name": tool.name} | ({"description": tool.description} if tool.description else {})
     if tool.is_custom and NO_CUSTOM_TOOLS not in quirks:
         return {"type": "custom", "custom": declaration | pick_fields(tool.extra, ["format"])}
+    schema = declared_schema(tool)
+    parameters = for_grammar(schema) if GRAMMAR_FORMAT in quirks else without_lookaround(schema)
     return {
         "type": "function",
-        "function": declaration | {"parameters": object_schema(tool)} | pick_fields(tool.extra, ["strict"]),
+        "function": declaration | {"parameters": parameters} | pick_fields(tool.extra, ["strict"]),
     }
 
 

@@ -14,15 +14,17 @@ from typing import Any
 from penstock.declarations import ToolDeclaration
 from penstock.events import CallKind, Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import PART_FIELDS, File, Image, Message, ToolResult
+from penstock.schemas import without_lookaround
 from penstock.wires.openai_responses.client_outputs import takes_result, write_output
 from penstock.wires.openai_responses.facts import CLIENT_CALLS, FACTS
-from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
+from penstock.wires.shared.body import Json, chosen_tool, merge, pick_fields, rename_options
 from penstock.wires.shared.media import audio_format, file_name, is_uploaded, write_or_note
 from penstock.wires.shared.message_writing import arguments_text, misplaced_part, split_system, system_text
 from penstock.wires.shared.output_format import json_schema_format
 from penstock.wires.shared.reasoning import effort_of, requested_reasoning
 from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
 from penstock.wires.shared.settle import settle
+from penstock.wires.shared.tool_schema import declared_schema
 from penstock.wires.shared.vendor_state import (
     message_fields,
     part_fields,
@@ -241,8 +243,8 @@ def _tool(tool: ToolDeclaration) -> Json:
     if tool.is_custom:
         return {"type": "custom"} | declaration | pick_fields(tool.extra, ["format"])
     # Unlike Chat Completions, Responses is strict by default.
-    strict = bool(tool.extra.get("strict"))
-    return {"type": "function"} | declaration | {"parameters": object_schema(tool), "strict": strict}
+    strict, parameters = bool(tool.extra.get("strict")), without_lookaround(declared_schema(tool))
+    return {"type": "function"} | declaration | {"parameters": parameters, "strict": strict}
 
 
 def _choice(request: Request) -> str | Json:

@@ -46,14 +46,6 @@ def object_schema(tool: ToolDeclaration) -> Json:
     return FREE_TEXT if tool.is_custom else {"properties": {}, **tool.parameters, "type": "object"}
 
 
-def function_tool(tool: ToolDeclaration) -> Json:
-    """A tool as Chat Completions declares it, and the wires that copied it."""
-    if tool.hosted is not None:
-        return dict(tool.hosted)
-    described = {"description": tool.description} if tool.description else {}
-    return {"type": "function", "function": {"name": tool.name, **described, "parameters": object_schema(tool)}}
-
-
 def pick_fields(fields: Mapping[str, Any], names: Iterable[str]) -> Json:
     """The fields of these names that are not null."""
     return {name: fields[name] for name in names if fields.get(name) is not None}

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from penstock.declarations import OutputDeclaration
-from penstock.schemas import InexpressibleError, Json, SchemaRules, fit_schema
+from penstock.schemas import InexpressibleError, Json, SchemaRules, fit_schema, without_lookaround
 
 STRING_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
 """The formats of strings that most providers enforce."""
@@ -21,6 +21,9 @@ OPENAI_SCHEMAS = SchemaRules(
 )  # fmt: skip
 """What OpenAI enforces, on both of its wires."""
 
+GRAMMAR_REPEATS = 1_000
+"""So many characters or items a grammar may not ask for: llama.cpp refuses 2,000, and counts what is in an item."""
+
 GRAMMAR_SCHEMAS = SchemaRules(
     keywords=frozenset({
         "title", "oneOf", "allOf", "prefixItems", "format", "minimum", "maximum", "exclusiveMinimum",
@@ -30,6 +33,7 @@ GRAMMAR_SCHEMAS = SchemaRules(
     are_closed=False,
     has_all_required=False,
     refs_are_alone=False,
+    max_repeats=GRAMMAR_REPEATS,
 )  # fmt: skip
 """What local servers turn into a grammar; a `pattern` without both anchors is an error there."""
 
@@ -56,4 +60,9 @@ def json_schema_format(output: OutputDeclaration, rules: SchemaRules) -> Json:
     schema = enforced_schema(output, rules)
     described: Mapping[str, Any] = {"description": output.description} if output.description else {}
     is_strict = schema is not None and rules.are_closed
-    return {"name": output.name, **described, "schema": schema or dict(output.schema), "strict": is_strict}
+    return {
+        "name": output.name,
+        **described,
+        "schema": schema or without_lookaround(dict(output.schema)),
+        "strict": is_strict,
+    }

@@ -9,6 +9,7 @@ message follows: then the provider continues them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise, takewhile
 from typing import Any
@@ -48,6 +49,7 @@ _HOSTED = ("server_tool_use", "mcp_tool_use")
 _FOREIGN = {"image_url", "input_audio", "file", "input_text", "input_image", "input_file", "output_text", "reasoning",
             "refusal", "function_call", "function_call_output"}  # fmt: skip
 """The types of other vendors' blocks."""
+_PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 
@@ -145,6 +147,9 @@ def _tools(tools: list[Json]) -> Rejections:
         elif {"oneOf", "allOf", "anyOf"} & schema.keys():
             choices = "input_schema does not support oneOf, allOf, or anyOf at the top level"
             yield Rejection(f"tools.{at}.custom.input_schema: {choices}")
+        elif not all(map(_PROPERTY.fullmatch, child(schema, "properties"))):
+            keys = "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'"
+            yield Rejection(f"tools.{at}.custom.input_schema.properties: {keys}")
     if repeated([text(tool, "name") for tool in tools if tool.get("name")]):
         yield Rejection("tools: Tool names must be unique.")
 

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.testing.wires.openai_rules import empty_array, invalid, judge_name, judge_string, missing, not_a_string
 from penstock.testing.wires.openai_rules import unknown_value as unknown
 from penstock.testing.wires.rejection import Json, Rejections, child, is_objects, objects, repeated, text
-from penstock.testing.wires.schema_rules import judge_response_format
+from penstock.testing.wires.schema_rules import judge_function, judge_response_format
 
 MAX_ID = 40
 MAX_NAME = 64
@@ -56,6 +56,8 @@ def _request(body: Json) -> Rejections:
         kind = tool.get("type")
         if kind in ("function", "custom"):
             yield from judge_name(f"tools[{at}].{kind}.name", child(tool, kind).get("name"), MAX_NAME)
+        function = child(tool, "function")
+        yield from judge_function(f"tools[{at}].function.parameters", function.get("name"), function.get("parameters"))
 
 
 # Single messages.

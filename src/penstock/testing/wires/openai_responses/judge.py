@@ -23,7 +23,7 @@ from penstock.testing.wires.rejection import (
     repeated,
     text,
 )
-from penstock.testing.wires.schema_rules import judge_json_schema
+from penstock.testing.wires.schema_rules import judge_function, judge_json_schema
 from penstock.testing.wires.signatures import OPENAI, is_signature
 
 MAX_NAME = 128
@@ -86,6 +86,8 @@ def _request(body: Json) -> Rejections:
     for at, tool in enumerate(objects(body.get("tools"))):
         if tool.get("type") in ("function", "custom"):
             yield from judge_name(f"tools[{at}].name", tool.get("name"), MAX_NAME)
+        if tool.get("type") == "function":
+            yield from judge_function(f"tools[{at}].parameters", tool.get("name"), tool.get("parameters"))
 
 
 # Single items.
