@@ -24,6 +24,7 @@ from penstock import (
 )
 from penstock.events import Retry, StreamChunk, ToolCall, ToolCallDelta, ToolCallStart
 from penstock.model.output_request import OUTPUT_TOOL
+from penstock.output.find import find_output
 from penstock.output.output_type import MAX_PROBLEM, OutputType
 from penstock.output.partial import PartialOutput, PartialView
 from penstock.run.events import Done, LogEvent
@@ -104,9 +105,28 @@ def test_the_final_tool_beside_other_calls_is_called_again(name: str) -> None:
     assert [call.name for message in result.messages for call in message.tool_calls] == ["look"]
 
 
-@pytest.mark.parametrize("text", ["```json\n{}\n```", "Here it is:\n{}", "{}\nIs that what you want?"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```json\n{}\n```", "Here it is:\n{}", "{}\nIs that what you want?", "The name in {braces}: {}",
+        "{}\nAnd {so} on.",
+    ],
+)  # fmt: skip
 def test_the_object_is_found_in_other_text(text: str) -> None:
     assert agent_of(text.replace("{}", GOOD), calls="hermes").run("Go.").output == City(name="Rome", people=3)
+
+
+def test_the_final_tool_counts_more_than_an_object_in_the_text_before_it() -> None:
+    reply = Reply(say('{"name": "Oslo"} would be too short.'), call(OUTPUT_TOOL, {"name": "Rome", "people": 3}))
+    agent = agent_of(reply, name="anthropic:claude-3-7-sonnet")
+    with agent.stream("Go.") as run:
+        list(run)
+    assert (run.output, run.partial) == (City(name="Rome", people=3), {"name": "Rome", "people": 3})
+
+
+def test_an_object_in_several_blocks_of_text_is_one() -> None:
+    parts = [Text(0, '{"name": "Rome", "more": {"a": '), Text(1, '1}, "people": '), Text(2, '{"b": 2}}')]
+    assert find_output(parts) == '{"name": "Rome", "more": {"a": 1}, "people": {"b": 2}}'
 
 
 def test_a_message_during_the_answer_is_answered_before_the_run_ends() -> None:

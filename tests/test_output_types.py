@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any, Literal, TypedDict
+from decimal import Decimal
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import msgspec
 import pytest
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, RootModel, field_validator
 
-from penstock import Agent, Model, OutputError, UsageError
+from penstock import Agent, Model, OutputDelta, OutputError, UsageError
 from penstock.model.output_request import OUTPUT_TOOL
 from penstock.output.output_type import MAX_KNOWN, OutputType, known_types, output_type
-from penstock.schemas import InexpressibleError, SchemaRules, fit_schema
+from penstock.schemas import InexpressibleError, SchemaRules, fit_schema, resolve
 from penstock.testing import Reply, Scripted, call
 from penstock.wires import all_facts
 
@@ -50,6 +51,11 @@ class Point(msgspec.Struct):
     when: date
 
 
+class Shelf(msgspec.Struct):
+    rows: dict[int, str]
+    days: dict[date, int] = {}
+
+
 class Tree(BaseModel):
     name: str
     children: list[Tree] = []
@@ -71,6 +77,7 @@ VALUES: list[tuple[Any, Any, Any]] = [
     (date | None, {"value": None}, None),
     (SCHEMA, {"n": 1}, {"n": 1}),
     ({"type": "ARRAY", "items": {"type": "STRING"}}, {"value": ["a"]}, ["a"]),
+    (Shelf, {"rows": {"1": "a"}, "days": {"2026-05-01": 2}}, Shelf({1: "a"}, {DAY: 2})),
 ]
 
 
@@ -194,6 +201,19 @@ def test_a_schema_that_refers_to_its_root_is_checked_at_every_level() -> None:
         lists.read('{"value": [{"value": []}]}')
 
 
+def test_a_schema_that_refers_to_a_part_of_itself_is_checked_there() -> None:
+    fields = {"city": {"type": "string", "maxLength": 5}, "other": {"$ref": "#/properties/city"}}
+    output = output_type({"type": "object", "properties": fields})
+    assert output is not None
+    assert output.read('{"city": "Rome", "other": "Oslo"}') == {"city": "Rome", "other": "Oslo"}
+    with pytest.raises(OutputError, match="`other`"):
+        output.read('{"city": "Rome", "other": "Reykjavik"}')
+    script = Scripted(['{"city": "Rome", "other": "Oslo"}'], strict=True)
+    Agent(Model("openai:gpt-5", via=script), output={"type": "object", "properties": fields}).run("Go.")
+    schema = script.requests[0].body["text"]["format"]["schema"]
+    assert resolve(schema, schema["properties"]["other"]["$ref"]) is not None
+
+
 def test_a_type_with_a_dict_in_its_annotation_is_a_type() -> None:
     output = output_type(Annotated[int, {"unit": "euros"}])
     assert output is not None
@@ -241,3 +261,81 @@ def test_a_type_that_another_thread_drops_from_those_that_are_kept_is_still_retu
     output = output_type(dataclass(Kind))
     assert output is not None
     assert output.read('{"city": "Rome"}') == Kind("Rome")  # type: ignore[call-arg]
+
+
+def test_a_name_in_quotes_means_what_it_means_to_the_caller() -> None:
+    def first() -> Any:
+        @dataclass
+        class Trip:
+            city: str
+
+        return Trip, output_type(list["Trip"])
+
+    def second() -> Any:
+        @dataclass
+        class Trip:
+            city: int
+
+        return Trip, output_type(list["Trip"])
+
+    trip, output = first()
+    assert output.read('{"value": [{"city": "Rome"}]}') == [trip("Rome")]
+    trip, output = second()
+    assert output.read('{"value": [{"city": 3}]}') == [trip(3)]
+    assert output_type(Annotated[int, "a number"]) is output_type(Annotated[int, "a number"])
+
+
+def test_a_list_of_types_is_refused_with_the_union_of_them() -> None:
+    with pytest.raises(UsageError, match=r"a list of types is not a type; use Item \| Box for one of them"):
+        Agent("sim:demo", output=[Item, Box])  # type: ignore[arg-type]
+
+
+class Prices(RootModel[dict[str, Decimal]]):
+    pass
+
+
+def test_fields_are_converted_in_an_annotated_type_and_not_in_that_of_a_root() -> None:
+    def partial(kind: Any, answer: str) -> Any:
+        agent: Any = Agent(Model("openai:gpt-5", via=Scripted([answer])), output=kind)
+        with agent.stream("Go.") as run:
+            assert not [event for event in run if event.type == "output_delta" and event.problem]
+        return run.partial
+
+    trip = Annotated[Row, Field(description="A row.")]
+    assert partial(trip, '{"id": 1, "when": "2026-05-01"}') == {"id": 1, "when": DAY}
+    assert partial(Annotated[list[Row], Field(max_length=3)], '{"value": [{"id": 1, "when": "2026-05-01"}]}') == [
+        {"id": 1, "when": DAY}
+    ]
+    assert partial(Prices, '{"root": 1, "leaf": 2}') == {"root": 1, "leaf": 2}
+
+
+class Place(NamedTuple):
+    latitude: float
+    longitude: float
+
+
+@pytest.mark.parametrize("wire", all_facts())
+def test_the_fields_of_a_named_tuple_are_named_in_the_description(wire: str) -> None:
+    written = json.dumps(fit_schema(dict(OutputType(list[Place]).declaration.schema), all_facts()[wire].output))
+    assert "(items: Latitude, Longitude)" in written
+
+
+def test_a_schema_with_arrays_of_anything_is_not_strict() -> None:
+    for kind in ("array", ["array", "null"], ["object", "null"]):
+        schema = {"type": "object", "properties": {"a": {"type": kind}}}
+        script = Scripted(['{"a": []}' if "array" in kind else '{"a": null}'], strict=True)
+        Agent(Model("openai:gpt-5", via=script), output=schema).run("Go.")
+        assert script.requests[0].body["text"]["format"]["strict"] is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [(Item | str, "It is all in Rome."), (Literal["yes", "no"], "yes"), (int, 12345)]
+)
+def test_an_output_that_is_no_object_comes_in_pieces_too(kind: Any, value: Any) -> None:
+    script = Scripted([Reply(json.dumps({"value": value}), seed=1)])
+    with Agent(Model("openai:gpt-5", via=script), output=kind).stream("Go.") as run:
+        deltas = [event for event in run if isinstance(event, OutputDelta)]
+    assert {delta.path for delta in deltas} == {()}
+    assert [delta.is_complete for delta in deltas] == [*[False] * (len(deltas) - 1), True]
+    pieces = [delta.piece for delta in deltas]
+    assert ("".join(pieces) if isinstance(value, str) else pieces[-1]) == run.output == value

@@ -336,6 +336,7 @@ VECTORS = {
         {
             "Pair": {
                 "type": "array",
+                "description": "(items: Left, Right)",
                 "prefixItems": [{"type": "integer"}, {"type": "string"}],
                 "minItems": 2,
                 "maxItems": 2,

@@ -191,7 +191,8 @@ class ArgumentDelta(Event, frozen=True, tag="argument_delta"):
 class OutputDelta(Event, frozen=True, tag="output_delta"):
     """A piece of a structured output (`output=`), parsed: what was added at `path`, as in `ArgumentDelta`.
 
-    The empty path, without a piece, says that the whole output is complete. `problem` says what is wrong with a field
+    The empty path is the output itself: the text of an output that is a string, or, without a piece, that the whole
+    object or list is complete. `problem` says what is wrong with a field
     that is complete and does not fit its type. It is derived from the text of the response, and is not in logs and
     histories.
     """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
+
+import msgspec
 
 from penstock.errors import OutputError
 from penstock.events import Text
@@ -21,12 +23,27 @@ def find_output(parts: Iterable[TurnPart]) -> str:
     """
     texts = [part.text for part in parts if isinstance(part, Text)]
     whole = "".join(texts).strip()
-    candidates = [whole, *reversed(texts)] if whole.startswith("{") else reversed(texts)
-    for text in candidates:
-        if (start := text.find("{")) >= 0:
-            end = ValueScanner().feed(text, start)
-            return text[start:] if end < 0 else text[start:end]
-    return whole
+    first = next(_objects_in(whole), "")
+    if first == whole:  # also if its text is in several blocks
+        return whole
+    objects = (text for block in reversed(texts) for text in _objects_in(block))
+    return next(filter(_is_object, objects), first or whole)
+
+
+def _objects_in(text: str) -> Iterator[str]:
+    """What looks like an object in a text, one after the other; the last may be incomplete."""
+    at = text.find("{")
+    while at >= 0:
+        end = ValueScanner().feed(text, at)
+        yield text[at:] if end < 0 else text[at:end]
+        at = -1 if end < 0 else text.find("{", end)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
 
 
 def outcome_of(output: OutputType[Any], turn: Turn[Any]) -> tuple[Any] | OutputError:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from functools import cached_property
 from types import FrameType, UnionType
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, ForwardRef, Generic, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -94,14 +94,24 @@ def output_type(kind: Any) -> OutputType[Any] | None:
     if isinstance(kind, OutputType):
         return kind
     try:
-        known = known_types.get(kind)
+        known = None if _has_names(kind) else known_types.get(kind)
     except TypeError:  # a schema, or a type with a dict or a list in its annotation
         return OutputType(kind, _caller_names())
     if known is None:
-        if len(known_types) >= MAX_KNOWN:
-            known_types.clear()  # while other threads read it, so that nothing is looked up in it twice
-        known = known_types[kind] = OutputType(kind, _caller_names())
+        known = OutputType(kind, _caller_names())
+        if not _has_names(kind):
+            if len(known_types) >= MAX_KNOWN:
+                known_types.clear()  # while other threads read it, so that nothing is looked up in it twice
+            known_types[kind] = known
     return known
+
+
+def _has_names(kind: Any) -> bool:
+    """Whether a type is written with names in quotes, as in `list["Trip"]`: they mean what they mean to the caller."""
+    if isinstance(kind, str | ForwardRef):
+        return True
+    members = get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind)
+    return get_origin(kind) is not Literal and any(map(_has_names, members))
 
 
 def _caller_names() -> dict[str, Any]:

@@ -56,7 +56,8 @@ class PartialOutput:
         path = piece.path[self._skipped :]
         if len(piece.path) >= self._skipped:
             problem = self._validate(path[0]) if piece.is_complete and len(path) == 1 else ""
-            yield OutputDelta(path, piece.piece if path else None, piece.is_complete, problem)
+            is_all = not path and isinstance(piece.piece, dict | list)  # of it, all pieces have come already
+            yield OutputDelta(path, None if is_all else piece.piece, piece.is_complete, problem)
 
     def _validate(self, key: str | int) -> str:
         """Convert a field that is complete; returns what is wrong with it."""

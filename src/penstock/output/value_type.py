@@ -56,6 +56,9 @@ def value_type(kind: Any, names: Mapping[str, Any] = {}) -> ValueType:
         return schema
     if isinstance(kind, FUNCTIONS):
         raise UsageError(f"{_PLACE}: {kind!r} is a function; use a type that can be written as JSON, or {_ELSE_USE}")
+    if isinstance(kind, list | tuple):
+        union = " | ".join(getattr(one, "__name__", str(one)) for one in kind) or "…"
+        raise UsageError(f"{_PLACE}: a list of types is not a type; use {union} for one of them")
     return StructType(kind) if _has_struct(kind) else PydanticType(kind, names)
 
 
@@ -98,8 +101,10 @@ def _built(kinds: Iterator[tuple[str, Any]], names: Mapping[str, Any]) -> Iterat
 
 
 def _pydantic_fields(kind: Any, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    pydantic = sys.modules.get("pydantic")
+    pydantic, kind = sys.modules.get("pydantic"), _plain(kind)
     if pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel):
+        if issubclass(kind, pydantic.RootModel):  # its one field has no key in the JSON
+            return
         model: Any = kind
         for name, field in model.model_fields.items():
             alias = field.validation_alias or field.alias or name
@@ -119,8 +124,14 @@ def _hints(kind: Any, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _item_kinds(kind: Any) -> Iterator[tuple[str, Any]]:
+    kind = _plain(kind)
     if get_origin(kind) is list and get_args(kind):
         yield "", get_args(kind)[0]
+
+
+def _plain(kind: Any) -> Any:
+    """The type in an `Annotated`."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 class StructType:
@@ -135,7 +146,7 @@ class StructType:
 
     def convert(self, value: Any, name: str) -> Any:
         try:
-            return msgspec.convert(value, self._kind)
+            return msgspec.convert(value, self._kind, str_keys=True)
         except msgspec.ValidationError as error:
             problem, _, place = str(error).partition(" - at `")
             raise ArgumentsError(f"`{place.rstrip('`').replace('$', name, 1) or name}`: {problem}") from None

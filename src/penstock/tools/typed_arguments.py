@@ -271,6 +271,9 @@ def _clean(schema: Json) -> Json:
     kept = {key: value for key, value in schema.items() if key not in ("title", "discriminator")}
     if "default" in kept and not is_json(kept["default"]):
         del kept["default"]
+    items: list[str] = [one.get("title", "") for one in schema.get("prefixItems", ()) if isinstance(one, dict)]
+    if items and all(items):  # the fields of a named tuple, which have no names in JSON
+        kept["description"] = f"{kept.get('description', '')} (items: {', '.join(items)})".lstrip()
     return _mapped(kept, _clean)
 
 
