@@ -15,7 +15,7 @@ import penstock
 from penstock import Agent, Model, OutputDelta, OutputInvalid, StreamEvent
 from penstock.declarations import OutputDeclaration
 from penstock.model.output_request import OUTPUT_TOOL
-from penstock.testing import Loopback, ReceivedRequest, Reply, call
+from penstock.testing import Loopback, ReceivedRequest, Reply, Scripted, call
 from penstock.wires import WIRES, WireName, find_output_form
 from penstock.wires.shared.request import Request
 
@@ -175,3 +175,31 @@ def test_a_simulated_model_answers_with_the_output_that_it_is_asked_for(wire: Wi
     result = Agent(Model("sim:fast", wire=wire), tools=tools, output=City).run("Find the city Rome.")
     assert result.output.name == "Rome"
     assert sum(message.role == "tool" for message in result.messages) == len(tools)
+
+
+EXAMPLES = {
+    "openai-responses": "openai:gpt-5", "openai-chat": "openai-compatible:m", "anthropic": "anthropic:claude-opus-4-6",
+    "gemini": "google:gemini-3-pro", "ollama": "ollama:qwen3", "cohere": "cohere:command-a",
+    "bedrock": "bedrock:anthropic.claude-sonnet-4-5",
+}  # fmt: skip
+FORMS = {"tool": "final tool", "prompt": "prompt", "native": "native"}
+
+
+@pytest.mark.parametrize("choice", FORMS)
+@pytest.mark.parametrize("wire", FORMATS)
+def test_the_caller_may_choose_the_form(wire: str, choice: Any) -> None:
+    name = EXAMPLES[wire]
+    if choice == "native" and wire != "openai-chat":
+        with pytest.raises(penstock.UsageError, match="is for Chat Completions"):
+            Model(name, output_form=choice)
+        return
+    script = Scripted(Provider(FORMS[choice], uses_tool=False), strict=True)
+    model = Model(name, via=script, api_key="k", output_form=choice)
+    assert Agent(model, [look], output=City).run("How large is Rome?").output == City("Rome", 3_000_000)
+    assert {form_of(request, wire) for request in script.requests} == {FORMS[choice]}
+    assert not model.is_plain
+
+
+def test_a_form_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(penstock.UsageError, match="output_form must be 'native', 'tool', 'prompt' or None, not 'json'"):
+        Model("openai:gpt-5", output_form="json")  # type: ignore[arg-type]

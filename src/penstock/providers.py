@@ -250,6 +250,26 @@ def with_reasoning_back(provider: Provider, wire: str, field: ReasoningField | b
     return replace(provider, quirks=provider.quirks - {*_ECHOES.values()} | {echo})
 
 
+OutputChoice = Literal["native", "tool", "prompt"]
+OUTPUT_FORMS: dict[str, OutputChoice] = {"output-by-tool": "tool", "output-by-prompt": "prompt"}
+"""The quirks of a model that is asked for structured output in a form that its caller chose."""
+_WITHOUT_FORMAT = frozenset({"no-response-format", "format-or-tools", "grammar-format"})
+
+
+def with_output_form(provider: Provider, wire: str, form: OutputChoice | None) -> Provider:
+    """The provider, with structured output asked for in this form; `native` says that it has response formats."""
+    if form is None:
+        return provider
+    if form != "native":
+        quirks = {quirk for quirk, choice in OUTPUT_FORMS.items() if choice == form}
+        if not quirks:
+            raise UsageError(f"output_form must be 'native', 'tool', 'prompt' or None, not {form!r}")
+        return replace(provider, quirks=provider.quirks | quirks)
+    if wire != "openai-chat":
+        raise UsageError(f"output_form='native' is for Chat Completions, and the wire is {wire}: leave it out")
+    return replace(provider, quirks=provider.quirks - _WITHOUT_FORMAT)
+
+
 def find_provider(name: str) -> tuple[ProviderName, Provider]:
     """The own name and the row of the provider with this name or alias."""
     known = ALIASES.get(name, name)

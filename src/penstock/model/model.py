@@ -34,7 +34,15 @@ from penstock.model.stream import AsyncStream, Stream
 from penstock.model.streamed_response import Derived
 from penstock.output.output_type import OutputKind, output_type
 from penstock.output.partial import partial_view
-from penstock.providers import ReasoningField, complete_url, find_provider, split_model, with_reasoning_back
+from penstock.providers import (
+    OutputChoice,
+    ReasoningField,
+    complete_url,
+    find_provider,
+    split_model,
+    with_output_form,
+    with_reasoning_back,
+)
 from penstock.redaction import without_secrets
 from penstock.tools.declare import declare
 from penstock.transport.commands import HTTPRequest
@@ -66,7 +74,8 @@ class Model:
     another protocol where a provider has several; `client` is your own HTTP client (httpx2, httpx or aiohttp); `record`
     is a file to which each exchange is appended; `via` replaces HTTP, for example by a script of `penstock.testing`.
     `reasoning_back` is the field of Chat Completions in which reasoning is sent back; False sends none back, and
-    None does what the provider wants.
+    None does what the provider wants. `output_form` is how the model is asked for structured output: `native`, `tool`
+    or `prompt`; without it, the wire chooses.
     Other keywords are options of every request: `temperature`, `max_tokens` ...
     """
 
@@ -84,6 +93,7 @@ class Model:
         record: Any = None,
         via: Connector | None = None,
         reasoning_back: ReasoningField | bool | None = None,
+        output_form: OutputChoice | None = None,
         **options: Unpack[ModelOptions],
     ) -> None:
         check_option_names(options, OPTIONS, Model, "a model")
@@ -107,7 +117,7 @@ class Model:
         self.wire: WireName = wire_name(wire or row.wire)
         self._endpoint = Endpoint(
             name=self.provider,
-            provider=with_reasoning_back(row, self.wire, reasoning_back),
+            provider=with_output_form(with_reasoning_back(row, self.wire, reasoning_back), self.wire, output_form),
             url=url,
             api_key=api_key,
             headers=headers or {},
@@ -117,7 +127,7 @@ class Model:
         self._retries = retries or Retries()
         self._record = record
         self._options = options
-        settings = (base_url, api_key, wire, client, headers, timeouts, retries, record, via, options)
+        settings = (base_url, api_key, wire, client, headers, timeouts, retries, record, via, output_form, options)
         self.is_plain = not any(settings) and reasoning_back is None
         """Whether its name says everything about it: it has no settings of its own."""
         self._history: EncodedHistory | None = None  # of the conversation that it is for: see `for_conversation`

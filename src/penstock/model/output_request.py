@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from penstock.declarations import OutputDeclaration, ToolDeclaration
 from penstock.messages import Message, system
+from penstock.providers import OUTPUT_FORMS
 from penstock.wires import find_output_form
 from penstock.wires.shared.request import OutputForm, Request
 
@@ -36,9 +37,10 @@ def with_prompt(messages: Sequence[Message], output: OutputDeclaration) -> list[
 def ask_for_output(
     request: Request, output: OutputDeclaration, wire: str, quirks: frozenset[str]
 ) -> tuple[Request, OutputForm]:
-    """The request with what asks for the output, and the form in which it comes."""
+    """The request with what asks for the output, and the form in which it comes: the caller's, or the wire's choice."""
     with_format = replace(request, output=output)
-    match form := find_output_form(wire)(with_format, quirks):
+    chosen: OutputForm | None = next((OUTPUT_FORMS[quirk] for quirk in quirks if quirk in OUTPUT_FORMS), None)
+    match form := chosen or find_output_form(wire)(with_format, quirks):
         case "native":
             return with_format, form
         case "grammar":
@@ -46,6 +48,8 @@ def ask_for_output(
         case "tool":
             tools = (*request.tools, output_tool(output))
             return replace(request, tools=tools, tool_choice=_choice(request)), form
+        case "prompt":
+            return replace(request, messages=tuple(with_prompt(request.messages, output))), form
 
 
 def _choice(request: Request) -> str:

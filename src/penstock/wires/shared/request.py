@@ -61,11 +61,12 @@ Encode = Callable[[Request, frozenset[str]], EncodedRequest]
 OutputFields = Callable[[OutputFormat], dict[str, Any]]
 """The fields of a request that ask for an answer in a format; none if the provider cannot be asked for it."""
 
-OutputForm = Literal["native", "grammar", "tool"]
+OutputForm = Literal["native", "grammar", "tool", "prompt"]
 """How a model is asked for structured output.
 
 `native`: by a response format. `grammar`: by a response format that constrains the model and is not shown to it, so
-that the prompt has the schema too. `tool`: by a tool that it calls last.
+that the prompt has the schema too. `tool`: by a tool that it calls last. `prompt`: by the prompt alone, which a caller
+may choose, and no wire does.
 """
 ChooseForm = Callable[[Request, frozenset[str]], OutputForm]
 """Chooses the form for a request that has an output, and a provider with these quirks."""
