@@ -19,7 +19,7 @@ from penstock.log.take_up import read_log
 from penstock.messages import Message, assistant, image, result, tool_results, user
 from penstock.run.events import StepEnd, StepStart
 from penstock.run.rebuild import rebuild
-from penstock.testing import ReceivedRequest, Reply, Scripted, Status, call
+from penstock.testing import ReceivedRequest, Reply, Scripted, Status, call, drop, fail, say
 from penstock.tools.tool import Tool
 from tests.runs import answer_with, check_history, drive, resuming, streaming, sync_and_async
 
@@ -112,8 +112,13 @@ def test_a_summary_of_a_summary_has_the_first_one() -> None:
     assert "One." in script.requests[1].prompt
 
 
-def test_a_summary_that_fails_becomes_a_note(caplog: pytest.LogCaptureFixture) -> None:
-    hook = compact(1000, model=Model("openai-compatible:m", via=Scripted([Status(401)])), keep=2)
+@pytest.mark.parametrize(
+    "failure",
+    [Status(401), Reply(say("It was all"), fail("overloaded", "no")), Reply(say("It was all"), drop()), Reply("")],
+)
+def test_a_summary_that_fails_becomes_a_note(failure: Any, caplog: pytest.LogCaptureFixture) -> None:
+    model = Model("openai-compatible:m", via=Scripted([failure]), retries=penstock.Retries(attempts=0))
+    hook = compact(1000, model=model, keep=2)
     after = compacted(turns(40, 300), hook)
     assert after[0].parts[1].text == f"{SUMMARY}{NOTE}"  # type: ignore[union-attr]
     assert "the summary of a history failed" in caplog.text
@@ -153,6 +158,43 @@ def test_a_long_run_stays_below_the_limit(mode: str) -> None:
     assert 0 < replaced < 10
     assert max(sizes) < 60_000
     assert penstock.check(messages) == []
+
+
+def pictures(count: int) -> list[Message]:
+    history = [user("Task.")]
+    for number in range(count):
+        one = penstock.ToolCall(f"c{number}", "look", {})
+        history += [assistant(one), tool_results(result(one, image(b"png")))]
+    return history
+
+
+def test_images_in_old_results_are_left_out_before_anything_is_removed() -> None:
+    after = compacted(pictures(10), compact(6000, target=0.5, keep=1))
+    assert len(after) == 21
+    kinds = [type(message.results[0].content[0]).__name__ for message in after if message.results]
+    assert kinds == ["Text"] * 8 + ["Image"] * 2
+    assert after[2].results[0].text == "[1 images or files were left out]"
+
+
+def test_the_images_of_the_last_results_stay_if_even_the_newest_are_shortened() -> None:
+    call_ = penstock.ToolCall("c", "look", {})
+    last = tool_results(result(call_, "x" * 90_000, image(b"png")))
+    after = compacted([*pictures(3), assistant(call_), last, user("Well?")], compact(1500))
+    media = [[type(part).__name__ for part in message.results[0].content] for message in after if message.results]
+    assert media == [["Text"], ["Text"], ["Text"], ["Text", "Image"]]
+    assert len(after[-2].results[0].text) < 4000
+
+
+def test_what_was_joined_to_a_summary_goes_into_the_next_one() -> None:
+    """The first message does not grow by a message of the user at each compaction."""
+    hook = compact(1000, keep=2)
+    history = [user("Task.")]
+    for number in range(200):
+        history += [assistant("I see. " * 20), user(f"{number}. " + "And then? " * 20)]
+        history = compacted(history, hook)
+        assert estimate_tokens(history) <= 1000
+    assert [part.text for part in history[0].parts][:2] == ["Task.", f"{SUMMARY}{NOTE}"]  # type: ignore[union-attr]
+    assert len(history[0].parts) <= 3
 
 
 def looping(count: int) -> Any:
@@ -371,6 +413,23 @@ def test_stop_after_steps_and_on_a_condition() -> None:
     assert stop_after(steps=2)(step).stopped == "the run took 2 steps"
     assert stop_when(lambda step: step.number == 3)(step).stopped == "a stop condition was met"
     assert stop_when(lambda step: "because")(step).stopped == "because"
+
+
+@sync_and_async
+@pytest.mark.parametrize("answer", [False, True, "enough of it"])
+def test_a_stop_condition_may_be_async(mode: str, answer: Any) -> None:
+    async def is_enough(step: Step) -> Any:
+        await asyncio.sleep(0)
+        return answer if step.number == 2 else None
+
+    def look(n: int) -> str:
+        """Look."""
+        return "ok"
+
+    agent = Agent(Model("openai-compatible:m", via=Scripted(looping(1))), [look], before_step=stop_when(is_enough))
+    _, run = drive(streaming(agent), mode)
+    why = answer if isinstance(answer, str) else "a stop condition was met"
+    assert (run.finish_reason, run.why) == (("stopped", why) if answer else ("answered", ""))
 
 
 def test_a_tool_that_failed_does_not_stop() -> None:

@@ -32,6 +32,7 @@ _PROMPT = (
     "your summary instead of the conversation. Keep the task, decisions, facts, names, numbers, file paths, results "
     "that still matter, and what is left to do. Write at most {words} words, and nothing else.\n\n"
 )
+_FAILED = "the summary of a history failed, so a part of it is left out: %s"
 _logger = logging.getLogger("penstock.hooks")
 Count = Callable[[Sequence[Message]], int]
 
@@ -48,8 +49,9 @@ def compact(
 ) -> Callable[[Step], Any]:
     """A hook that makes the history shorter, for good, when it has more than `max_tokens`.
 
-    It then shortens results to `max_result` characters, from the oldest on, and replaces the oldest exchanges by a
-    summary of `model`, until `target` of the tokens are left; without a model, or if that fails, a note replaces them.
+    It then shortens results to `max_result` characters, without their images and files, from the oldest on, and
+    replaces the oldest exchanges by a summary of `model`, until `target` of the tokens are left; without a model, or if
+    that fails, a note replaces them.
     The first user message and the last `keep` exchanges stay as they are, unless `max_tokens` cannot be kept otherwise.
     If what must stay has more than `max_tokens`, a warning is logged, and a summary is made only when it replaces as
     many tokens as a compaction frees. `count` counts tokens; instructions and tools are not counted.
@@ -162,37 +164,41 @@ def _joined(rules: _Rules, parts: _Parts, summary: str) -> list[Message]:
         head, kept = [*head[:-1], join_messages(head[-1], kept[0])], kept[1:]
     if rules.count([*head, *kept]) > rules.max_tokens:  # what is left are recent results
         share = max(rules.max_result, 4 * rules.target // max(1, sum(len(one.results) for one in kept)))
-        kept = [_shortened(message, share) for message in kept]
+        newest = max((at for at, message in enumerate(kept) if message.role == "assistant"), default=-1)
+        kept = [_shortened(message, share, keeps_media=at > newest) for at, message in enumerate(kept)]
     return [*head, *kept]
 
 
 def _without_summaries(head: list[Message]) -> tuple[list[Message], list[Message]]:
-    """The first messages without earlier summaries, which go into the next one."""
-    if not head:
+    """The first messages without an earlier summary, and without what was joined to it; both go into the next one."""
+    parts = head[-1].parts if head else ()
+    at = next((at for at, part in enumerate(parts) if isinstance(part, Text) and part.text.startswith(SUMMARY)), -1)
+    if at < 0:
         return head, []
-    last = head[-1]
-    summaries = [part for part in last.parts if isinstance(part, Text) and part.text.startswith(SUMMARY)]
-    rest = tuple(part for part in last.parts if part not in summaries)
-    if not summaries or not rest:
-        return head, []
-    return [*head[:-1], replace(last, parts=rest)], [user(part.text) for part in summaries]
+    rest = [replace(head[-1], parts=parts[:at])] if at else []
+    return [*head[:-1], *rest], [replace(head[-1], parts=parts[at:])]
 
 
-def _shortened(message: Message, most: int) -> Message:
-    """The message with shorter results; the same object if they are short."""
-    parts = tuple(_short_part(part, most) for part in message.parts)
+def _shortened(message: Message, most: int, *, keeps_media: bool = False) -> Message:
+    """The message with shorter results, and without the images and files in them; the same object if it has neither."""
+    parts = tuple(_short_part(part, most, keeps_media) for part in message.parts)
     return message if parts == message.parts else replace(message, parts=parts)
 
 
-def _short_part(part: Part, most: int) -> Part:
-    if not isinstance(part, ToolResult) or (len(part.text) <= most and len(part.content) <= 1):
+def _short_part(part: Part, most: int, keeps_media: bool) -> Part:
+    if not isinstance(part, ToolResult):
         return part
-    text, others = part.text, sum(not isinstance(one, Text) for one in part.content)
+    media = tuple(one for one in part.content if not isinstance(one, Text))
+    if len(part.text) <= most and (keeps_media or not media):
+        return part
+    text = part.text
     if len(text) > most:
         half = max(0, most - len(_LEFT_OUT.format(len(text)))) // 2  # so that a short result is not shortened again
         text = text[:half] + _LEFT_OUT.format(len(text) - 2 * half) + text[len(text) - half :]
-    note = f"\n[{others} images or files were left out]" if others else ""
-    return ToolResult(part.call_id, part.name, (Text(0, text + note),), part.is_error)
+    if keeps_media:
+        return replace(part, content=(Text(0, text), *media), state=())
+    note = f"\n[{len(media)} images or files were left out]" if media else ""
+    return ToolResult(part.call_id, part.name, (Text(0, (text + note).lstrip("\n")),), part.is_error)
 
 
 def _flat(groups: Iterable[list[Message]]) -> list[Message]:
@@ -200,10 +206,13 @@ def _flat(groups: Iterable[list[Message]]) -> list[Message]:
 
 
 async def _summary(model: Model, messages: Sequence[Message], words: int) -> tuple[str, Usage | None]:
-    """A summary by the model, and its tokens; the note if it gives none."""
+    """A summary by the model, and its tokens; the note if it gives none, or not all of it."""
     try:
         turn = await model.acomplete(_PROMPT.format(words=words) + transcript(messages))
     except PenstockError as error:
-        _logger.warning("the summary of a history failed, so a part of it is left out: %s", error)
+        _logger.warning(_FAILED, error)
         return NOTE, None
-    return turn.text.strip() or NOTE, turn.usage
+    if turn.finish_reason in ("error", "cut", "content_filter") or not turn.text.strip():
+        _logger.warning(_FAILED, turn.error.message if turn.error else f"it ended with {turn.finish_reason}")
+        return NOTE, turn.usage
+    return turn.text.strip(), turn.usage

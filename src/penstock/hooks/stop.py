@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
 from itertools import takewhile
 from typing import Any
 
@@ -10,11 +11,20 @@ from penstock.agent.step import Step
 from penstock.errors import UsageError
 
 
-def stop_when(condition: Callable[[Step], Any], why: str = "a stop condition was met") -> Callable[[Step], Step]:
-    """A hook that ends the run when the condition is true of the next step; a string that it returns says why."""
+def stop_when(condition: Callable[[Step], Any], why: str = "a stop condition was met") -> Callable[[Step], Any]:
+    """A hook that ends the run when the condition is true of the next step; a string that it returns says why.
 
-    def stop_if_met(step: Step) -> Step:
+    The condition may be async.
+    """
+
+    def stop_if_met(step: Step) -> Step | Awaitable[Step]:
         met = condition(step)
+        return stop_if_awaited(step, met) if isawaitable(met) else stop_if(step, met)
+
+    async def stop_if_awaited(step: Step, met: Awaitable[Any]) -> Step:
+        return stop_if(step, await met)
+
+    def stop_if(step: Step, met: Any) -> Step:
         return step.stop(met if isinstance(met, str) else why) if met else step
 
     return stop_if_met
