@@ -15,7 +15,7 @@ import pytest
 import penstock
 from penstock import Agent, Context, HookError, Model, Step, UsageError
 from penstock.agent.options import AgentOptions
-from penstock.errors import UnknownOptionError
+from penstock.errors import MissingKeyError, UnknownOptionError
 from penstock.events import Error, Retry
 from penstock.log.in_memory import MemoryStore
 from penstock.log.sqlite import SQLiteStore
@@ -492,6 +492,18 @@ def test_another_model_is_asked_before_the_first_chunk_and_after_it(mode: str, f
     assert [event.model for event in retries] == ["gemini:no", "anthropic:spare"]
     assert (run.output, end_of(events).reason, run.error) == ("Here.", "answered", None)
     assert run.messages[-1].text == "Here."
+
+
+@sync_and_async
+def test_another_model_is_asked_if_there_is_no_key(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MISTRAL_API_KEY", raising=False)
+    spare = Model("openai-compatible:m", via=Scripted(["Here."]))
+    agent = Agent("mistral:m", before_step=penstock.hooks.fallback("mistral:n", spare))
+    events, run = drive(streaming(agent), mode)
+    assert [event.model for event in events if isinstance(event, Retry)] == ["mistral:n", "openai-compatible:m"]
+    assert (run.output, run.error) == ("Here.", None)
+    _, run = drive(streaming(Agent("mistral:m", before_step=penstock.hooks.fallback("mistral:n"))), mode)
+    assert (run.finish_reason, type(run.error)) == ("error", MissingKeyError)
 
 
 @sync_and_async

@@ -12,7 +12,7 @@ from penstock.agent.run_errors import as_exception, error_event, is_interrupt, p
 from penstock.agent.run_scope import RunScope
 from penstock.agent.step_hooks import StepHooks
 from penstock.agent.step_tools import StepTools
-from penstock.errors import ProviderError
+from penstock.errors import MissingKeyError, ProviderError
 from penstock.log.outbox import LoggedOutbox
 from penstock.log.store import OwnedRun
 from penstock.run.commands import Command
@@ -79,8 +79,9 @@ class DrivenRun:
         return self.run.failed(error_event(error))
 
     def request_failed(self, error: BaseException) -> list[Command]:
-        """The commands after a request to the model failed: another model may be asked, if the provider failed."""
-        if not isinstance(error, ProviderError):
+        """The commands after a request to the model failed: another model may be asked, if the provider failed, or
+        there is no key for it."""
+        if not isinstance(error, ProviderError | MissingKeyError):
             return self.failed(error)
         commands = self.run.request_failed(error_event(error))
         if self.run.is_over and commands:
