@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import penstock.log
+from penstock.agent.questions import NoAnswerError
 from penstock.agent.sync_driver import SyncDriver
 from penstock.errors import UsageError
 from penstock.run.events import ApprovalRequest, StreamEvent, ToolEnd, decode, encode
@@ -59,6 +60,24 @@ def test_a_tool_gets_the_answer_of_the_reader(mode: str, booking: Any) -> None:
     assert texts_of(running.messages) == ["booked {'seat': 4}"]
     check_history(running.messages)
     assert all(decode(encode(event)) == event for event in events)
+
+
+@sync_and_async
+def test_a_second_question_is_refused_and_the_first_keeps_its_answer(mode: str) -> None:
+    @tool(name="book")
+    async def twice(context: Context) -> str:
+        """Book a seat."""
+        first, second = (context.ask({"message": message}, SOON) for message in ("Which seat?", "Which meal?"))
+        with pytest.raises(NoAnswerError, match="the call asks another question"):
+            await asyncio.wrap_future(second)
+        return text_of(await asyncio.wrap_future(first))
+
+    def answer(running: Any, event: StreamEvent) -> None:
+        if isinstance(event, ApprovalRequest):
+            running.provide(event.call_id, event.arguments["message"])
+
+    _, running = drive(streaming(made(REPLIES, twice)), mode, answer)
+    assert texts_of(running.messages) == ["booked Which seat?"]
 
 
 @sync_and_async

@@ -31,7 +31,9 @@ class Questions:
         if not self._driven.config.is_read and not self._driven.ownership.has_log:
             answer.set_exception(NoAnswerError("nobody reads this run, so nobody can answer"))
             return answer
-        self._answers[start.key] = answer
+        if self._answers.setdefault(start.key, answer) is not answer:
+            answer.set_exception(NoAnswerError("the call asks another question, which has no answer yet"))
+            return answer
         emit = partial(self._emit, start, question, seconds)
         self._dispatcher.call(partial(self._dispatcher.happened, emit))
         return answer
@@ -50,7 +52,7 @@ class Questions:
     def _emit(self, start: StartTool, question: dict[str, Any], seconds: float) -> list[Command]:
         """The commands for a question; they start its timer."""
         if not (commands := self._driven.run.tool_asks(start.key, question)):
-            self._refuse(start.key, "the call has ended, or asks another question")
+            self._refuse(start.key, "the call has ended")
         else:
             late = partial(self._dispatcher.happened, partial(self._late, start, seconds))
             self._dispatcher.timers.start(_timer(start.key), seconds, late)
