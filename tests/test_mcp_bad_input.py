@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from penstock import Agent, Model
 from penstock.content import Image
 from penstock.results import MAX_PARTS
 from penstock.run.events import ApprovalRequest, ToolProgress
-from penstock.testing import Reply, call
+from penstock.testing import Reply, Scripted, call
 from tests.runs import drive, streaming, sync_and_async, texts_of
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
@@ -265,3 +266,48 @@ def test_a_compressed_response_is_an_error_at_once(mode: str) -> None:
     with odd("compressed") as url, tools(url, connect_timeout=LONG, timeout=LONG) as source:
         _, running = run_calls(source, mode, [call("fine", {})])
     assert texts_of(running.messages) == ["the response is compressed, which was not asked for"]
+
+
+def test_an_empty_cursor_ends_a_list(caplog: pytest.LogCaptureFixture) -> None:
+    """Some servers write one on the last page."""
+    schema = {"type": "object"}
+    result = {"tools": [{"name": "fine", "inputSchema": schema}], "nextCursor": ""}
+    listing = json.dumps({"jsonrpc": "2.0", "id": "$ID", "result": result}).replace('"$ID"', "$ID")
+    with tools([*LIAR, "list", listing], connect_timeout=LONG) as source:
+        assert [one.name for one in source] == ["fine"]
+        assert source.skipped == {}
+    assert "pages" not in caplog.text
+
+
+def test_names_of_tools_that_the_server_does_not_have_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    """Else a misspelt `approval` would be no approval."""
+    from tests.mcp_server import server as bench
+
+    with tools(bench, name="bench", only=["add", "wipe", "ad"], overrides={"wipee": {"approval": True}}) as source:
+        assert [one.name for one in source] == ["add", "wipe"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the MCP server bench has no tool 'ad', which only= or overrides= names",
+        "the MCP server bench has no tool 'wipee', which only= or overrides= names",
+    ]
+
+
+def test_a_long_name_is_shortened_and_calls_reach_the_tool() -> None:
+    """The protocol allows 128 characters, and most providers 64: they would refuse every request."""
+    names = [f"{'a' * 90}_{number}" for number in range(2)]
+    listed = [{"name": name, "inputSchema": OBJECT} for name in names]
+    with lying(*listed, prefix="liar_") as source:
+        short = [one.name for one in source]
+        assert [len(name) for name in short] == [64, 64]
+        assert len({*short}) == 2
+        assert all(name.startswith("liar_aaaa") for name in short)
+        _, running = run_calls(source, "sync", [call(short[1], {})])
+    assert texts_of(running.messages) == [f"unknown tool {names[1]}"]
+
+
+def test_a_schema_that_a_provider_refuses_does_not_break_the_run() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(?!x)"}}, "anyOf": [{}, OBJECT]}
+    with lying({"name": "fine", "inputSchema": schema}) as source:
+        for name in ("openai:gpt-5", "openai-compatible:m", "anthropic:claude-sonnet-5"):
+            script = Scripted([Reply(call("fine", {"a": "b"})), "Done."], strict=True)
+            result = Agent(Model(name, via=script), [source]).run("Go.")
+            assert (result.output, result.messages[2].results[0].text) == ("Done.", "fine ran")

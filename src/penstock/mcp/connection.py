@@ -92,7 +92,7 @@ class Connection:
                         cursor=cursor, cache_mode="refresh" if cursor is None else "use"
                     )
                     tools += page.tools
-                    if (cursor := page.next_cursor) is None:
+                    if not (cursor := page.next_cursor):  # some servers write an empty one on the last page
                         break
                 else:
                     self._report_rest()

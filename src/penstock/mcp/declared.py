@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,6 +36,8 @@ CALL_SECONDS = 300.0
 Call = Callable[[str, dict[str, Any], OutputSchema, Context[Any]], Awaitable[ToolOutput]]
 
 _INVALID = re.compile(r"[^A-Za-z0-9_-]")
+_NAME_LENGTH = 64  # which most providers allow, while the protocol allows 128
+_DIGEST_LENGTH = 8
 
 
 class ToolRules(Struct, frozen=True):
@@ -91,6 +94,12 @@ def declare(
     return tuple(tools.values()), skipped
 
 
+def unknown_names(listed: list[mcp_types.Tool], rules: ToolRules) -> list[str]:
+    """The names in `only` and `overrides` that the server does not have: an option for such a tool has no effect."""
+    names = {one.name for one in listed}
+    return sorted({*(rules.only or ()), *rules.overrides} - names)
+
+
 def _size(listed: mcp_types.Tool) -> int:
     """The characters of a declaration; a `UsageError` if its schema is too long."""
     schema = len(json.dumps(listed.input_schema))
@@ -105,8 +114,16 @@ def _declared(listed: mcp_types.Tool, rules: ToolRules, call: Call) -> Tool[...,
     async def function(penstock_context: Context[Any], **arguments: Any) -> ToolOutput:
         return await call(listed.name, arguments, schema, penstock_context)
 
-    name = _INVALID.sub("_", f"{rules.prefix}{listed.name}")
+    name = _short_name(_INVALID.sub("_", f"{rules.prefix}{listed.name}"))
     description = (listed.description or listed.title or "")[:MAX_DESCRIPTION]
     options: Any = rules.options_of(listed)
     function.__name__ = function.__qualname__ = name
     return Tool.from_schema(name, description, listed.input_schema, function, **options)
+
+
+def _short_name(name: str) -> str:
+    """The name of a tool; of a long one the beginning, and a digest, which is the same in every process."""
+    if len(name) <= _NAME_LENGTH:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_LENGTH]
+    return f"{name[: _NAME_LENGTH - _DIGEST_LENGTH - 1]}_{digest}"

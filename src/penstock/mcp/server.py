@@ -192,13 +192,15 @@ class MCPTools(ToolSource):
 
     def _take(self, state: State, listed: list[Any], invalid: dict[str, str]) -> None:
         """The server has these tools; the listing stays the same object if nothing has changed."""
-        from penstock.mcp.declared import declare
+        from penstock.mcp.declared import declare, unknown_names
 
         if state.listing is not None and listed == state.listed:
             return
         state.listing, skipped = declare(listed, self._rules, self._call)
         self.skipped = {**invalid, **skipped}
         state.listed = listed
+        for name in unknown_names(listed, self._rules):
+            _logger.warning("the MCP server %s has no tool %r, which only= or overrides= names", self.name, name)
         for name, why in islice(self.skipped.items(), MAX_REPORTED):
             _logger.warning("the tool %r of the MCP server %s is left out: %s", name, self.name, why)
         if (more := len(self.skipped) - MAX_REPORTED) > 0:
