@@ -408,6 +408,26 @@ def test_a_guard_that_fails_ends_the_run_and_shows_nothing(mode: str, guard: Any
     assert penstock.check(run.messages) == []
 
 
+@sync_and_async
+@pytest.mark.parametrize("is_late", [False, True])
+def test_what_comes_before_a_piece_that_is_not_checked_is_passed_on(mode: str, is_late: bool) -> None:
+    failed = asyncio.Event()
+
+    async def fails_at_the_second(text: str) -> str:
+        if text.startswith("One"):
+            await failed.wait()
+            return text
+        failed.set()
+        await (hangs("") if is_late else asyncio.sleep(0))
+        raise ValueError(text)
+
+    agent = made([Reply(say("One. Two. Three."))], guard=Guard(fails_at_the_second, timeout=0.2 if is_late else 10))
+    events, run = drive(streaming(agent), mode)
+    assert [event.text for event in events if isinstance(event, penstock.Text)] == ["One. "]
+    assert (end_of(events).reason, run.messages[-1].text) == ("error", "One. ")
+    assert isinstance(run.error, GuardError)
+
+
 async def hangs(text: str) -> str:
     await asyncio.Event().wait()
     return text

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import UsageError
+from penstock.errors import GuardError, UsageError
 from penstock.events import (
     Error,
     Finish,
@@ -324,6 +324,24 @@ def test_a_stop_waits_for_what_came_before_it() -> None:
     assert stage.settle(first, "One. ") == [Text(0, "One. "), Finish("content_filter", STOPPED_BY, "no")]
     assert stage.is_idle
     assert stage.close() == []
+
+
+def test_a_failure_waits_for_what_came_before_it_and_a_stop_before_it_counts_more() -> None:
+    error = GuardError("the guard raised ValueError")
+    stage = GuardStage(Guard(same))
+    stage.feed([Text(0, "One. Two. Three. "), Usage(3, 4)])
+    first, second, third = stage.take_due()
+    assert stage.fail(second, error) == []
+    assert stage.fail(third, GuardError("late")) == []
+    assert (stage.is_idle, stage.failure) == (False, error)
+    assert stage.settle(first, "One. ") == [Text(0, "One. "), Usage(3, 4)]
+    assert (stage.is_idle, stage.failure) == (True, error)
+    stage = GuardStage(Guard(same))
+    stage.feed([Text(0, "One. Two. ")])
+    first, second = stage.take_due()
+    assert stage.fail(second, error) == []
+    assert stage.settle(first, StopRun("no")) == [Finish("content_filter", STOPPED_BY, "no")]
+    assert stage.failure is None
 
 
 def test_a_stop_does_not_wait_for_what_is_open() -> None:

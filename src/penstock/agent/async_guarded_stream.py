@@ -55,7 +55,9 @@ class AsyncGuardedStream:
                 if chunks := await self._next(source):
                     yield chunks
                 if stage.is_stopped and stage.is_idle:
-                    return
+                    break
+            if stage.failure is not None:
+                raise stage.failure
         finally:
             await self._end()
 
@@ -80,7 +82,7 @@ class AsyncGuardedStream:
                     self._read(source)
             else:
                 chunks += self._settle(task)
-        self._calls.take_late(stage)
+        chunks += self._calls.take_late()
         for check in stage.take_due():
             self._calls.begin(check)
             self._checks[asyncio.create_task(self._check(check))] = check
@@ -91,11 +93,9 @@ class AsyncGuardedStream:
         if not self._calls.end(check):
             return []
         answer: Answer = guard_error(asyncio.CancelledError()) if task.cancelled() else task.result()
-        if not isinstance(answer, GuardError):
-            return self._stage.settle(check, answer)
-        if check.state != "void":
-            raise answer
-        return self._stage.settle(check, None)
+        if isinstance(answer, GuardError):
+            return self._stage.fail(check, answer)
+        return self._stage.settle(check, answer)
 
     async def _check(self, check: Check) -> Answer:
         """Call the guard: on the loop if it is async, or else in a thread."""

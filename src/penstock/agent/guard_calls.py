@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.agent.driven_run import DrivenRun
 from penstock.errors import GuardError, type_name
+from penstock.events import StreamChunk
 from penstock.guard.checks import Check
 from penstock.guard.guard import Guard, GuardContext, StopRun, with_context
 from penstock.guard.stage import MAX_HELD, GuardStage
@@ -56,14 +57,12 @@ class GuardCalls:
         """How long to wait for the checks that run; None if there are none."""
         return max(0.0, min(self._deadlines.values()) - self._clock()) if self._deadlines else None
 
-    def take_late(self, stage: GuardStage) -> None:
-        """Raise a `GuardError` if a check has taken too long; one that nothing waits for is only forgotten."""
+    def take_late(self) -> list[StreamChunk]:
+        """Fail the checks that have taken too long; returns the chunks that can be passed on then."""
         now = self._clock()
-        for check in [check for check, deadline in self._deadlines.items() if deadline <= now]:
-            self.end(check)
-            if check.state != "void":
-                raise GuardError(f"the guard took longer than {self.guard.timeout:g} seconds (Guard.timeout)")
-            stage.settle(check, None)
+        late = [check for check, deadline in self._deadlines.items() if deadline <= now]
+        error = GuardError(f"the guard took longer than {self.guard.timeout:g} seconds (Guard.timeout)")
+        return [chunk for check in late if self.end(check) for chunk in self.stage.fail(check, error)]
 
 
 def guard_calls(driven: DrivenRun) -> GuardCalls | None:

@@ -74,14 +74,16 @@ class GuardedStream:
         """Wait for chunks that are cleared; None at the end of the response."""
         with self._changed:
             while not self._is_over:
-                self._calls.take_late(self._stage)
-                if self._error is not None:
-                    raise self._error
+                self._cleared += self._calls.take_late()
                 if self._cleared:
                     chunks, self._cleared = self._cleared, []
                     self._changed.notify_all()
                     return chunks
+                if self._error is not None:
+                    raise self._error
                 if self._stage.is_idle and (self._has_ended or self._stage.is_stopped):
+                    if self._stage.failure is not None:
+                        raise self._stage.failure
                     return None
                 self._changed.wait(self._calls.seconds_left())
         return None
@@ -131,12 +133,10 @@ class GuardedStream:
         with self._changed:
             if not self._calls.end(check) or self._is_over:
                 return
-            if not isinstance(answer, GuardError):
-                self._pass_on(self._stage.settle(check, answer))
-            elif check.state == "void":
-                self._pass_on(self._stage.settle(check, None))
+            if isinstance(answer, GuardError):
+                self._pass_on(self._stage.fail(check, answer))
             else:
-                self._fail(answer)
+                self._pass_on(self._stage.settle(check, answer))
 
     def _awaited(self, value: Any) -> Any:
         task = self._begin(value, copy_context())

@@ -14,12 +14,14 @@ that came before its call is cleared.
 | a withdrawn attempt | everything in the queue is void |
 | a verdict: text | the check is cleared, and the queue moves |
 | a verdict: `StopRun` | the queue ends before the piece, with `Finish("content_filter")`; what is open is void |
+| no verdict: the guard failed | the queue ends before the piece, and the response fails when the queue is empty |
 """
 
 from __future__ import annotations
 
 from typing import assert_never
 
+from penstock.errors import GuardError
 from penstock.events import (
     ArgumentDelta,
     Error,
@@ -56,7 +58,8 @@ STOPPED_BY = "guard"
 class GuardStage:
     """Chunks of one response to those that the guard has cleared.
 
-    After each method, start the checks that `take_due` returns, and pass the verdict on each to `settle`. With
+    After each method, start the checks that `take_due` returns, and pass the verdict on each to `settle`, or to `fail`
+    that there is none: `failure` ends the response when what came before the piece has been passed on. With
     `has_text_calls`, calls may come from the text of the response: one that is damaged is checked as the text it is.
     """
 
@@ -69,6 +72,7 @@ class GuardStage:
         self._passing = Passing()
         self._is_closed = False
         self.is_stopped = False
+        self.failure: GuardError | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -111,6 +115,14 @@ class GuardStage:
             self._stop(check, verdict)
         else:
             self._checks.clear(check, check.text if verdict is None else verdict)
+        return self._release()
+
+    def fail(self, check: Check, error: GuardError) -> list[StreamChunk]:
+        """The guard has not checked this; returns the chunks that can be passed on now. Those before it still come."""
+        self._checks.end()
+        if check.state != "void":
+            self._cut(check)
+            self.failure = error
         return self._release()
 
     def _add(self, chunk: StreamChunk) -> None:
@@ -173,13 +185,18 @@ class GuardStage:
         return chunks
 
     def _stop(self, check: Check, verdict: StopRun) -> None:
-        """Pass on nothing from this check on; of a whole answer, nothing at all."""
+        """Pass on nothing from this check on but that the response ends here; a failure after it does not count."""
+        self._cut(check)
+        self.failure = None
+        self._queue.add(Finish("content_filter", STOPPED_BY, verdict.why))
+
+    def _cut(self, check: Check) -> None:
+        """Drop what waits for this check, and all after it; of a whole answer, everything. Token counts stay."""
         self.is_stopped = True
         usage = self._queue.cut(None if self._guard.by == "answer" else check)
         self._texts.restart()
         if usage is not None:
             self._queue.add(usage)
-        self._queue.add(Finish("content_filter", STOPPED_BY, verdict.why))
 
     def _restart(self) -> None:
         """The response begins again: everything that is held back is void."""
