@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -26,7 +27,20 @@ from penstock.run.limits import Limits
 from penstock.run.rebuild import rebuild
 from penstock.testing import Crashed, FakeClock, Reply, Scripted, Status, always, call, crash_at, say
 from penstock.testing.reply import Drop
-from tests.runs import MODES, Bench, answer_with, drive, end_of, every_wire, made, on, run_of, streaming, sync_and_async
+from tests.runs import (
+    MODES,
+    NAMES,
+    Bench,
+    answer_with,
+    drive,
+    end_of,
+    every_wire,
+    made,
+    on,
+    run_of,
+    streaming,
+    sync_and_async,
+)
 
 Hook = Callable[[Any], Any]
 
@@ -492,6 +506,37 @@ def test_another_model_is_asked_before_the_first_chunk_and_after_it(mode: str, f
     assert [event.model for event in retries] == ["gemini:no", "anthropic:spare"]
     assert (run.output, end_of(events).reason, run.error) == ("Here.", "answered", None)
     assert run.messages[-1].text == "Here."
+
+
+@sync_and_async
+@pytest.mark.parametrize(
+    ("cut", "problem"),
+    [
+        (slice(2, None), "the result '.*' has no call before it"),
+        (slice(0, 2), "the call '.*' has no result after it"),
+    ],
+)
+def test_trimming_that_separates_a_call_from_its_result_is_an_error_of_the_hook(
+    mode: str, cut: slice, problem: str
+) -> None:
+    """Else most providers refuse the request, in words of their own."""
+
+    def trim(step: Step) -> Step | None:
+        return step.replace(messages=step.messages[cut]) if step.number == 2 else None
+
+    _, run = drive(streaming(agent_on(line(), *Bench().tools, before_step=trim)), mode)
+    assert run.finish_reason == "error"
+    assert isinstance(run.error, HookError)
+    assert re.search(f"step.replace: {problem}; keep each call with its result, or use repair", str(run.error))
+
+
+@every_wire
+def test_a_hook_may_add_a_message_and_repair_what_it_trimmed(wire: str) -> None:
+    def remind(step: Step) -> Step:
+        return step.replace(messages=[*penstock.repair(step.messages[-2:]), user("Be brief.")])
+
+    agent = agent_on(line(), *Bench().tools, before_step=remind).with_model(Model(NAMES[wire], via=line()))
+    assert run_of(agent, "sync", "Go.").output == "All sunny."
 
 
 @sync_and_async

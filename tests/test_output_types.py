@@ -101,7 +101,17 @@ class Plain:
     """A class that nothing can validate."""
 
 
-@pytest.mark.parametrize("kind", [Plain, Plain(), lambda: 1, list[Plain], msgspec.defstruct("S", [("f", Plain)])])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Plain,
+        Plain(),
+        Annotated[str, Field(pattern="(")],
+        lambda: 1,
+        list[Plain],
+        msgspec.defstruct("S", [("f", Plain)]),
+    ],
+)
 def test_a_type_without_a_schema_is_refused_when_the_agent_is_made(kind: Any) -> None:
     with pytest.raises(UsageError, match=r"^output: .*(use|JSON)"):
         Agent("sim:demo", output=kind)

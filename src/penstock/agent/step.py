@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.errors import UsageError, type_name
-from penstock.events import Usage
+from penstock.events import ToolCall, ToolCallInvalid, Usage
 from penstock.history.check import check
 from penstock.history.read import as_messages
 from penstock.messages import Message
@@ -78,15 +78,15 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
     ) -> Step:
         """A copy with other values, for this request alone; None keeps those of the step.
 
-        `tools` are tools or names of tools of the agent. A model is a `Model`, the name of one of the agent's `models`,
-        or a name as `provider:model`. Other keywords are options, which replace those of the same name: `tool_choice`,
-        `temperature` and so on.
+        Every call in `messages` must have its result. `tools` are tools or names of tools of the agent. A model is a
+        `Model`, the name of one of the agent's `models`, or a name as `provider:model`. Other keywords are options,
+        which replace those of the same name: `tool_choice`, `temperature` and so on.
         """
         check_option_names(options, REQUEST_OPTIONS, Step.replace, "a step")
         check_option_values(options)
         return replace(
             self,
-            messages=self.messages if messages is None else _messages(messages),
+            messages=self.messages if messages is None else self._paired(messages),
             tools=self.tools if tools is None else _tools(tools, self.agent_tools),
             instructions=self.instructions if instructions is None else instructions,
             model=self.model if model is None else _model(model),
@@ -103,6 +103,13 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
         if (problems := check(list(history))) and not check(list(self.history)):
             raise UsageError(f"step.replace_history: {problems[0]}; keep each call with its result, or use repair()")
         return replace(self, messages=history, history=history)
+
+    def _paired(self, messages: Any) -> tuple[Message, ...]:
+        """The messages; a `UsageError` if calls and results were separated, as by trimming: providers refuse that."""
+        read = _messages(messages)
+        if (problem := _unpaired(read)) and not _unpaired(self.history):
+            raise UsageError(f"step.replace: {problem}; keep each call with its result, or use repair()")
+        return read
 
     def add_usage(self, usage: Usage | None, model: Model | str | None = None) -> Step:
         """A copy that counts these tokens for the run: those of a model that the hook has asked itself.
@@ -140,6 +147,22 @@ def _messages(messages: Any) -> tuple[Message, ...]:
     if not read:
         raise UsageError("a step needs messages: there is nothing to answer")
     return read
+
+
+def _unpaired(messages: Iterable[Message]) -> str:
+    """Which call has no result, or which result no call, in a sentence; empty if there is none."""
+    missing: set[str] = set()
+    for message in messages:
+        if message.role == "tool":
+            for one in message.results:
+                if one.call_id not in missing:
+                    return f"the result {one.call_id!r} has no call before it"
+                missing.discard(one.call_id)
+        elif missing:
+            break
+        elif message.role == "assistant":
+            missing = {part.id for part in message.parts if isinstance(part, ToolCall | ToolCallInvalid)}
+    return f"the call {min(missing)!r} has no result after it" if missing else ""
 
 
 def _model(model: Any) -> Any:

@@ -186,14 +186,18 @@ def _description(annotation: Any) -> str:
 
 def _adapter(annotation: Any, namespace: Mapping[str, Any], place: str, else_use: str) -> TypeAdapter[Any]:
     from pydantic import PydanticUserError, TypeAdapter
+    from pydantic_core import SchemaError
 
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(_supported(annotation, namespace))
         if not adapter.pydantic_complete:  # a type that is local to a function, and refers to others there
             adapter.rebuild(_types_namespace=namespace)
         adapter.json_schema(schema_generator=_generator())
-    except (PydanticUserError, TypeError, NameError) as error:
-        why = str(error).partition("\n")[0].partition(". Set `")[0]  # pydantic's advice does not help here
+    except (PydanticUserError, SchemaError, TypeError, NameError) as error:
+        lines = str(error).strip().split("\n")  # of a pattern that is not valid, the last one says why
+        why = lines[-1 if isinstance(error, SchemaError) else 0].partition(". Set `")[
+            0
+        ]  # its advice does not help here
         raise UsageError(
             f"{place}: {_name(annotation)} has no JSON Schema ({why}); use a type that can be written as JSON, "
             f"or {else_use}"
