@@ -36,6 +36,7 @@ LARGER_CLASSES = {
     "run/machine.py Run": INPUTS,
     "run/state.py RunState": "what the inputs of the machine change, and what can be asked of it",
     "runs/runs.py Runs": API,
+    "tracing/run_trace.py RunTrace": INPUTS,
     "wires/shared/answer_writer.py AnswerWriter": "what a wire may report of an answer",
     "wires/anthropic/decode_response.py Anthropic": "one method per kind of frame of its protocol",
     "wires/shared/numbered_blocks.py NumberedWire": "what a wire may report of a numbered block",

@@ -22,7 +22,7 @@ from penstock.hooks import compact, fallback
 from penstock.model.model import Model
 from penstock.run.events import ApprovalRequest, StreamEvent, ToolStart
 from penstock.runs.runs import Runs
-from penstock.testing import Loopback, Reply, Scripted, call, drop, say, wait
+from penstock.testing import Loopback, Reply, Scripted, Status, call, drop, fail, say, wait
 from penstock.tools.tool import tool
 from penstock.tracing import Prices, Tracing, carrier, conventions
 from penstock.tracing.content import MAX_CONTENT, MAX_URL, as_json, input_messages
@@ -288,9 +288,32 @@ def test_a_request_that_fails_has_the_type_of_its_error(mode: str) -> None:
     drive(streaming(agent), mode)
     [run], [step] = collector.spans("invoke_agent"), collector.spans("chat")
     assert run.attributes["error.type"] == step.attributes["error.type"] == "ConnectionFailed"
+    assert "gen_ai.response.time_to_first_chunk" not in step.attributes
+    assert not collector.points("gen_ai.client.operation.time_to_first_chunk")
     durations = {point.attributes["gen_ai.operation.name"]: point.attributes.get("error.type")
                  for point in collector.points("gen_ai.client.operation.duration")}  # fmt: skip
     assert durations == {"chat": "ConnectionFailed", "invoke_agent": "ConnectionFailed"}
+
+
+@sync_and_async
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (Status(403), "permission_error"), (Reply(say("Hm"), fail("overloaded_error", "no")), "overloaded_error"),
+        (Reply(say("Hm"), drop(clean=True)), "cut"),
+    ],
+)  # fmt: skip
+def test_a_model_that_failed_before_another_has_the_type_of_its_error(mode: str, failure: Any, kind: str) -> None:
+    collector = Collector()
+    agent = Agent(anthropic("m", failure), before_step=penstock.hooks.fallback(anthropic("n", "Here.")),
+                  tracing=collector.tracing, retries=penstock.Retries(attempts=0))  # fmt: skip
+    drive(streaming(agent), mode)
+    first, second = collector.spans("chat")
+    assert (first.attributes["error.type"], "error.type" in second.attributes) == (kind, False)
+    assert ("gen_ai.response.time_to_first_chunk" in first.attributes) == isinstance(failure, Reply)
+    durations = {point.attributes.get("error.type") for point in collector.points("gen_ai.client.operation.duration")
+                 if point.attributes["gen_ai.operation.name"] == "chat"}  # fmt: skip
+    assert durations == {kind, None}
 
 
 @sync_and_async

@@ -83,7 +83,9 @@ class DrivenRun:
         there is no key for it."""
         if not isinstance(error, ProviderError | MissingKeyError):
             return self.failed(error)
-        commands = self.run.request_failed(error_event(error))
+        event = error_event(error)
+        self.scope.request_failed(event.code)
+        commands = self.run.request_failed(event)
         if self.run.is_over and commands:
             self.error = error
         return commands

@@ -28,6 +28,10 @@ class RunObserver(Protocol):
         """A request is sent to the model of this configuration: that of the agent, or what a hook made of it."""
         ...
 
+    def request_failed(self, kind: str) -> None:
+        """The request under way failed with an error of this kind; another model may be asked."""
+        ...
+
     def spent(self, model: str, usage: Usage) -> None:
         """A hook has asked the model of this name itself, which took these tokens."""
         ...

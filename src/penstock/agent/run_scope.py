@@ -42,6 +42,11 @@ class RunScope:
         if self.observer is not None:
             self.observer.begin_request(step, messages, config)
 
+    def request_failed(self, kind: str) -> None:
+        """The request under way failed."""
+        if self.observer is not None:
+            self.observer.request_failed(kind)
+
     def spent(self, used: ModelUsage) -> None:
         """A hook has asked a model itself."""
         if self.observer is not None:

@@ -83,8 +83,7 @@ class RunTrace:
         """The request of a step is sent to the model."""
         self._close_tools_of_step()
         if self._step is not None:  # another model was asked before, and failed
-            fail(self._step.span, self._step.error or "error")
-            self._spending.close_step(self._step, *self._priced(self._step))
+            self._close_step(self._step, self._step.error or "cut", time.monotonic())
         if config is not self._config:
             self._config, self._common = config, _common(config)
             self._chat = self._metric("chat")
@@ -95,9 +94,15 @@ class RunTrace:
         }  # fmt: skip
         if self._tracing.content:
             attributes[names.GEN_AI_INPUT_MESSAGES] = content.input_messages(messages)
-            attributes[names.GEN_AI_SYSTEM_INSTRUCTIONS] = content.instructions(str(config.instructions))
+            if config.instructions:
+                attributes[names.GEN_AI_SYSTEM_INSTRUCTIONS] = content.instructions(str(config.instructions))
         span = self._start(f"chat {self._config.model.model}", SpanKind.CLIENT, attributes)
         self._step = StepSpan(span, time.monotonic(), self._tracing.content)
+
+    def request_failed(self, kind: str) -> None:
+        """The request under way failed; another model may be asked."""
+        if self._step is not None:
+            self._step.error = kind
 
     def spent(self, model: str, usage: Usage) -> None:
         """A hook has asked a model itself, such as for a summary."""
@@ -130,7 +135,7 @@ class RunTrace:
         """These events were emitted: all that one input to the run has caused."""
         now = time.monotonic()
         if (step := self._step) is not None and events and is_chunk(events[0]):
-            self._add_chunks(step, events, now)
+            self._add_chunks(step, events, None if isinstance(events[0], Retry | Error) else now)
         for event in events:
             match event:
                 case Usage() if step is not None:
@@ -175,12 +180,12 @@ class RunTrace:
         attach(set_span_in_context(span, self._context))
         return span
 
-    def _add_chunks(self, step: StepSpan, events: Sequence[StreamEvent], now: float) -> None:
-        gap = step.add_chunk(now)
-        if gap is None:
-            self._tracing.instruments.record(names.FIRST_CHUNK, now - step.begin, self._chat)
-        else:
+    def _add_chunks(self, step: StepSpan, events: Sequence[StreamEvent], now: float | None) -> None:
+        """These chunks came at this time; None if they say that nothing comes."""
+        if now is not None and (gap := step.add_chunk(now)) is not None:
             self._tracing.instruments.record(names.CHUNK_TIME, gap, self._chat)
+        elif now is not None:
+            self._tracing.instruments.record(names.FIRST_CHUNK, now - step.begin, self._chat)
         for event in events:
             if isinstance(event, Finish) and event.model:
                 step.model = event.model
@@ -195,18 +200,19 @@ class RunTrace:
         step, self._step = self._step, None
         if step is None:
             return
-        set_all(step.span, {
-            names.GEN_AI_RESPONSE_FINISH_REASONS: [end.finish_reason], names.GEN_AI_RESPONSE_MODEL: step.model or None,
-            **step.timing,
-        })  # fmt: skip
+        set_all(step.span, {names.GEN_AI_RESPONSE_FINISH_REASONS: [end.finish_reason]})
         if step.builder is not None:
             output = content.output_messages(step.builder.build().parts, end.finish_reason)
             step.span.set_attribute(names.GEN_AI_OUTPUT_MESSAGES, output)
-        error = step.error or (self._error if end.finish_reason == "error" else "")
+        step.so_far = end.usage or step.so_far  # a reader that left may not have read of it
+        self._close_step(step, step.error or (self._error if end.finish_reason == "error" else ""), now)
+
+    def _close_step(self, step: StepSpan, error: str, now: float) -> None:
+        """A response has ended, or failed so that another model is asked."""
+        set_all(step.span, {names.GEN_AI_RESPONSE_MODEL: step.model or None, **step.timing})
         if error:
             fail(step.span, error)
             step.error = error
-        step.so_far = end.usage or step.so_far  # a reader that left may not have read of it
         self._spending.close_step(step, *self._priced(step))
         self._tracing.instruments.record(names.DURATION, now - step.begin, self._priced(step)[1])
 
