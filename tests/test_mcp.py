@@ -25,6 +25,7 @@ from penstock.agent.questions import NoAnswerError
 from penstock.content import File, Image
 from penstock.errors import UsageError
 from penstock.events import Text
+from penstock.hooks import ToolSearch
 from penstock.mcp import MCPTools, ServerError, tools
 from penstock.mcp.declared import MAX_DESCRIPTION
 from penstock.mcp.lines import Lines, TooLong
@@ -605,6 +606,18 @@ def test_the_id_of_a_long_line_is_found_at_either_end(id: int | str) -> None:
 
 
 # -- use and misuse ----------------------------------------------------------------------------------------------------
+
+
+def test_the_tools_of_a_server_can_be_searched() -> None:
+    from tests.mcp_server import server
+
+    script = Scripted([Reply(call("search_tools", {"query": "add"})), Reply(call("add", {"a": 1, "b": 2})), "3."])
+    with tools(server) as source:
+        for listed in (source, [source]):
+            assert {one.name for one in source} < {one.name for one in ToolSearch(listed).tools}
+        search = ToolSearch([source], limit=1)
+        result = Agent(Model("openai-compatible:m", via=script), search.tools, before_step=search).run("Go.")
+    assert json.loads(result.messages[4].results[0].text) == {"sum": 3}
 
 
 def test_a_server_in_this_process_needs_no_transport() -> None:

@@ -26,6 +26,8 @@ FEATURE = {"type": "Feature", "geometry": {"type": "Point", "coordinates": [1, 2
 @pytest.mark.parametrize(
     ("what", "complaint"),
     [
+        (image("https://x.test/a.png"), r"message: is an Image, a part of a message: use messages.user\('…', image"),
+        (["Hi.", image("https://x.test/a.png")], r"messages\[1\]: is an Image, a part of a message"),
         ([FEATURE], r"messages\[0\]: has no role, and 'Feature' is not a type of Responses items; send messages"),
         (FEATURE, "message: has no role, and 'Feature' is not a type of Responses items"),
         ({"messages": [FEATURE]}, r"messages\[0\]: has no role, and 'Feature' is not a type of Responses items"),

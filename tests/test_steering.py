@@ -240,3 +240,13 @@ def test_a_run_that_was_told_something_at_any_event_is_rebuilt_as_it_was(mode: s
 
     for place in range(1, run_with(0)):
         run_with(place)
+
+
+@pytest.mark.parametrize("message", ["", " \n", [], {"role": "user", "content": ""}])
+def test_an_empty_message_is_refused(message: Any) -> None:
+    agent = Agent(Model("openai-compatible:m", via=Scripted(["Hello."])), name="a")
+    with agent.stream("Go.") as run:
+        with pytest.raises(UsageError, match="nothing to say"):
+            run.say(message)
+        list(run)
+    assert len(run.messages) == 2

@@ -13,6 +13,7 @@ from penstock.agent.async_driver import AsyncDriver
 from penstock.agent.config import AgentConfig
 from penstock.agent.logged_driver import LoggedAsyncDriver, LoggedSyncDriver
 from penstock.agent.sync_driver import SyncDriver
+from penstock.errors import UsageError
 from penstock.events import Usage
 from penstock.history.read import as_messages
 from penstock.log.follower import LoggedStart
@@ -146,6 +147,8 @@ class RunReader(Generic[D, Output]):
         The message is a string, or anything that `messages=` takes for one message.
         """
         messages = as_messages(message)
+        if not messages:
+            raise UsageError("there is nothing to say: pass a message")
         for one in messages:
             expect_user(one)
         for one in messages:

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.errors import type_name
 from penstock.events import ToolCall, ToolCallInvalid
 from penstock.framing.sdk_objects import as_mapping
 from penstock.history.shapes import (
@@ -25,7 +26,7 @@ from penstock.history.shapes import (
     request_wire,
 )
 from penstock.jsontext.surrogates import join_surrogates
-from penstock.messages import MARK, Message, ToolResult, restore_history, restore_value, user
+from penstock.messages import MARK, File, Image, Message, ToolResult, restore_history, restore_value, user
 from penstock.turn import Turn
 from penstock.wires import all_facts, all_readers
 from penstock.wires.shared.call_matcher import CallMatcher
@@ -164,6 +165,9 @@ def _open(item: Any, place: str, clean: Clean) -> Any:
         return join_surrogates(item)
     if isinstance(item, bytes | bytearray):
         raise unreadable(place, f"is {type(item).__name__}; read the bytes of a file with read_history")
+    if isinstance(item, Image | File):
+        kind = type(item).__name__
+        raise unreadable(place, f"is {type_name(item)}, a part of a message: use messages.user('…', {kind.lower()}(…))")
     fields = as_mapping(item)
     if fields is None:
         raise unreadable(place, f"expected a string, a dict or a Message, got {type(item).__name__}")

@@ -11,6 +11,7 @@ from typing import Any
 from penstock.agent.step import Step
 from penstock.errors import UsageError
 from penstock.messages import Message
+from penstock.tools.source import split_sources
 from penstock.tools.tool import Tool, as_tools
 
 MAX_QUERY = 1000
@@ -29,7 +30,8 @@ class ToolSearch:
 
     The model gets the search tool and those of `always`; the tools that a search finds join the next step and stay for
     the run, also if its history is made shorter. A run that continues from a history has those that were found or
-    called in it. `limit` is how many tools a search finds at most.
+    called in it. `limit` is how many tools a search finds at most. Of an MCP server among the tools, those are searched
+    that it has now.
     """
 
     def __init__(
@@ -37,7 +39,7 @@ class ToolSearch:
     ) -> None:
         if limit < 1:
             raise UsageError(f"limit must be 1 or more, not {limit!r}")
-        self._found, self._always = as_tools(tools), as_tools(always)
+        self._found, self._always = as_tools(_listed(tools)), as_tools(_listed(always))
         self._index = _Index(self._found)
         self._search: Tool[..., Any] = Tool.from_schema(
             name, _DESCRIPTION, _QUERY, lambda query: self._index.find(query, limit), read_only=True
@@ -64,6 +66,12 @@ class ToolSearch:
             for result in message.results:
                 if result.name == self._search.name and not result.is_error:
                     yield from _NAME.findall(result.text)
+
+
+def _listed(tools: Iterable[Any]) -> Iterable[Any]:
+    """The tools, with those that sources such as MCP servers have now."""
+    own, sources = split_sources(tools)
+    return [*own, *(tool for source in sources for tool in source)] if sources else tools
 
 
 _QUERY = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.errors import UsageError, type_name
+from penstock.events import Text
 from penstock.jsontext.surrogates import join_surrogates
 from penstock.messages import Message
 
@@ -28,6 +29,8 @@ def _expect_string(name: str, text: Any) -> None:
 
 
 def expect_user(message: Message) -> None:
-    """Raise a `UsageError` for a message that is not one of the user."""
+    """Raise a `UsageError` for a message that is not one of the user, or says nothing: a step would be for nothing."""
     if message.role != "user":
         raise UsageError(f"only messages of the user can be added to a run, not one with the role {message.role!r}")
+    if not any(not isinstance(part, Text) or part.text.strip() for part in message.parts):
+        raise UsageError("the message is empty: there is nothing to say")
