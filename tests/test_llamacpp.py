@@ -210,3 +210,30 @@ def test_structured_output_by_the_final_tool(address: str) -> None:
     """A call that is required follows the grammar of its tool."""
     agent = Agent(on("Messages", address), output=Forecast)
     assert isinstance(agent.run(PROMPT).output, Forecast)
+
+
+HARD: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "mail": {"type": "string", "pattern": r"^(?!\.)[a-z.]+@[a-z.]+$"},
+        "name": {"type": "string", "pattern": "[a-z]"},
+        "body": {"type": "object", "properties": {"text": {"type": "string", "minLength": 3000}}},
+    },
+    "required": ["body"],
+}
+"""A schema that has no grammar: some versions of the server refuse the patterns, all refuse so many repetitions."""
+
+
+def test_a_tool_whose_schema_has_no_grammar_does_not_make_the_request_fail(address: str) -> None:
+    model = on("Chat Completions", address)
+    raw = {"type": "function", "function": {"name": "send", "parameters": HARD}}
+    with pytest.raises(BadRequestError, match="failed to parse grammar"):
+        model.complete(PROMPT, extra={"tools": [raw], "tool_choice": "required"})
+    alternatives = {**HARD, "anyOf": [{"required": ["mail"]}, {"required": ["name"]}]}
+    turn = model.complete(PROMPT, tools=[{"name": "send", "parameters": alternatives}], tool_choice="required")
+    assert [call.name for call in turn.tool_calls] == ["send"]
+
+
+def test_structured_output_whose_schema_has_no_grammar_is_asked_for(address: str) -> None:
+    turn = on("Chat Completions", address).complete(PROMPT, output=HARD)
+    assert turn.text.startswith('{"body"')
