@@ -253,8 +253,12 @@ def odd(mode: str) -> Iterator[str]:
 
 @sync_and_async
 @pytest.mark.parametrize(
-    ("status", "problem"), [("401", "status 401: it needs a key"), ("403", "status 403"), ("502", "status 502")]
-)
+    ("status", "problem"),
+    [
+        ("401", "status 401: it needs a key"), ("403", "status 403"), ("502", "status 502"),
+        ("405", "status 405: if it is a server of the older transport SSE"),
+    ],
+)  # fmt: skip
 def test_the_status_of_a_server_that_refuses_is_named(status: str, problem: str, mode: str) -> None:
     with odd(status) as url:
         _, running = drive(streaming(made(tools(url, connect_timeout=LONG))), mode)

@@ -96,6 +96,8 @@ def _problem(response: httpx2.Response, kind: str) -> str:
     status = response.status_code
     if status in (401, 403):
         return f"status {status}: it needs a key, as in headers={{'authorization': 'Bearer …'}}"
+    if status == 405 and response.request.method == "POST":
+        return f"status {status}: if it is a server of the older transport SSE, use tools(lambda: sse_client(url))"
     if status >= 400 and status != 404 and not kind.startswith("application/json"):  # 404: the session has ended
         return f"status {status}"
     if response.headers.get("content-encoding", "identity") != "identity":
