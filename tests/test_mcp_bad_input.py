@@ -130,10 +130,11 @@ def test_progress_of_different_calls_and_other_messages_are_not_thinned_out() ->
     [
         ({"type": "image", "data": "@@not base64@@", "mimeType": "image/png"}, "'image/png' that cannot be shown"),
         ({"type": "image", "data": PNG, "mimeType": "image/png\r\nX-Y: z"}, "that cannot be shown: it is not valid"),
+        ({"type": "image", "data": "", "mimeType": "image/png"}, "'image/png' that cannot be shown"),
         ({"type": "audio", "data": "A", "mimeType": "audio/wav"}, "'audio/wav' that cannot be shown"),
         ({"type": "resource", "resource": {"uri": "x://y", "blob": "é"}}, "'application/octet-stream' that cannot"),
     ],
-    ids=["image", "kind", "audio", "blob"],
+    ids=["image", "kind", "empty", "audio", "blob"],
 )
 def test_media_that_a_provider_would_refuse_is_a_note(raw: MCPTools, block: Any, shown: str) -> None:
     line = json.dumps({"jsonrpc": "2.0", "id": "$ID", "result": {"content": [block]}}).replace('"$ID"', "$ID")

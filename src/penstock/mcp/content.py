@@ -75,12 +75,11 @@ def _part(block: Any) -> ResultPart:
 
 
 def _is_base64(data: str) -> bool:
-    """Whether this can be decoded; a provider would refuse the request, and every later one."""
+    """Whether this is data that can be decoded; a provider would refuse the request, and every later one."""
     try:
-        base64.b64decode(data, validate=True)
+        return bool(base64.b64decode(data, validate=True))
     except ValueError:
         return False
-    return True
 
 
 def _media(data: str, kind: str, name: str = "") -> ResultPart:
