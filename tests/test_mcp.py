@@ -540,6 +540,43 @@ def test_headers_reach_an_http_server() -> None:
         assert texts_of(running.messages) == ["Bearer t"]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_headers_may_be_a_function_for_each_request(is_async: bool) -> None:
+    keys = iter(range(100))
+
+    def plain() -> dict[str, str]:
+        return {"Authorization": f"Bearer {next(keys)}"}
+
+    async def awaited() -> dict[str, str]:
+        return plain()
+
+    with (
+        listening(is_json=False) as url,
+        tools(url, connect_timeout=LONG, headers=awaited if is_async else plain) as source,
+    ):
+        _, running = run_calls(source, "sync", [call("whoami", {})])
+        _, other = run_calls(source, "async", [call("whoami", {})])
+    first, second = (texts_of(one.messages)[0] for one in (running, other))
+    assert first != second
+    assert first.startswith("Bearer ")
+
+
+@sync_and_async
+@pytest.mark.parametrize(
+    ("headers", "problem"),
+    [
+        (lambda: 1 / 0, "the function for its headers raised ZeroDivisionError"),
+        (lambda: {"a": 1}, "must return a dict of strings"),
+        (lambda: 5, "the function for its headers raised TypeError"),
+    ],
+)
+def test_a_function_for_headers_that_fails_is_named(mode: str, headers: Any, problem: str) -> None:
+    with listening(is_json=False) as url:
+        _, running = drive(streaming(made(tools(url, connect_timeout=LONG, headers=headers))), mode)
+    assert isinstance(running.error, ServerError)
+    assert problem in str(running.error)
+
+
 def test_a_command_gets_no_environment_variables_but_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     with tools(LIAR, connect_timeout=LONG, env={"TOKEN": "t"}) as source:

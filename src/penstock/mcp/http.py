@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from inspect import isawaitable
 from typing import Any
 
 import httpx2
@@ -11,6 +13,8 @@ import msgspec
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INTERNAL_ERROR
 
+from penstock.jsontext.error_text import named_message
+from penstock.mcp.errors import ServerError
 from penstock.mcp.stdio import too_large
 
 _SECONDS = 30.0
@@ -59,8 +63,12 @@ class Refused(Body):
         yield msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": error})
 
 
+Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
+"""The headers of requests, or a function that returns them for each request: keys expire."""
+
+
 @asynccontextmanager
-async def connect(url: str, headers: Mapping[str, str], limit: int) -> AsyncGenerator[Any]:
+async def connect(url: str, headers: Headers, limit: int) -> AsyncGenerator[Any]:
     """The streams of messages of a server at this URL, open until the end of the context."""
     async with (
         http_client(headers, limit) as client,
@@ -69,7 +77,7 @@ async def connect(url: str, headers: Mapping[str, str], limit: int) -> AsyncGene
         yield streams
 
 
-def http_client(headers: Mapping[str, str], limit: int) -> httpx2.AsyncClient:
+def http_client(headers: Headers, limit: int) -> httpx2.AsyncClient:
     """A client that refuses whole responses over the limit; those in a stream of events have their own cap."""
 
     async def cap(response: httpx2.Response) -> None:
@@ -84,11 +92,27 @@ def http_client(headers: Mapping[str, str], limit: int) -> httpx2.AsyncClient:
         elif not kind.startswith("text/event-stream"):
             response.stream = Capped(body, limit)
 
+    async def add_headers(request: httpx2.Request) -> None:
+        request.headers.update(await _called(headers))
+
+    fixed = {} if callable(headers) else headers
     return httpx2.AsyncClient(
-        headers={**headers, "accept-encoding": "identity"},
+        headers={**fixed, "accept-encoding": "identity"},
         timeout=httpx2.Timeout(_SECONDS, read=_READ_SECONDS),
-        event_hooks={"response": [cap]},
+        event_hooks={"response": [cap], "request": [add_headers] if callable(headers) else []},
     )
+
+
+async def _called(headers: Any) -> dict[str, str]:
+    """The headers that a function of the caller returns; it is called in a thread, as it may block."""
+    try:
+        value: Any = await asyncio.to_thread(headers)
+        made = dict(await value if isawaitable(value) else value)
+    except Exception as error:
+        raise ServerError(f"the function for its headers raised {named_message(error)}") from error
+    if not all(isinstance(text, str) for field in made.items() for text in field):
+        raise ServerError("the function for its headers must return a dict of strings")
+    return made
 
 
 def _problem(response: httpx2.Response, kind: str) -> str:

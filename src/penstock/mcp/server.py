@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -45,7 +45,7 @@ class Address(Struct, frozen=True):
     """Where a server is: its URL, its command, or an object of the SDK (or a function that makes one)."""
 
     server: Any
-    headers: Mapping[str, str] = {}
+    headers: Any = {}  # `http.Headers`, whose module needs the SDK
     env: Mapping[str, str] = {}
     cwd: str | Path | None = None
     max_message: int = MAX_MESSAGE
@@ -277,7 +277,7 @@ def tools(
     only: Iterable[str] | None = None,
     trust_hints: bool = False,
     overrides: Mapping[str, ToolOptions] | None = None,
-    headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]] | None = None,
     env: Mapping[str, str] | None = None,
     cwd: str | Path | None = None,
     connect_timeout: float = 30.0,
@@ -289,8 +289,8 @@ def tools(
 
     `server` is the URL of a server (streamable HTTP), the command of one as a list (standard input and output), or what
     `mcp.Client` of the SDK takes, such as a server in this process; if that can be used only once, a function that
-    makes it. `headers` are for a URL, `env` and `cwd` for a command. A command gets `PATH` and the like, and of other
-    environment variables only those in `env`.
+    makes it. `headers` are for a URL, or a function that returns them for each request, plain or async; `env` and `cwd`
+    are for a command. A command gets `PATH` and the like, and of other environment variables only those in `env`.
 
     `only` chooses tools, `prefix` is put before their names. Keywords such as `approval`, `timeout` and `read_only` are
     the options of all tools, `overrides` those of some, by the server's names. Without them, the annotations of the
