@@ -330,6 +330,15 @@ def test_the_fields_of_a_named_tuple_are_named_in_the_description(wire: str) -> 
     assert "(items: Latitude, Longitude)" in written
 
 
+def test_a_schema_with_more_values_or_fields_than_openai_takes_is_not_strict() -> None:
+    codes = {"enum": [f"A{number}" for number in range(600)], "type": "string"}
+    many = {f"f{number}": {"type": "integer"} for number in range(5001)}
+    for fields, is_strict in (({"a": codes}, True), ({"a": codes, "b": codes}, False), (many, False)):
+        script = Scripted(["{}"], strict=True)
+        Agent(Model("openai:gpt-5", via=script), output={"type": "object", "properties": fields}).run("Go.")
+        assert script.requests[0].body["text"]["format"]["strict"] is is_strict
+
+
 def test_a_schema_with_arrays_of_anything_is_not_strict() -> None:
     for kind in ("array", ["array", "null"], ["object", "null"]):
         schema = {"type": "object", "properties": {"a": {"type": kind}}}

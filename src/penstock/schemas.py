@@ -35,8 +35,9 @@ class SchemaRules(Struct, frozen=True, kw_only=True):
     `keywords` are accepted in addition to those that all accept, of `format` the values in `formats` (None: all).
     Objects that `are_closed` allow no other fields. With `has_all_required`, an object requires all its fields. If
     `refs_are_alone`, there is no other keyword beside `$ref`. `is_recursive` if a schema may contain itself. Texts and
-    arrays may be required to have fewer than `max_repeats` characters or items (None: any number). Of `pattern`, those
-    that look ahead or behind are never accepted.
+    arrays may be required to have fewer than `max_repeats` characters or items, and all parts of a schema together may
+    have `max_fields` fields and `max_values` values of enums (None: any number). Of `pattern`, those that look ahead or
+    behind are never accepted.
     """
 
     keywords: frozenset[str] = frozenset()
@@ -47,6 +48,8 @@ class SchemaRules(Struct, frozen=True, kw_only=True):
     is_recursive: bool = True
     has_const: bool = True
     max_repeats: int | None = None
+    max_fields: int | None = None
+    max_values: int | None = None
 
 
 class InexpressibleError(ValueError):
@@ -159,7 +162,20 @@ def fit_schema(schema: Json, rules: SchemaRules) -> Json:
     """
     if not rules.is_recursive and _is_recursive(schema):
         raise InexpressibleError("types that contain themselves")
+    _check_counts(schema, rules)
     return _Fitting(schema, rules).fit(schema)
+
+
+def _check_counts(schema: Json, rules: SchemaRules) -> None:
+    """Raise an `InexpressibleError` if a schema has more fields or values than the provider accepts."""
+    fields = values = 0
+    for node in _nodes(schema):
+        fields += len(node["properties"]) if isinstance(node.get("properties"), dict) else 0
+        values += len(node["enum"]) if isinstance(node.get("enum"), list) else 0
+    if rules.max_fields is not None and fields > rules.max_fields:
+        raise InexpressibleError(f"{fields} fields")
+    if rules.max_values is not None and values > rules.max_values:
+        raise InexpressibleError(f"{values} values of enums")
 
 
 class _Fitting:
@@ -297,10 +313,16 @@ def _is_recursive(root: Json) -> bool:
 
 def _references(schema: Any) -> Iterator[str]:
     """All references in a schema and its parts."""
+    for node in _nodes(schema):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+
+
+def _nodes(schema: Any) -> Iterator[Json]:
+    """A schema and all its parts."""
     pending = [schema]
     while pending:
         node = pending.pop()
         if isinstance(node, dict):
-            if isinstance(node.get("$ref"), str):
-                yield node["$ref"]
+            yield node
             map_schemas(node, pending.append)

@@ -21,6 +21,7 @@ _STRICT = {
 }  # fmt: skip
 """The keywords that OpenAI permits in a strict schema."""
 _NAME_LENGTH = 64
+_ENUM_VALUES = 1000
 _NOT_AT_ROOT = ("oneOf", "anyOf", "allOf", "enum", "not")
 _LOOKAROUND = re.compile(r"\(\?<?[=!]")
 _CLAUDE_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
@@ -55,6 +56,12 @@ def judge_json_schema(at: str, format: Json) -> Rejections:
     if schema.get("type") != "object":
         yield _invalid_schema(at, format, (), f"schema must be a JSON Schema of 'type: \"object\"', got {schema}")
     if format.get("strict"):
+        values = sum(len(one["enum"]) for _, one in schemas(schema) if isinstance(one.get("enum"), list))
+        if values > _ENUM_VALUES:
+            limit = (
+                f"Expected at most {_ENUM_VALUES} enum values in total within a schema when using structured outputs"
+            )
+            yield _invalid_schema(at, format, (), f"{limit}, but received {values}.")
         for context, one in schemas(schema):
             yield from _strict(at, format, context, one)
 

@@ -18,6 +18,8 @@ OPENAI_SCHEMAS = SchemaRules(
         "minItems", "maxItems",
     }),
     formats=STRING_FORMATS,
+    max_fields=5_000,
+    max_values=1_000,
 )  # fmt: skip
 """What OpenAI enforces, on both of its wires."""
 
