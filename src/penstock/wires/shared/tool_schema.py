@@ -18,7 +18,7 @@ from penstock.wires.shared.body import object_schema
 from penstock.wires.shared.output_format import GRAMMAR_REPEATS
 
 _CHOICES = ("allOf", "anyOf", "oneOf")
-_NOT_AT_ROOT = (*_CHOICES, "not", "enum", "$ref")
+_NOT_AT_ROOT = frozenset({*_CHOICES, "not", "enum", "$ref"})
 """The keywords that OpenAI and Claude refuse at the root of a schema, and a reference, which may lead to them."""
 
 
@@ -28,7 +28,7 @@ _CLAUDE_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 def declared_schema(tool: ToolDeclaration) -> Json:
     """The schema of a tool's arguments: an object without alternatives at its root."""
     schema = object_schema(tool)
-    if not any(keyword in schema for keyword in _NOT_AT_ROOT):
+    if _NOT_AT_ROOT.isdisjoint(schema):
         return schema
     root = with_root_definition(dict(tool.parameters))
     definitions: Json = {key: root[key] for key in ("$defs", "definitions") if key in root}
