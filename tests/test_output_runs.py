@@ -126,7 +126,25 @@ def test_the_final_tool_counts_more_than_an_object_in_the_text_before_it() -> No
 
 def test_an_object_in_several_blocks_of_text_is_one() -> None:
     parts = [Text(0, '{"name": "Rome", "more": {"a": '), Text(1, '1}, "people": '), Text(2, '{"b": 2}}')]
-    assert find_output(parts) == '{"name": "Rome", "more": {"a": 1}, "people": {"b": 2}}'
+    assert find_output(parts, OutputType(City)) == '{"name": "Rome", "more": {"a": 1}, "people": {"b": 2}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<think>Perhaps {"name": "Oslo", "people": 1}?</think>{}', 'Not {"name": "Oslo", "people": 1} but {}',
+        'With the settings {"a": 3}:\n```json\n{}\n```', '{}\nNote: {"a": 3}',
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_last_object_with_the_required_fields_is_the_output(text: str, seed: int) -> None:
+    model = Model(
+        "openai-compatible:m", via=Scripted([Reply(text.replace("{}", GOOD), seed=seed)]), output_form="prompt"
+    )
+    with Agent(model, output=City).stream("Go.") as run:
+        list(run)
+    assert run.output == City(name="Rome", people=3)
+    assert run.partial == ({"name": "Rome", "people": 3} if not text.startswith("{") else {"a": 3})
 
 
 def test_a_message_during_the_answer_is_answered_before_the_run_ends() -> None:

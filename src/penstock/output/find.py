@@ -16,18 +16,21 @@ from penstock.turn import Turn, TurnPart
 T = TypeVar("T")
 
 
-def find_output(parts: Iterable[TurnPart]) -> str:
-    """The JSON text of the output. Where a model writes other text too, it is the object in the last text block.
+def find_output(parts: Iterable[TurnPart], output: OutputType[Any]) -> str:
+    """The JSON text of the output. Where a model writes other text too, it is the last object with the required fields.
 
-    If there is no object, it is the whole text.
+    Without such an object it is the last one, and without any the whole text. Models write examples, notes and drafts
+    before their output, also in reasoning that the server does not separate from the text.
     """
     texts = [part.text for part in parts if isinstance(part, Text)]
     whole = "".join(texts).strip()
     first = next(_objects_in(whole), "")
     if first == whole:  # also if its text is in several blocks
         return whole
-    objects = (text for block in reversed(texts) for text in _objects_in(block))
-    return next(filter(_is_object, objects), first or whole)
+    objects = [(text, keys) for block in texts for text in _objects_in(block) if (keys := _keys(text)) is not None]
+    required: Any = output.declaration.schema.get("required", ())
+    fitting = [one for one in objects if one[1] >= {*required}]
+    return next((text for text, _ in reversed(fitting or objects)), first or whole)
 
 
 def _objects_in(text: str) -> Iterator[str]:
@@ -39,11 +42,13 @@ def _objects_in(text: str) -> Iterator[str]:
         at = -1 if end < 0 else text.find("{", end)
 
 
-def _is_object(text: str) -> bool:
+def _keys(text: str) -> set[str] | None:
+    """The keys of an object; None if the text is not one."""
     try:
-        return isinstance(msgspec.json.decode(text), dict)
+        value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError):
-        return False
+        return None
+    return {*value} if isinstance(value, dict) else None
 
 
 def outcome_of(output: OutputType[Any], turn: Turn[Any]) -> tuple[Any] | OutputError:
@@ -65,6 +70,6 @@ def read_output(output: OutputType[T], turn: Turn[Any]) -> T:
     if turn.finish_reason not in ("stop", "other"):
         raise OutputError(f"the response is not complete (finish_reason {turn.finish_reason!r})", turn.text)
     try:
-        return output.read(find_output(turn.parts))
+        return output.read(find_output(turn.parts, output))
     except OutputError as error:
         raise OutputError(f"the output is not valid: {error.problem}", error.text) from None

@@ -10,6 +10,7 @@ from penstock.errors import ArgumentsError
 from penstock.events import ArgumentDelta, Event, OutputDelta, Retry, Text, ToolCallDelta, ToolCallStart
 from penstock.jsontext.error_text import named_message
 from penstock.jsontext.partial import JSONPiece, PartialJSON
+from penstock.jsontext.scan import ValueScanner
 from penstock.output.output_type import VALUE, OutputType
 from penstock.output.value_type import ValueType
 
@@ -29,6 +30,7 @@ class PartialOutput:
     def reset(self) -> None:
         """Forget the value: another response begins."""
         self._view: PartialJSON | None = None
+        self._scanner: ValueScanner | None = None  # of the object that has not ended
         self._block = -1
 
     @property
@@ -40,17 +42,30 @@ class PartialOutput:
         return value
 
     def feed(self, text: Text) -> list[OutputDelta]:
-        """Add a piece of text; returns what it added to the value."""
-        piece, view = text.text, self._view
-        is_over = view is None or view.is_complete or bool(view.error)
-        if is_over and text.block != self._block:  # the object may be in a block of its own, after other text
-            if (start := piece.find("{")) < 0:
-                return []
-            view = self._view = PartialJSON()
-            piece, self._block = piece[start:], text.block
-        elif is_over or view is None:
-            return []
-        return [delta for one in view.feed(piece) for delta in self._delta(one)]
+        """Add a piece of text; returns what it added to the value.
+
+        Another object after one that has ended is the output, until a third one comes: see `find_output`.
+        """
+        if text.block != self._block and self._view is not None and self._view.error:
+            self._scanner = None  # what began in another block is not JSON
+        self._block, piece, end = text.block, text.text, 0
+        deltas: list[OutputDelta] = []
+        while end >= 0:
+            start = end
+            if self._scanner is None:
+                if (start := piece.find("{", end)) < 0:
+                    break
+                self._view, self._scanner = PartialJSON(), ValueScanner()
+            end = self._scanner.feed(piece, start)
+            deltas += self._add(piece[start:] if end < 0 else piece[start:end])
+            if end >= 0:
+                self._scanner = None
+        return deltas
+
+    def _add(self, piece: str) -> list[OutputDelta]:
+        """Add a piece of the object."""
+        assert self._view is not None  # it has begun
+        return [delta for one in self._view.feed(piece) for delta in self._delta(one)]
 
     def _delta(self, piece: JSONPiece) -> Iterator[OutputDelta]:
         path = piece.path[self._skipped :]

@@ -297,7 +297,8 @@ class RunState:
             self.messages.append(Message("assistant", turn.parts))
             self.has_answer = True
         self.tally.answered(self.executions.table.repeats)
-        self.output = turn.text if self.rules.output is None else find_output(turn.parts)
+        output = self.rules.output
+        self.output = turn.text if output is None else find_output(turn.parts, output)
         return turn
 
     def settle(self, why: str) -> list[Output]:
