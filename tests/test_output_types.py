@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import msgspec
 import pytest
-from pydantic import BaseModel, Field, RootModel, field_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel, field_validator
 
 from penstock import Agent, Model, OutputDelta, OutputError, UsageError
 from penstock.model.output_request import OUTPUT_TOOL
@@ -54,6 +54,15 @@ class Point(msgspec.Struct):
 class Shelf(msgspec.Struct):
     rows: dict[int, str]
     days: dict[date, int] = {}
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+    age: int
 
 
 class Tree(BaseModel):
@@ -358,3 +367,21 @@ def test_an_output_that_is_no_object_comes_in_pieces_too(kind: Any, value: Any) 
     assert [delta.is_complete for delta in deltas] == [*[False] * (len(deltas) - 1), True]
     pieces = [delta.piece for delta in deltas]
     assert ("".join(pieces) if isinstance(value, str) else pieces[-1]) == run.output == value
+
+
+class Order(BaseModel):
+    """A model with what only fields of models can have; warnings are errors here."""
+
+    model_config = ConfigDict(alias_generator=str.upper)
+    city: Annotated[str, Field(frozen=True, max_length=4)]
+    when: date = Field(default=DAY, deprecated=True, alias="Day")
+    pet: Annotated[Cat | Dog, Field(discriminator="kind", exclude=True)]
+
+
+def test_fields_with_aliases_are_converted_without_a_warning() -> None:
+    written = {"CITY": "Rome", "Day": "2026-05-01", "PET": {"kind": "dog", "age": 3}}
+    script = Scripted([json.dumps({**written, "CITY": "Reykjavik"}), json.dumps(written)])
+    with Agent(Model("openai:gpt-5", via=script), output=Order).stream("Go.") as run:
+        problems = [event.problem for event in run if isinstance(event, OutputDelta) and event.problem]
+    assert problems == ['`CITY`: string should have at most 4 characters, got "Reykjavik"']
+    assert run.partial == {"CITY": "Rome", "Day": DAY, "PET": Dog(kind="dog", age=3)}

@@ -109,9 +109,15 @@ def _pydantic_fields(kind: Any, names: Mapping[str, Any]) -> Iterator[tuple[str,
         for name, field in model.model_fields.items():
             alias = field.validation_alias or field.alias or name
             if isinstance(alias, str):
-                yield alias, Annotated[field.annotation, field]
+                yield alias, _field_kind(field, pydantic.Field)
     elif dataclasses.is_dataclass(kind) or is_typeddict(kind):
         yield from _hints(kind, names)
+
+
+def _field_kind(field: Any, make: Any) -> Any:
+    """The type of a field alone: with its constraints, and without what only a model can have, such as an alias."""
+    kind = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    return Annotated[kind, make(discriminator=field.discriminator)] if field.discriminator else kind
 
 
 def _hints(kind: Any, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
