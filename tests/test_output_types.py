@@ -6,11 +6,12 @@ import json
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NotRequired, TypedDict
 
 import msgspec
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, RootModel, field_validator
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from penstock import Agent, Model, OutputDelta, OutputError, UsageError
 from penstock.model.output_request import OUTPUT_TOOL
@@ -385,3 +386,29 @@ def test_fields_with_aliases_are_converted_without_a_warning() -> None:
         problems = [event.problem for event in run if isinstance(event, OutputDelta) and event.problem]
     assert problems == ['`CITY`: string should have at most 4 characters, got "Reykjavik"']
     assert run.partial == {"CITY": "Rome", "Day": DAY, "PET": Dog(kind="dog", age=3)}
+
+
+@pydantic_dataclass
+class Ticket:
+    seat: Annotated[int, Field(alias="Seat", ge=1)]
+    when: date = DAY
+    kinds: ClassVar[int] = 3
+
+
+class Stop(TypedDict):
+    place: Annotated[str, Field(alias="Place", max_length=4)]
+    when: NotRequired[Annotated[date, "the day"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "partial"),
+    [
+        (Ticket, {"Seat": 3, "when": "2026-05-01"}, {"Seat": 3, "when": DAY}),
+        (Stop, {"Place": "Rome", "when": "2026-05-01"}, {"Place": "Rome", "when": DAY}),
+    ],
+)
+def test_aliases_of_other_types_are_the_keys_of_their_fields(kind: Any, written: Any, partial: Any) -> None:
+    with Agent(Model("openai:gpt-5", via=Scripted([json.dumps(written)])), output=kind).stream("Go.") as run:
+        assert not [event for event in run if isinstance(event, OutputDelta) and event.problem]
+    assert run.partial == partial
+    assert OutputType(kind).fields.keys() == partial.keys()

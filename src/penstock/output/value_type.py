@@ -9,7 +9,18 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, NotRequired, Protocol, Required, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    NotRequired,
+    Protocol,
+    Required,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 import msgspec
 
@@ -102,16 +113,15 @@ def _built(kinds: Iterator[tuple[str, Any]], names: Mapping[str, Any]) -> Iterat
 
 def _pydantic_fields(kind: Any, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     pydantic, kind = sys.modules.get("pydantic"), _plain(kind)
-    if pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel):
-        if issubclass(kind, pydantic.RootModel):  # its one field has no key in the JSON
-            return
-        model: Any = kind
-        for name, field in model.model_fields.items():
-            alias = field.validation_alias or field.alias or name
-            if isinstance(alias, str):
-                yield alias, _field_kind(field, pydantic.Field)
-    elif dataclasses.is_dataclass(kind) or is_typeddict(kind):
-        yield from _hints(kind, names)
+    if pydantic is None or (isinstance(kind, type) and issubclass(kind, pydantic.RootModel)):
+        return  # the one field of a root has no key in the JSON
+    fields: Mapping[str, Any] = getattr(kind, "__pydantic_fields__", {})  # of a model, or of a dataclass of pydantic
+    if not fields and (dataclasses.is_dataclass(kind) or is_typeddict(kind)):
+        fields = {name: pydantic.fields.FieldInfo.from_annotation(hint) for name, hint in _hints(kind, names)}
+    for name, field in fields.items():
+        alias = field.validation_alias or field.alias or name
+        if isinstance(alias, str):
+            yield alias, _field_kind(field, pydantic.Field)
 
 
 def _field_kind(field: Any, make: Any) -> Any:
@@ -126,7 +136,8 @@ def _hints(kind: Any, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     except NameError:
         return
     for name, hint in hints.items():
-        yield name, get_args(hint)[0] if get_origin(hint) in (Required, NotRequired) else hint
+        if get_origin(hint) is not ClassVar:
+            yield name, get_args(hint)[0] if get_origin(hint) in (Required, NotRequired) else hint
 
 
 def _item_kinds(kind: Any) -> Iterator[tuple[str, Any]]:
