@@ -88,7 +88,8 @@ QUIRKS_IN_WORDS = {
     FORMAT_OR_TOOLS: "A response format beside tools is refused or ignored; then output is asked for by a tool.",
     GRAMMAR_FORMAT:
         "A response format is a grammar that the model does not see: the schema is in the prompt too. Beside tools it "
-        "would prevent calls; then output is asked for by a tool.",
+        "would prevent calls; then output is asked for by a tool. Schemas, also of tools, have no patterns and no long "
+        "repetitions, which have no grammar.",
     KNOWN_FIELDS: "Fields that are not OpenAI's own are refused; state of other providers is left out.",
 }  # fmt: skip
 """The description of each quirk, for docs/providers.md."""
