@@ -52,7 +52,7 @@ _VARIABLE = re.compile(r"{(\w+)}")
 @click.option("--dialects", is_flag=True, help="List the dialects in which a model can write calls into its text.")
 @click.argument("provider", required=False, shell_complete=complete_provider)
 def models(as_json: bool, dialects: bool, provider: str | None) -> None:
-    """List the providers of models, and whether their keys are set.
+    """List the providers, and whether their keys are set.
 
     A model is named PROVIDER:MODEL, as in openai:gpt-5, where MODEL is the provider's own name for it. Penstock has no
     list of models: the provider's documentation has it. With PROVIDER, only that one is shown, with its details.
