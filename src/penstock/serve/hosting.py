@@ -31,6 +31,8 @@ from penstock.serve.driven_runs import STEERED, DrivenRuns
 
 TAKEOVER_POLL = 1.0
 """How many seconds pass between two looks for runs whose worker has died."""
+THREAD_BUSY = "thread_busy"
+"""The code of a rejection: the thread has a run that is not over."""
 
 
 class Origin(Struct, frozen=True):
@@ -207,7 +209,7 @@ def start_meta(events: Sequence[LogEvent]) -> Any:
 def busy(run_id: str) -> RejectedRequest:
     """The rejection of a run in a thread that has one under way."""
     why = "the thread has a run under way: wait for its end, answer what it waits for, or cancel it"
-    return RejectedRequest(409, "thread_busy", why, {"x-run-id": run_id})
+    return RejectedRequest(409, THREAD_BUSY, why, {"x-run-id": run_id})
 
 
 def _run_over() -> RejectedRequest:
