@@ -32,7 +32,7 @@ def check_open(row: RunRow) -> None:
 def put_answer(store: Store, answer: Input) -> None:
     """Stores the answer to a call, if there is none."""
     if not store.put(answer):
-        raise FailureError("that call was answered before, and the first answer counts")
+        raise FailureError("the call was answered already, and only the first answer counts")
 
 
 def find_call(store: Store, row: RunRow, call: str | None, answer: Answer) -> ApprovalRequest:
@@ -47,7 +47,7 @@ def find_call(store: Store, row: RunRow, call: str | None, answer: Answer) -> Ap
         case []:
             if not waiting and is_answered(store, row):
                 raise CommandError(
-                    f"the call of {row.id} that waited is answered: the next owner of the run takes that"
+                    f"the call of {row.id} was answered already: the next worker that takes the run continues with it"
                 )
             other = "provide" if answer == "decide" else "decide"
             hint = f"; `penstock runs {other}` answers the one that waits" if waiting and not fitting else ""
@@ -55,7 +55,7 @@ def find_call(store: Store, row: RunRow, call: str | None, answer: Answer) -> Ap
             raise CommandError(f"no call{named} of {row.id} waits for {need}{hint}")
         case _:
             calls = ", ".join(f"--call {one.call_id} ({call_text(one.name, one.shown)})" for one in chosen)
-            raise CommandError(f"several calls of {row.id} wait: name one of {calls}")
+            raise CommandError(f"several calls of {row.id} wait: choose one with {calls}")
 
 
 def is_answered(store: Store, row: RunRow) -> bool:

@@ -48,9 +48,9 @@ def chat(
 
     \b
     Exit code:
-      0  answered
+      0  the model answered
       1  a response was cut or failed
-      2  the command is wrong
+      2  the command line is not valid
       3  the provider failed
     """
     model = open_model(name, wire, base_url, timeout, record)
