@@ -45,11 +45,11 @@ class AsyncDriver(Driver[AsyncDispatcher]):
             return
         driven, dispatcher = self._driven, self._dispatcher
         if dispatcher.needs_listing:
-            raise UsageError("the tools of the run are not listed yet: enter it first, with `async with`")
+            raise UsageError("the tools of the run are not known before it is entered: use `async with`")
         try:
             dispatcher.loop.attach()
         except RuntimeError:
-            raise UsageError("the run has not begun: enter it first, with `async with`, on its loop") from None
+            raise UsageError("the run has not begun: enter it first, with `async with`") from None
         self._has_begun = True
         driven.enter()
         self.listener.open()

@@ -201,7 +201,7 @@ class LoggedAsyncDriver(LoggedDriver[AsyncDriver]):
 
     def _begin(self) -> None:
         if not self._is_open:
-            raise UsageError("the run has not begun: enter it first, with `async with`, on its loop")
+            raise UsageError("the run has not begun: enter it first, with `async with`")
 
     async def _drive(self) -> None:
         """Continue the run, if this process owns it by now."""

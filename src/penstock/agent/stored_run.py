@@ -48,7 +48,7 @@ def _expect_all(run: Run, config: AgentConfig) -> None:
     missing = needed.intersection(changes.brought_tools or ()).difference(config.tools)
     if missing and run.phase in ("answer", "tools") and not config.sources:
         raise UsageError(
-            f"the stored run needs the tool {min(missing)!r}, which before_step brought and the agent does not have: "
+            f"the stored run needs the tool {min(missing)!r}, which before_step added and the agent does not have: "
             "add it to the tools of the agent, or pass tools=… here"
         )
 

@@ -104,7 +104,7 @@ def user_message(prompt: Prompt, limits: ServerLimits) -> Message:
     if not prompt or not any(not isinstance(part, TextPart) or part.text.strip() for part in prompt):
         raise RejectedRequest(400, "empty_prompt", "the prompt is empty")
     if len(prompt) > limits.messages:
-        raise RejectedRequest(400, "too_many_parts", f"a prompt may have {limits.messages} parts")
+        raise RejectedRequest(400, "too_many_parts", f"a prompt may have at most {limits.messages} parts")
     return user(*(part.text if isinstance(part, TextPart) else _media(part) for part in prompt))
 
 

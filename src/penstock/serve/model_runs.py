@@ -58,7 +58,9 @@ async def find_run(host: Host, tenant: str, read: ModelRequest) -> Answering:
         return Answering(id, agent, names)
     row = await _find(host, tenant, results.run_id)
     if row.agent != agent:
-        raise RejectedRequest(400, "other_agent", f"these calls are of the agent {row.agent!r}: send it as the model")
+        raise RejectedRequest(
+            400, "other_agent", f"these calls belong to the agent {row.agent!r}: send its name as the model"
+        )
     waiting = await apatiently(lambda: WaitingRun(host, row, results))
     if waiting.has_open:
         return await waiting.give()

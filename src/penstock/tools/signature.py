@@ -64,7 +64,7 @@ def _never() -> bool:
 
 def _no_answer(question: dict[str, Any], seconds: float) -> Any:
     """The default of `Context.ask`."""
-    raise UsageError("nobody can be asked here: the tool is not called by a run")
+    raise UsageError("Context.ask needs a run with a reader: this tool was called outside of a run")
 
 
 class Context(Struct, Generic[Deps], frozen=True, eq=False):

@@ -74,7 +74,7 @@ def check_input(body: RunAgentInput, limits: ServerLimits) -> None:
     """Raise a `RejectedRequest` for a request that is too large, or whose run has no usable id."""
     if len(body.messages) > limits.messages or len(body.tools) > limits.tools:
         most = f"{limits.messages} messages and {limits.tools} tools"
-        raise RejectedRequest(400, "too_large", f"a request may have {most}")
+        raise RejectedRequest(400, "too_large", f"a request may have at most {most}")
     if len(body.run_id) > MAX_ID:
         raise RejectedRequest(400, "invalid_id", f"$.runId: at most {MAX_ID} characters")
 

@@ -85,7 +85,7 @@ async def _give(context: ServeContext, row: RunRow, answers: Sequence[Answer]) -
     if run_answers.has_open:
         await run_answers.give()
     elif not answers or run_answers.position == len(events):
-        raise RejectedRequest(409, "not_waiting", "the run does not wait for these answers: load the chat again")
+        raise RejectedRequest(409, "not_waiting", "the run no longer waits for these answers: load the chat again")
     return run_answers.position
 
 

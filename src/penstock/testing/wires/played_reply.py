@@ -144,7 +144,7 @@ class PlayedReply:
 
     def _item(self, block: int, data: dict[str, Any]) -> Opaque:
         if not self._habits.has_items:
-            raise UsageError("only Responses and Anthropic have items of their own: script them with item(…)")
+            raise UsageError(f"the wire {self._encoder.wire} has no items of its own: leave out item(…)")
         return Opaque(block, self._encoder.wire, str(data.get("type")), data)
 
     @property
