@@ -203,7 +203,7 @@ class Agent(Generic[Deps, Output]):
     def stream(
         self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Deps]]
     ) -> Any:
-        """Start a run in plain code and stream its events. `messages` is a history to continue from.
+        """Start a run in sync code and stream its events. `messages` is a history to continue from.
 
         Other keywords replace settings of the agent for this run, or say where it is kept: see `RunOptions`.
         """
@@ -227,7 +227,7 @@ class Agent(Generic[Deps, Output]):
     def astream(
         self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Deps]]
     ) -> Any:
-        """Start a run in async code and stream its events, as `stream` does in plain code."""
+        """Start a run in async code and stream its events, as `stream` does in sync code."""
         from penstock.agent.agent_run import AsyncAgentRun
 
         return AsyncAgentRun(*self._start(prompt, messages, output, options))
@@ -248,7 +248,7 @@ class Agent(Generic[Deps, Output]):
     def run(
         self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Deps]]
     ) -> Any:
-        """Run to the end in plain code. A call that needs approval or is deferred pauses the run."""
+        """Run to the end in sync code. A call that needs approval or is deferred pauses the run."""
         from penstock.agent.agent_run import AgentRun
         from penstock.agent.run_result import result_of
 
@@ -303,7 +303,7 @@ class Agent(Generic[Deps, Output]):
     def resume(
         self, stored: bytes | str, *, key: Key | None = None, output: Any = None, **settings: Unpack[RunSettings[Deps]]
     ) -> Any:
-        """Continue a stored run in plain code; `key` is the one that it was signed with, if it was (`dump(key=…)`).
+        """Continue a stored run in sync code; `key` is the one that it was signed with, if it was (`dump(key=…)`).
 
         Settings that the run was started with are not stored: pass the same again.
         """

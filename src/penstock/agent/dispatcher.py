@@ -43,7 +43,7 @@ class OuterCall(Struct, frozen=True):
 
 
 class Dispatcher:
-    """Carries out the commands of a run: `SyncDispatcher` for plain code, `AsyncDispatcher` for async code.
+    """Carries out the commands of a run: `SyncDispatcher` for sync code, `AsyncDispatcher` for async code.
 
     `inner` are the agents that run as its tools. The dispatcher of such an agent has an `outer` call. `first` is how
     the run begins, once its tools are listed.

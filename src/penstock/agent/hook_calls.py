@@ -65,7 +65,7 @@ class HookCalls:
 
 
 class SyncHookCalls(HookCalls):
-    """Calls the hooks of a run in plain code, in a thread; those that are async are awaited on the run's loop."""
+    """Calls the hooks of a run in sync code, in a thread; those that are async are awaited on the run's loop."""
 
     def __init__(self, driven: DrivenRun, dispatcher: Dispatcher, lock: threading.RLock, loop: RunLoop) -> None:
         super().__init__(driven, dispatcher)

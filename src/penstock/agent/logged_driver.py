@@ -122,7 +122,7 @@ class LoggedDriver(Generic[D]):
 
 
 class LoggedSyncDriver(LoggedDriver[SyncDriver]):
-    """Starts or follows a run with a log in plain code."""
+    """Starts or follows a run with a log in sync code."""
 
     def __init__(self, config: AgentConfig, start: LoggedStart, deps: Any) -> None:
         super().__init__(config, start, deps)

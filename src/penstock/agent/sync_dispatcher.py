@@ -1,4 +1,4 @@
-"""The dispatcher of a run in plain code: the model and every tool have a thread, and one lock guards the machine."""
+"""The dispatcher of a run in sync code: the model and every tool have a thread, and one lock guards the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver of a run in plain code."""
+"""The driver of a run in sync code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAX_BLOCKED: float | None = 0.1 if os.name == "nt" else None
 
 
 class SyncDriver(Driver[SyncDispatcher]):
-    """Drives a run that is read in plain code."""
+    """Drives a run that is read in sync code."""
 
     def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None = None) -> None:
         driven = DrivenRun(config, run, deps, owned)

@@ -1,4 +1,4 @@
-"""Responses of the model in plain code: each is read in a thread."""
+"""Responses of the model in sync code: each is read in a thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools of a run in plain code: starts them, passes on their progress, and reports their outcomes."""
+"""The tools of a run in sync code: starts them, passes on their progress, and reports their outcomes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.transport.loop_thread import Joinable, RunLoop
 
 
 class SyncToolRunner(ToolRunner[SyncTools]):
-    """The tools of a run that is read in plain code. The lock is the run's; it is held while a tool is started."""
+    """The tools of a run that is read in sync code. The lock is the run's; it is held while a tool is started."""
 
     def __init__(
         self, driven: DrivenRun, dispatcher: Dispatcher, lock: threading.RLock, loop: RunLoop | None = None

@@ -1,7 +1,7 @@
 """Connections that are being closed, but whose clients do not read what is left.
 
-A transport that is closed sends what it has first. If the client does not read it, the connection would stay for ever,
-and count as one of those that a server may have.
+A transport that is closed sends first what it has buffered. If the client does not read it, the connection would stay
+open forever, and count as one of those that a server may have.
 """
 
 from __future__ import annotations

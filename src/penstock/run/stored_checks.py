@@ -1,4 +1,4 @@
-"""Checks of a stored run: what no run would have stored is refused, instead of waiting for ever or doing harm."""
+"""Checks of a stored run: what no run would have stored is refused, instead of waiting forever or doing harm."""
 
 from __future__ import annotations
 

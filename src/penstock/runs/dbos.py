@@ -90,7 +90,7 @@ def sweep(runs: Runs, *, queue: str = QUEUE) -> list[str]:
 
 
 def work(runs: Runs, *, queue: str = QUEUE, every: float = SWEEP, stop: threading.Event | None = None) -> None:
-    """Sweep until `stop` is set, or for ever. DBOS drives the runs in its own threads."""
+    """Sweep until `stop` is set, or forever. DBOS drives the runs in its own threads."""
     stop = stop or threading.Event()
     while not stop.is_set():
         try:

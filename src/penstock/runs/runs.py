@@ -18,7 +18,7 @@ from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AsyncAgentRun
 from penstock.agent.callbacks import Callbacks
 from penstock.agent.config import AgentConfig
-from penstock.agent.plain_code import run_coroutine
+from penstock.agent.coroutines import run_coroutine
 from penstock.errors import PenstockError, UsageError
 from penstock.history.read import as_messages
 from penstock.log import points

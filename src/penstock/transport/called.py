@@ -16,7 +16,7 @@ from penstock.transport.loop_thread import resolve
 
 
 def called(command: Authorize) -> Any:
-    """The result of the function, in plain code; what must be awaited runs on the shared event loop."""
+    """The result of the function, in sync code; what must be awaited runs on the shared event loop."""
     if command.timeout is None:
         return resolve(command.call())
     deadline = time.monotonic() + command.timeout

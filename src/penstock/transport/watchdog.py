@@ -1,4 +1,4 @@
-"""A thread that ends the waits of plain code at their deadlines: reads of blocking connections, and tools.
+"""A thread that ends the waits of sync code at their deadlines: reads of blocking connections, and tools.
 
 HTTP clients set the timeout of a socket once per request, but each read here has its own.
 """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """A client of served agents, for plain code.
+    """A client of served agents, for sync code.
 
         with Client("http://127.0.0.1:8000") as client, client.start("Where is my parcel?") as run:
             for event in run: ...
