@@ -51,9 +51,9 @@ def map_schemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> Json
     copied = dict(schema)
     for key, value in schema.items():
         if key in NAMED and isinstance(value, dict):
-            copied[key] = {name: change(one) for name, one in value.items()}
+            copied[key] = {name: change(inner) for name, inner in value.items()}
         elif key in LISTED and isinstance(value, list):
-            copied[key] = [change(one) for one in value]
+            copied[key] = [change(inner) for inner in value]
         elif key in SINGLE:
             copied[key] = change(value)
     return copied
@@ -63,9 +63,9 @@ def schemas_in(schema: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any
     """Everything directly in a schema that should be a schema, with its place."""
     for key, value in schema.items():
         if key in NAMED and isinstance(value, Mapping):
-            yield from (((key, name), one) for name, one in value.items())
+            yield from (((key, name), inner) for name, inner in value.items())
         elif key in LISTED and isinstance(value, list):
-            yield from (((key, str(at)), one) for at, one in enumerate(value))
+            yield from (((key, str(index)), inner) for index, inner in enumerate(value))
         elif key in SINGLE and not isinstance(value, list):  # `items` may be a list, in older drafts
             yield (key,), value
 

@@ -146,10 +146,10 @@ class RunReader(Generic[D, Output]):
         The message is a string, or anything that `messages=` takes for one message.
         """
         messages = as_messages(message)
-        for one in messages:
-            expect_user(one)
-        for one in messages:
-            self._driver.say(one)
+        for user_message in messages:
+            expect_user(user_message)
+        for user_message in messages:
+            self._driver.say(user_message)
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
         """Approve or decline a call that waits for approval, from any thread; `arguments` replace the model's."""

@@ -158,13 +158,13 @@ def _tools(tools: Iterable[Any], known: Mapping[str, Tool[..., Any]]) -> tuple[T
     if isinstance(tools, str | bytes | Mapping):
         raise UsageError(f"the tools of a step must be a list of tools or names, not {type_name(tools)}")
     by_function = {id(tool.__wrapped__): tool for tool in known.values()}
-    return tuple(_tool(one, known, by_function) for one in tools)
+    return tuple(_tool(item, known, by_function) for item in tools)
 
 
-def _tool(one: Any, known: Mapping[str, Tool[..., Any]], by_function: Mapping[int, Tool[..., Any]]) -> Tool[..., Any]:
+def _tool(tool: Any, known: Mapping[str, Tool[..., Any]], by_function: Mapping[int, Tool[..., Any]]) -> Tool[..., Any]:
     """A tool of the agent by its name or its function, or another one."""
-    if not isinstance(one, str):
-        return by_function.get(id(one)) or as_tool(one)
-    if one not in known:
-        raise UsageError(f"the agent has no tool {one!r}: add it to the agent, or pass the tool itself")
-    return known[one]
+    if not isinstance(tool, str):
+        return by_function.get(id(tool)) or as_tool(tool)
+    if tool not in known:
+        raise UsageError(f"the agent has no tool {tool!r}: add it to the agent, or pass the tool itself")
+    return known[tool]

@@ -69,7 +69,7 @@ class StepHooks:
         """What the hooks have used for a step, once, with the full names of the models."""
         usages, self._usages = self._usages, ()
         models = config.models
-        return [replace(one, model=models[one.model].name) if one.model in models else one for one in usages]
+        return [replace(usage, model=models[usage.model].name) if usage.model in models else usage for usage in usages]
 
     def _step(self, command: PrepareStep, config: AgentConfig, instructions: str, usage: Usage) -> Step:
         return Step(

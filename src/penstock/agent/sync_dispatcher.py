@@ -142,7 +142,7 @@ class SyncDispatcher(Dispatcher):
 
     def close(self) -> list[Joinable]:
         """Forget all threads and tasks; returns those that end soon, to be joined."""
-        inner = [one for dispatcher in self.inner.close() for one in dispatcher.close()]
+        inner = [work for dispatcher in self.inner.close() for work in dispatcher.close()]
         tools = self.tools.close()
         return [*self.responses.close(), *inner, *tools]
 

@@ -48,4 +48,4 @@ class Routes(Generic[E]):
     def _similar(self, path: str) -> str:
         """A path with another beginning than this one: base URLs often have one `/v1` too few, or one too many."""
         literal = (route.path for route in self.routes if "{" not in route.path and route.path != "/")
-        return next((one for one in literal if one.endswith(path) or path.endswith(one)), "")
+        return next((known for known in literal if known.endswith(path) or path.endswith(known)), "")

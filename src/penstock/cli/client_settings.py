@@ -245,7 +245,7 @@ def as_toml(content: Mapping[str, Any], place: str = "") -> str:
     for key, value in content.items():
         if isinstance(value, Mapping):
             inner = f"{place}.{key}" if place else key
-            has_values = any(not isinstance(one, Mapping) for one in value.values())
+            has_values = any(not isinstance(inner_value, Mapping) for inner_value in value.values())
             parts.append(f"[{inner}]\n{as_toml(value, inner)}" if has_values else as_toml(value, inner))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 

@@ -234,7 +234,7 @@ def _without_pause(run: AgentRun) -> Iterator[StreamEvent]:
 
 def _refuse_question(run: AgentRun, request: ApprovalRequest) -> None:
     """Answers the question of a tool, which runs meanwhile, unless the question is one of the past."""
-    if any(one.call_id == request.call_id and one.kind == "input" for one in run.waiting):
+    if any(waiting.call_id == request.call_id and waiting.kind == "input" for waiting in run.waiting):
         run.provide(request.call_id, "questions of tools cannot be answered in this command", is_error=True)
 
 

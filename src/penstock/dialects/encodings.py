@@ -94,7 +94,7 @@ def _decoded_run(match: re.Match[str]) -> str:
     lines, decoded, start = match[0].splitlines(), list[str](), 0
     while start < len(lines):
         width = len(lines[start])
-        end = next((at for at in range(start, len(lines)) if len(lines[at]) != width), len(lines))
+        end = next((index for index in range(start, len(lines)) if len(lines[index]) != width), len(lines))
         for stop in (end + 1, end):
             if (text := _base64_text("".join(lines[start:stop]))) is not None:
                 decoded.append(text)

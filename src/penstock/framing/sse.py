@@ -299,8 +299,8 @@ def _block_end(data: bytes, start: int) -> int:
 
 def _find(data: bytes, part: bytes, start: int) -> int:
     """Where the part is from `start` on; the end of the data if it is not there."""
-    at = data.find(part, start)
-    return at if at >= 0 else len(data)
+    position = data.find(part, start)
+    return position if position >= 0 else len(data)
 
 
 def _is_one_line(data: bytes) -> bool:

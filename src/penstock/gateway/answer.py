@@ -67,7 +67,7 @@ class Circuits:
 
     def in_order(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates to ask: those whose circuit is open only if there is no other."""
-        return [one for one in candidates if not self.of(one).is_open] or list(candidates)
+        return [candidate for candidate in candidates if not self.of(candidate).is_open] or list(candidates)
 
 
 async def open_answer(

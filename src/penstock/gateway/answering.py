@@ -173,7 +173,7 @@ class Answering:
         return replace(head, model=answer.candidate.model)
 
     def _rejection(self, error: UsageError | ProviderError, candidates: list[Candidate]) -> RejectedRequest:
-        is_client_key = any(uses_client_key(one.upstream, self._caller.key) for one in candidates)
+        is_client_key = any(uses_client_key(candidate.upstream, self._caller.key) for candidate in candidates)
         return rejection(error, is_client_key=is_client_key)
 
     async def _reject(self, error: RejectedRequest) -> None:

@@ -188,7 +188,7 @@ ROUTES: Routes[Endpoint] = Routes(
 
 
 def _upstreams(upstreams: Iterable[str | Upstream]) -> list[Upstream]:
-    return [read_upstream(one) if isinstance(one, str) else one for one in upstreams]
+    return [read_upstream(upstream) if isinstance(upstream, str) else upstream for upstream in upstreams]
 
 
 def _metrics() -> Metrics:

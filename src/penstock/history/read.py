@@ -82,7 +82,7 @@ def read(history: Any) -> Reading:
 
 
 def _numbered(field: str, items: Iterable[Any]) -> list[PlacedItem]:
-    return [(f"{field}[{at}]", item) for at, item in enumerate(items)]
+    return [(f"{field}[{index}]", item) for index, item in enumerate(items)]
 
 
 def read_request(body: Json, wire: str, *, is_clean: bool = False) -> Reading:
@@ -195,7 +195,7 @@ def _without_malformed(placed: PlacedMessage) -> PlacedMessage:
         return placed
     kept = {id(part) for part in message.parts}
     pairs = zip(placed.message.parts, placed.places.parts, strict=True)
-    places = Places(placed.places.message, tuple(at for part, at in pairs if id(part) in kept))
+    places = Places(placed.places.message, tuple(place for part, place in pairs if id(part) in kept))
     return replace(placed, message=message, places=places)
 
 

@@ -79,9 +79,9 @@ class _Index:
 
     def find(self, query: str, limit: int) -> list[dict[str, str]]:
         wanted = set(_words_in(query[:MAX_QUERY]))
-        scores = [(self._score(words, wanted), -at) for at, words in enumerate(self._words)]
+        scores = [(self._score(words, wanted), -index) for index, words in enumerate(self._words)]
         best = sorted((score for score in scores if score[0] > 0), reverse=True)[:limit]
-        tools = [self._tools[-at] for _, at in best]
+        tools = [self._tools[-index] for _, index in best]
         return [{"name": tool.name, "description": tool.description} for tool in tools]
 
     def _score(self, words: dict[str, float], wanted: set[str]) -> float:

@@ -231,7 +231,7 @@ def _characters(text: str, where: str) -> Iterator[Finding]:
 
 def _describe(oddity: Oddity, counted: tuple[int, str]) -> str:
     count, first = counted
-    one, many = COUNTED[oddity]
+    singular, plural = COUNTED[oddity]
     if not first:
-        return f"{count:,} {one if count == 1 else many}"
-    return f"1 {one}: {first}" if count == 1 else f"{count:,} {many}; the first: {first}"
+        return f"{count:,} {singular if count == 1 else plural}"
+    return f"1 {singular}: {first}" if count == 1 else f"{count:,} {plural}; the first: {first}"

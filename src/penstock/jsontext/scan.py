@@ -43,33 +43,33 @@ class ValueScanner:
         """Whether the text fed so far ends inside a string."""
         return self._in_string
 
-    def feed(self, text: str, at: int = 0) -> int:
-        """Reads from position `at` on; returns the position after the end of the value, or -1 if it has not ended."""
+    def feed(self, text: str, position: int = 0) -> int:
+        """Reads from `position` on; returns the position after the end of the value, or -1 if it has not ended."""
         if self._in_string and '"' not in text and "\\" not in text:  # most pieces of a long string
-            self._escaped = self._escaped and at >= len(text)
+            self._escaped = self._escaped and position >= len(text)
             return -1
         if not self._kind:
-            at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-            if at == len(text):
+            position = SPACE.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
+            if position == len(text):
                 return -1
-            self._kind = {"{": "nested", "[": "nested", '"': "string"}.get(text[at], "scalar")
+            self._kind = {"{": "nested", "[": "nested", '"': "string"}.get(text[position], "scalar")
             if self._kind == "string":
-                self._in_string, at = True, at + 1
+                self._in_string, position = True, position + 1
         if self._kind == "scalar":
-            end = SCALAR.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+            end = SCALAR.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
             return end if end < len(text) else -1
-        return self._scan(text, at)
+        return self._scan(text, position)
 
-    def _scan(self, text: str, at: int) -> int:
+    def _scan(self, text: str, position: int) -> int:
         while True:
             if self._in_string:
-                at = self._leave_string(text, at)
-                if at < 0 or self._kind == "string":
-                    return at
-            at = _TO_BRACKET.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-            if at == len(text):
+                position = self._leave_string(text, position)
+                if position < 0 or self._kind == "string":
+                    return position
+            position = _TO_BRACKET.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
+            if position == len(text):
                 return -1
-            match text[at]:
+            match text[position]:
                 case "{" | "[":
                     self._depth += 1
                 case '"':
@@ -77,17 +77,17 @@ class ValueScanner:
                 case _:
                     self._depth -= 1
                     if self._depth <= 0:
-                        return at + 1
-            at += 1
+                        return position + 1
+            position += 1
 
-    def _leave_string(self, text: str, at: int) -> int:
-        if self._escaped and at < len(text):
+    def _leave_string(self, text: str, position: int) -> int:
+        if self._escaped and position < len(text):
             self._escaped = False
-            at += 1
-        if quote := TO_QUOTE.match(text, at):
+            position += 1
+        if quote := TO_QUOTE.match(text, position):
             self._in_string = False
             return quote.end()
-        rest = len(text) - at
-        backslashes = rest - len(text[at:].rstrip("\\")) if text.endswith("\\") else 0
+        rest = len(text) - position
+        backslashes = rest - len(text[position:].rstrip("\\")) if text.endswith("\\") else 0
         self._escaped = self._escaped or backslashes % 2 == 1
         return -1

@@ -30,7 +30,7 @@ class StrictObject:
     Once the text deviates from strict JSON, everything is held.
     """
 
-    __slots__ = ("_at", "_held", "_in_string", "_open", "_wanted", "is_deviating")
+    __slots__ = ("_held", "_in_string", "_open", "_position", "_wanted", "is_deviating")
 
     def __init__(self) -> None:
         self.is_deviating = False
@@ -38,7 +38,7 @@ class StrictObject:
         self._open: list[str] = []  # the brackets that are open
         self._in_string = False
         self._held = ""  # what was not passed on
-        self._at = 0  # how much of that was read
+        self._position = 0  # how much of that was read
 
     def feed(self, piece: str) -> str:
         """Reads a piece; returns the text that can be passed on now."""
@@ -50,44 +50,46 @@ class StrictObject:
                 return piece
         text = self._held + piece
         safe = self._read(text)
-        self._held, self._at = text[safe:], self._at - safe
+        self._held, self._position = text[safe:], self._position - safe
         self.is_deviating |= len(self._held) > MAX_HELD
         return text[:safe]
 
     def _read(self, text: str) -> int:
-        """Reads the text from `_at` on, as far as it is strict; returns up to where it can be passed on."""
+        """Reads the text from `_position` on, as far as it is strict; returns up to where it can be passed on."""
         safe, size = 0, len(text)
-        while self._at < size:
-            before = self._at
+        while self._position < size:
+            before = self._position
             is_known = self._string(text) if self._in_string else self._token(text)
-            if self._at > before and (self._in_string or self._wanted not in ("key", "value") or text[before] == ":"):
-                safe = self._at
+            if self._position > before and (
+                self._in_string or self._wanted not in ("key", "value") or text[before] == ":"
+            ):
+                safe = self._position
             if not is_known:
                 break
         return safe
 
     def _string(self, text: str) -> bool:
         """Reads a piece of a string; returns whether more can be read."""
-        end = _PLAIN.match(text, self._at).end()  # type: ignore[union-attr]  # it matches the empty string
-        self._at = end
+        end = _PLAIN.match(text, self._position).end()  # type: ignore[union-attr]  # it matches the empty string
+        self._position = end
         if end == len(text):
             return False
         if text[end] == '"':
-            self._at, self._in_string = end + 1, False
+            self._position, self._in_string = end + 1, False
             return True
         if escape := _ESCAPE.match(text, end):
-            self._at = escape.end()
+            self._position = escape.end()
             return True
         self.is_deviating = not _HALF_ESCAPE.match(text, end)
         return False
 
     def _token(self, text: str) -> bool:
         """Reads a token outside of strings; returns whether more can be read."""
-        at = SPACE.match(text, self._at).end()  # type: ignore[union-attr]  # it matches the empty string
-        if at > self._at:
-            self._at = at
+        position = SPACE.match(text, self._position).end()  # type: ignore[union-attr]  # it matches the empty string
+        if position > self._position:
+            self._position = position
             return True
-        sign, wanted = text[at], self._wanted
+        sign, wanted = text[position], self._wanted
         if sign == '"' and wanted in ("key", "key or end", "value", "value or end"):
             self._wanted = "colon" if "key" in wanted else "comma or end"
             self._in_string = True
@@ -102,25 +104,25 @@ class StrictObject:
             self._open.pop()
             self._wanted = "comma or end" if self._open else "nothing"
         elif wanted in ("value", "value or end"):
-            return self._scalar(text, at)
+            return self._scalar(text, position)
         else:
             self.is_deviating = True
             return False
-        self._at = at + 1
+        self._position = position + 1
         return True
 
     def _opens(self, sign: str) -> bool:
         is_value = self._wanted in ("value", "value or end") and len(self._open) < MAX_DEPTH
         return is_value or (self._wanted == "object" and sign == "{")
 
-    def _scalar(self, text: str, at: int) -> bool:
+    def _scalar(self, text: str, position: int) -> bool:
         """Reads a number or a literal, if it is complete."""
-        end = _WORD.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        end = _WORD.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
         if end == len(text):
-            self.is_deviating = not _SCALAR_START.match(text, at)
+            self.is_deviating = not _SCALAR_START.match(text, position)
             return False
-        if not _SCALAR.match(text[at:end]):
+        if not _SCALAR.match(text[position:end]):
             self.is_deviating = True
             return False
-        self._at, self._wanted = end, "comma or end"
+        self._position, self._wanted = end, "comma or end"
         return True

@@ -166,12 +166,12 @@ def over_budget(limits: Limits, usage: Usage) -> str:
     return f"the run used {tokens} tokens, and may use {limits.tokens}"
 
 
-def add_usage(one: Usage, other: Usage) -> Usage:
+def add_usage(first: Usage, second: Usage) -> Usage:
     """The tokens of both."""
     return Usage(
-        one.input_tokens + other.input_tokens,
-        one.output_tokens + other.output_tokens,
-        one.cached_tokens + other.cached_tokens,
-        one.reasoning_tokens + other.reasoning_tokens,
-        one.cache_write_tokens + other.cache_write_tokens,
+        first.input_tokens + second.input_tokens,
+        first.output_tokens + second.output_tokens,
+        first.cached_tokens + second.cached_tokens,
+        first.reasoning_tokens + second.reasoning_tokens,
+        first.cache_write_tokens + second.cache_write_tokens,
     )

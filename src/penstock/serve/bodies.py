@@ -92,9 +92,9 @@ def _problem(message: str, type: type[Struct], place: str) -> str:
     problem = problem.replace("Object contains unknown field", "unknown field")
     problem = problem.replace("Object missing required field", "missing field")
     where = f"{place}{inner.rstrip('`')}"
-    at = f" at `{where}`" if where != "$" else ""
+    location = f" at `{where}`" if where != "$" else ""
     fields = f"; the fields are: {', '.join(type.__struct_encode_fields__)}" if not inner.rstrip("`") else ""
-    return f"{problem}{at}{fields}"
+    return f"{problem}{location}{fields}"
 
 
 def user_message(prompt: Prompt, limits: ServerLimits) -> Message:

@@ -94,8 +94,12 @@ def _asks_for_one_name(tool: ToolDeclaration) -> bool:
     if not isinstance(properties, dict):
         return False
     required = tool.parameters.get("required") or list(properties)
-    one: object = properties.get(required[0]) if len(required) == 1 else None
-    return isinstance(one, dict) and str(one.get("type")).lower() == "string" and not one.keys() & {"enum", "format"}
+    schema: object = properties.get(required[0]) if len(required) == 1 else None
+    return (
+        isinstance(schema, dict)
+        and str(schema.get("type")).lower() == "string"
+        and not schema.keys() & {"enum", "format"}
+    )
 
 
 def _summary(results: list[ReceivedResult]) -> str:

@@ -131,8 +131,8 @@ class Chat:
         """Asks for the results of the calls and adds them; False if Ctrl-C interrupted that."""
         results = [NO_ANSWER] * len(calls)
         try:
-            for at, call in enumerate(calls):
-                results[at] = ask_result(call.name, call.arguments)
+            for index, call in enumerate(calls):
+                results[index] = ask_result(call.name, call.arguments)
         except KeyboardInterrupt:
             return False
         finally:

@@ -38,5 +38,5 @@ def _without_template(name: str) -> set[str]:
     """What a name may be without what a template writes around it (QUIRKS 174): a prefix, the number of the call."""
     names = {name}
     for prefix in PREFIXES:
-        names |= {one.removeprefix(prefix) for one in names}
-    return names | {one.rpartition(":")[0] for one in names if one.rpartition(":")[2].isdecimal()}
+        names |= {variant.removeprefix(prefix) for variant in names}
+    return names | {variant.rpartition(":")[0] for variant in names if variant.rpartition(":")[2].isdecimal()}
