@@ -218,7 +218,7 @@ def pruned(root: Json) -> Json:
         if name in definitions and name not in needed:
             needed.add(name)
             pending += _references(definitions[name])
-    kept = {name: one for name, one in definitions.items() if name in needed}
+    kept = {name: schema for name, schema in definitions.items() if name in needed}
     return {**bare, **({"$defs": kept} if kept else {})}
 
 
@@ -234,10 +234,10 @@ def _is_recursive(root: Json) -> bool:
         if id(node) in done or id(node) not in definitions:
             return False
         open_targets.add(id(node))
-        found = any(reaches_itself(resolve(root, reference)) for reference in _references(node))
+        is_recursive = any(reaches_itself(resolve(root, reference)) for reference in _references(node))
         open_targets.discard(id(node))
         done.add(id(node))
-        return found
+        return is_recursive
 
     return any(reaches_itself(resolve(root, reference)) for reference in _references(root))
 

@@ -51,7 +51,7 @@ class AsyncDispatcher(Dispatcher):
         self.tools = AsyncToolRunner(driven, self, self.loop, self.room)
         self.checks = AsyncChecks(driven, self.approval_checked)
 
-    def happened(self, step: Callable[[], list[Command]]) -> None:
+    def report(self, step: Callable[[], list[Command]]) -> None:
         self.carry_out(self._driven.guarded(step))
 
     def carry_out(self, commands: list[Command]) -> None:

@@ -84,11 +84,11 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
 
     def _policy(self, tool: Tool[..., Any]) -> ToolPolicy:
         usual: StartPolicy = "closed" if tool.read_only and not tool.is_deferred else "turn"
-        wanted = None if self.start == "call" and usual == "closed" else self.start  # which would start it later
+        start = None if self.start == "call" and usual == "closed" else self.start  # which would start it later
         approval = tool.approval
         needs = approval if callable(approval) else bool(approval)
         return ToolPolicy(
-            start=tool.start or wanted or usual,
+            start=tool.start or start or usual,
             needs_approval=needs,
             timeout=tool.timeout,
             expires=tool.expires,

@@ -36,7 +36,7 @@ class OuterCall(Struct, frozen=True):
 
     def emit(self, emit: Emit, *, is_over: bool) -> None:
         """Pass on what an inner run emitted, to the run around it; if it is over, forget it."""
-        self.dispatcher.happened(partial(self.dispatcher.run.inner_emitted, self.key, emit))
+        self.dispatcher.report(partial(self.dispatcher.run.inner_emitted, self.key, emit))
         if is_over:
             self.dispatcher.timers.cancel(self.key)
             self.dispatcher.inner.stop(self.key)
@@ -63,7 +63,7 @@ class Dispatcher:
         """The machine of the run."""
         return self._driven.run
 
-    def happened(self, step: Callable[[], list[Command]]) -> None:
+    def report(self, step: Callable[[], list[Command]]) -> None:
         """Report to the machine what happened, and carry out its commands, in the thread or loop of the run."""
         raise NotImplementedError
 
@@ -144,15 +144,15 @@ class Dispatcher:
     def approval_checked(self, check: CheckApproval, answer: bool | Outcome | BaseException) -> None:
         """A predicate said whether a call needs approval, or something else ended it."""
         if isinstance(answer, BaseException):
-            self.happened(partial(self._driven.failed, answer))
+            self.report(partial(self._driven.failed, answer))
         else:
-            self.happened(partial(self._driven.run.approval_checked, check.key, answer))
+            self.report(partial(self._driven.run.approval_checked, check.key, answer))
 
     def start_time_limit(self) -> None:
         """Start the timer for the time limit of the run, if it has one."""
         if (seconds := self._driven.seconds_left) is not None:
-            self.timers.start("", seconds, partial(self.happened, self._driven.expired))
+            self.timers.start("", seconds, partial(self.report, self._driven.expired))
 
     def _expire_later(self, command: ExpireLater) -> None:
         expired = partial(self._driven.run.call_expired, command.call_id)
-        self.expiries.start(command, partial(self.happened, expired))
+        self.expiries.start(command, partial(self.report, expired))

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from penstock.agent.async_driver import AsyncDriver
 from penstock.agent.config import AgentConfig
-from penstock.agent.reader_view import OneReader, reader_view, seen
+from penstock.agent.reader_view import OneReader, reader_view, through_view
 from penstock.agent.remote_owner import RemoteOwner
 from penstock.agent.run_errors import provider_error
 from penstock.agent.sync_driver import SyncDriver
@@ -162,7 +162,7 @@ class LoggedSyncDriver(LoggedDriver[SyncDriver]):
             while self._follower.has_more and not self._is_closed:
                 events = patiently(self._follower.next_events)
                 self._drive()
-                for event in seen(self._view, events):
+                for event in through_view(self._view, events):
                     resolve(self._config.callbacks.call(event))
                     yield event
                 if not events and self.owner is None:
@@ -221,7 +221,7 @@ class LoggedAsyncDriver(LoggedDriver[AsyncDriver]):
             while self._follower.has_more and not self._is_closed:
                 events = await apatiently(self._follower.next_events)
                 await self._drive()
-                for event in seen(self._view, events):
+                for event in through_view(self._view, events):
                     if isawaitable(result := self._config.callbacks.call(event)):
                         await result
                     yield event

@@ -114,8 +114,8 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
         counts: Any = usage
         if not isinstance(counts, Usage) or min(counts.input_tokens, counts.output_tokens) < 0:
             raise UsageError(f"step.add_usage takes the usage of a response, not {counts!r}")
-        asked: Model | str = self.model if model is None else _model(model)
-        used = ModelUsage(asked if isinstance(asked, str) else asked.name, usage)
+        used_model: Model | str = self.model if model is None else _model(model)
+        used = ModelUsage(used_model if isinstance(used_model, str) else used_model.name, usage)
         return replace(self, usage=add_usage(self.usage, usage), hook_usages=(*self.hook_usages, used))
 
     def stop(self, why: str) -> Step:

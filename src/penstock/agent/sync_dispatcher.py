@@ -50,7 +50,7 @@ class SyncDispatcher(Dispatcher):
         self.responses = SyncResponseReader(driven, self, self.lock, self.tools.loop)
         self._checks = SyncChecks(driven, self.lock, self.timers, self.tools.loop, self.approval_checked)
 
-    def happened(self, step: Callable[[], list[Command]]) -> None:
+    def report(self, step: Callable[[], list[Command]]) -> None:
         with self.lock:
             self.carry_out(self._driven.guarded(step))
 

@@ -58,7 +58,7 @@ class SyncToolRunner(ToolRunner[SyncTools]):
         while True:
             with self._lock:
                 if not self._driven.outbox.is_full or self.loop.is_here or not self._tools.is_running(key):
-                    self._dispatcher.happened(partial(self._driven.run.tool_progress, key, data))
+                    self._dispatcher.report(partial(self._driven.run.tool_progress, key, data))
                     return
             time.sleep(PAUSE)
 
@@ -75,4 +75,4 @@ class SyncToolRunner(ToolRunner[SyncTools]):
         self._driven.scope.tool_ended(key)
         self._visit_end(key)
         self.stop(key)
-        self._dispatcher.happened(partial(self._driven.run.tool_done, key, ended))
+        self._dispatcher.report(partial(self._driven.run.tool_done, key, ended))

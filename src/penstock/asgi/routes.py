@@ -24,8 +24,8 @@ class Route(Generic[E]):
 
     def match(self, path: str) -> Mapping[str, str] | None:
         """The parts of a path that vary; None if it is another path."""
-        found = self._pattern.fullmatch(path)
-        return found.groupdict() if found else None
+        match = self._pattern.fullmatch(path)
+        return match.groupdict() if match else None
 
 
 class Routes(Generic[E]):

@@ -34,9 +34,9 @@ def allow_files(count: int) -> None:
     with suppress(ImportError, ValueError, OSError):
         resource = import_module("resource")  # which Windows does not have, nor such a limit
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        limit = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        if soft != resource.RLIM_INFINITY and soft < limit:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def listen(host: str, port: int) -> socket.socket:

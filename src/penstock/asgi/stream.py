@@ -73,7 +73,7 @@ class ResponseStream:
         runner = asyncio.current_task()
         cancelled_before = 0 if runner is None else runner.cancelling()
         self._task = task = asyncio.create_task(self._do(work))  # a short chain of coroutines: each piece wakes all
-        watcher = asyncio.create_task(self._request.gone())
+        watcher = asyncio.create_task(self._request.wait_for_disconnect())
         watcher.add_done_callback(self._on_gone)
         self._tick()
         try:

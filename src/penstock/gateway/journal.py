@@ -74,14 +74,14 @@ class Journal:
         """Report the request."""
         answer, metrics = self._answer, self._context.metrics
         upstream = answer.candidate.upstream.name if answer else ""
-        report = answer.asked.report if answer else HealingReport()
+        report = answer.upstream_request.report if answer else HealingReport()
         response = HealedResponse(
             id=self._call.request.id, path=self._call.request.path, model=self._model, upstream=upstream,
             answered_by=answer.candidate.model if answer else "", status=self._call.send.status,
             problem=one_line(self._problem),
-            asked=[replace(attempt, failure=one_line(attempt.failure)) for attempt in self.attempts.made],
+            asked=[replace(attempt, failure=one_line(attempt.failure)) for attempt in self.attempts.entries],
             healed=report.build(), notes=report.notes,
-            dropped=[f"{dropped.place}: {dropped.why}" for dropped in answer.asked.dropped] if answer else (),
+            dropped=[f"{item.place}: {item.why}" for item in answer.upstream_request.dropped] if answer else (),
         )  # fmt: skip
         self._context.healed.add(response)
         self._inspected.end(response, self._problem)

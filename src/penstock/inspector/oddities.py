@@ -99,18 +99,18 @@ class Oddities:
     def add(self, event: StreamChunk) -> list[tuple[str, int]]:
         """Adds an event; returns what is odd about it, each with the number of its quirk."""
         self._types.add(event.type)
-        found: list[tuple[str, int]] = []
+        oddities: list[tuple[str, int]] = []
         for oddity, example, quirk in (*self._find(event), *self._in_text(event)):
             count, first = self._counted.get(oddity, (0, example))
             self._counted[oddity] = (count + 1, first)
             described = _describe(oddity, (1, example))
-            found.append((described.removeprefix("1 ").removesuffix(f" (quirk {quirk})"), quirk))
+            oddities.append((described.removeprefix("1 ").removesuffix(f" (quirk {quirk})"), quirk))
         if isinstance(event, Finish):
             ending, quirk = self._ending(event)
             if ending:
                 self._endings.append(f"choice {event.choice}: {ending}" if event.choice else ending)
-                found.append((ending, quirk))
-        return found
+                oddities.append((ending, quirk))
+        return oddities
 
     def build(self) -> list[str]:
         """One line for each kind of oddity."""

@@ -20,8 +20,8 @@ _SCALAR_START = re.compile(r"[-0-9tfn]")
 MAX_HELD = 4096
 """How much of a number, or of the space after a comma, is held until the text counts as deviating."""
 
-Wanted = Literal["object", "key", "key or end", "colon", "value", "value or end", "comma or end", "nothing"]
-_AFTER_COMMA: dict[str, Wanted] = {"{": "key", "[": "value"}
+Expected = Literal["object", "key", "key or end", "colon", "value", "value or end", "comma or end", "nothing"]
+_AFTER_COMMA: dict[str, Expected] = {"{": "key", "[": "value"}
 
 
 class StrictObject:
@@ -30,11 +30,11 @@ class StrictObject:
     Once the text deviates from strict JSON, everything is held.
     """
 
-    __slots__ = ("_held", "_in_string", "_open", "_position", "_wanted", "is_deviating")
+    __slots__ = ("_expected", "_held", "_in_string", "_open", "_position", "is_deviating")
 
     def __init__(self) -> None:
         self.is_deviating = False
-        self._wanted: Wanted = "object"
+        self._expected: Expected = "object"
         self._open: list[str] = []  # the brackets that are open
         self._in_string = False
         self._held = ""  # what was not passed on
@@ -61,7 +61,7 @@ class StrictObject:
             before = self._position
             is_known = self._string(text) if self._in_string else self._token(text)
             if self._position > before and (
-                self._in_string or self._wanted not in ("key", "value") or text[before] == ":"
+                self._in_string or self._expected not in ("key", "value") or text[before] == ":"
             ):
                 safe = self._position
             if not is_known:
@@ -89,21 +89,21 @@ class StrictObject:
         if position > self._position:
             self._position = position
             return True
-        sign, wanted = text[position], self._wanted
-        if sign == '"' and wanted in ("key", "key or end", "value", "value or end"):
-            self._wanted = "colon" if "key" in wanted else "comma or end"
+        sign, expected = text[position], self._expected
+        if sign == '"' and expected in ("key", "key or end", "value", "value or end"):
+            self._expected = "colon" if "key" in expected else "comma or end"
             self._in_string = True
-        elif sign == ":" and wanted == "colon":
-            self._wanted = "value"
-        elif sign == "," and wanted == "comma or end":
-            self._wanted = _AFTER_COMMA[self._open[-1]]
+        elif sign == ":" and expected == "colon":
+            self._expected = "value"
+        elif sign == "," and expected == "comma or end":
+            self._expected = _AFTER_COMMA[self._open[-1]]
         elif sign in "{[" and self._opens(sign):
             self._open.append(sign)
-            self._wanted = "key or end" if sign == "{" else "value or end"
-        elif sign in "}]" and "end" in wanted and self._open[-1] == "{["["}]".index(sign)]:
+            self._expected = "key or end" if sign == "{" else "value or end"
+        elif sign in "}]" and "end" in expected and self._open[-1] == "{["["}]".index(sign)]:
             self._open.pop()
-            self._wanted = "comma or end" if self._open else "nothing"
-        elif wanted in ("value", "value or end"):
+            self._expected = "comma or end" if self._open else "nothing"
+        elif expected in ("value", "value or end"):
             return self._scalar(text, position)
         else:
             self.is_deviating = True
@@ -112,8 +112,8 @@ class StrictObject:
         return True
 
     def _opens(self, sign: str) -> bool:
-        is_value = self._wanted in ("value", "value or end") and len(self._open) < MAX_DEPTH
-        return is_value or (self._wanted == "object" and sign == "{")
+        is_value = self._expected in ("value", "value or end") and len(self._open) < MAX_DEPTH
+        return is_value or (self._expected == "object" and sign == "{")
 
     def _scalar(self, text: str, position: int) -> bool:
         """Reads a number or a literal, if it is complete."""
@@ -124,5 +124,5 @@ class StrictObject:
         if not _SCALAR.match(text[position:end]):
             self.is_deviating = True
             return False
-        self._position, self._wanted = end, "comma or end"
+        self._position, self._expected = end, "comma or end"
         return True

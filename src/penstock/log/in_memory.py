@@ -88,9 +88,9 @@ class MemoryStore:
             if not free:
                 return None
             run = min(free, key=lambda run: run.row.updated)
-            found = run.row.state
+            previous_state = run.row.state
             self._take(run, owner, now)
-            claim = Claim(run.row.id, run.row.agent, run.row.epoch, run.row.seq, deadline, found)
+            claim = Claim(run.row.id, run.row.agent, run.row.epoch, run.row.seq, deadline, previous_state)
         self._doorbell.ring([claim.run_id])
         return claim
 

@@ -91,9 +91,9 @@ class PostgresStore:
         )  # fmt: skip
         if not rows:
             return None
-        id, agent, epoch, seq, found, _ = rows[0]
+        id, agent, epoch, seq, previous_state, _ = rows[0]
         self._doorbell.ring([id])
-        return Claim(id, agent, epoch, seq, deadline, found)
+        return Claim(id, agent, epoch, seq, deadline, previous_state)
 
     def claimable(
         self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
@@ -180,8 +180,8 @@ def _append_values(batches: Sequence[Batch]) -> dict[str, Any]:
         body, seq = b"", batch.seq
         for body in batch.bodies:
             if len(body) >= MEDIA_SIZE:
-                body, found = take_out(body)
-                media.setdefault(batch.run_id, {}).update(found)
+                body, taken_out = take_out(body)
+                media.setdefault(batch.run_id, {}).update(taken_out)
             seq += 1
             event_seqs.append(seq)
             bodies.append(body)

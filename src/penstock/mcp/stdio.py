@@ -134,10 +134,10 @@ class Subprocess:
         process = self._process
         assert process.stdin is not None
         process.stdin.close()
-        for wanted in ("SIGTERM", "SIGKILL"):
+        for signal_name in ("SIGTERM", "SIGKILL"):
             if await self._has_ended(_GRACE):
                 break
-            self._kill(getattr(signal, wanted, signal.SIGTERM))
+            self._kill(getattr(signal, signal_name, signal.SIGTERM))
         await self._has_ended(_GRACE)
         transport: Any = getattr(process, "_transport", None)
         if transport is not None:

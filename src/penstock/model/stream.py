@@ -18,7 +18,6 @@ from penstock.events import StreamChunk
 from penstock.model.connect import AsyncConnection, Connection
 from penstock.model.event_loop import warn_if_blocking
 from penstock.model.streamed_response import NOTHING, Derived, StreamedResponse
-from penstock.transport.called import acalled, called
 from penstock.transport.commands import (
     MAX_PASSED,
     Authorize,
@@ -29,6 +28,7 @@ from penstock.transport.commands import (
     Sleep,
     Take,
 )
+from penstock.transport.credential_calls import acall_for_credentials, call_for_credentials
 from penstock.transport.exchange import Exchange
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Stream(StreamedResponse[Output]):
             case OpenRequest() | ReadBytes():
                 return self._wait_for(command)
             case Authorize():
-                return called(command)
+                return call_for_credentials(command)
             case Sleep():
                 self._cancelled.wait(command.seconds)
             case CloseConnection():
@@ -280,7 +280,7 @@ class AsyncStream(StreamedResponse[Output]):
             case OpenRequest():
                 return self._connection.open(command)
             case Authorize():
-                return acalled(command)
+                return acall_for_credentials(command)
             case Sleep():
                 return asyncio.sleep(command.seconds)
             case CloseConnection():

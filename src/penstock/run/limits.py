@@ -51,8 +51,8 @@ class Limits(Struct, frozen=True, kw_only=True):
                 isinstance(value, kinds) and not isinstance(value, bool) and least <= value < math.inf
             ):
                 continue
-            wanted = "a number of seconds" if is_time else "a whole number"
-            raise UsageError(f"Limits: {name} must be {wanted} of {least} or more, or None, not {value!r}")
+            expected = "a number of seconds" if is_time else "a whole number"
+            raise UsageError(f"Limits: {name} must be {expected} of {least} or more, or None, not {value!r}")
 
     @property
     def no_run(self) -> str:

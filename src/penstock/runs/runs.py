@@ -298,7 +298,7 @@ class Runs:
 
 def _beginning(claim: Claim) -> str:
     """What a worker does with a run that it has claimed."""
-    if claim.found == "running":
+    if claim.previous_state == "running":
         return "taken over from a worker that has died or did not renew its lease"
     return "started" if claim.epoch == 1 else "continued"
 

@@ -75,13 +75,13 @@ class Conversation:
         """The runs that lead to the newest one, in their order; answers that were asked for again are left out."""
         rows = await self._host.thread(self._thread, self._tenant, MAX_RUNS)
         by_id = {row.id: row for row in rows}
-        found: list[Exchange] = []
+        exchanges: list[Exchange] = []
         row = rows[0] if rows else None
         while row is not None:
             exchange = await self._exchange(row)
-            found.append(exchange)
+            exchanges.append(exchange)
             row = by_id.pop(exchange.after, None)
-        return found[::-1]
+        return exchanges[::-1]
 
     async def say(self, message: Message, id: str, agent: str = "", tools: Sequence[dict[str, Any]] = ()) -> str:
         """Answer a new message; returns the id of the run, which is the last one if that answers this message."""

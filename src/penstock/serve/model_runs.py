@@ -147,13 +147,13 @@ def _by_call(
     events: Sequence[LogEvent], tools: frozenset[str], results: Mapping[CallRef, ToolResult]
 ) -> dict[str, ToolResult]:
     """The results by the ids that the calls have in the run."""
-    found: dict[str, ToolResult] = {}
+    by_call: dict[str, ToolResult] = {}
     for ref, result in results.items():
         event = events[ref.seq - 1] if ref.seq <= len(events) else None
         if not isinstance(event, ApprovalRequest) or event.kind != "deferred" or event.name not in tools:
             raise _unknown()
-        found[event.call_id] = result
-    return found
+        by_call[event.call_id] = result
+    return by_call
 
 
 def _provide(run: Run, results: Mapping[str, ToolResult]) -> None:

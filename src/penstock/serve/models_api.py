@@ -123,16 +123,16 @@ class _Response:
         await respond(self._call.request, self._call.send, encoded.status, encoded.body, headers=headers)
 
     async def _collect(self) -> list[StreamChunk]:
-        found: list[StreamChunk] = []
+        batch: list[StreamChunk] = []
         size = 0
         async with aclosing(self._chunks()) as source:
             async for chunks in source:
-                found += chunks
+                batch += chunks
                 size += sum(len(chunk.text) for chunk in chunks if isinstance(chunk, Text))
                 if size > self._context.limits.answer:
                     self.is_complete = False
                     return [TOO_LARGE, Finish("error")]
-        return found
+        return batch
 
     async def _chunks(self) -> AsyncGenerator[list[StreamChunk], None]:
         context, answering = self._context, self._answering

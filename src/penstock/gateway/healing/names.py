@@ -22,7 +22,7 @@ class ToolNames:
         """Whether a tool has this name; any is right if none is declared."""
         return name in self._declared or not self._declared
 
-    def meant(self, name: str) -> tuple[str, int]:
+    def declared_name(self, name: str) -> tuple[str, int]:
         """The name of the tool that is meant, and the quirk of the name; 0 if it is right, or means no tool."""
         if self.has(name):
             return name, 0

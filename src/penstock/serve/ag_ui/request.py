@@ -140,9 +140,9 @@ def _part(part: object, place: str) -> TextPart | MediaPart:
         case {"type": "text", "text": str(text)}:
             return TextPart(text)
         case {"type": str(kind), "source": dict(source)} if kind in _MEDIA:
-            found = convert(source, _Source, f"{place}.source")
-            url = f"data:{found.mime_type};base64,{found.value}" if found.type == "data" else found.value
-            return MediaPart(url, found.mime_type)
+            media = convert(source, _Source, f"{place}.source")
+            url = f"data:{media.mime_type};base64,{media.value}" if media.type == "data" else media.value
+            return MediaPart(url, media.mime_type)
         case _:
             raise RejectedRequest(400, "unknown_part", f"{place}: a user message consists of text and media")
 

@@ -47,14 +47,14 @@ async def resume(context: ServeContext, call: Call) -> None:
 async def messages(context: ServeContext, call: Call) -> None:
     """`GET /api/chat/{id}`: the messages of a chat, without the answer under way: `resume` brings that."""
     exchanges = await Conversation(context.host, call.parts["id"], call.tenant).exchanges()
-    found: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     for exchange in exchanges:
         if exchange.message is not None:
-            found.append({"id": exchange.message_id, "role": "user", "parts": user_parts(exchange.message)})
+            messages.append({"id": exchange.message_id, "role": "user", "parts": user_parts(exchange.message)})
         if exchange.row.state == "over":
-            found.append(await _answer(context, exchange))
+            messages.append(await _answer(context, exchange))
     active = exchanges[-1].row.id if exchanges and exchanges[-1].row.state != "over" else None
-    await respond_json(call.request, call.send, {"id": call.parts["id"], "messages": found, "active": active})
+    await respond_json(call.request, call.send, {"id": call.parts["id"], "messages": messages, "active": active})
 
 
 async def _carry_out(

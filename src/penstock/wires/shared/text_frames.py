@@ -71,8 +71,8 @@ class TextFrames:
             return  # the text is escaped, or the field is not the only one of its name
         value = text.text.encode()
         for colon in (b':"', b': "'):
-            before, found, after = data.partition(b'%s%s%s"' % (self._key, colon, value))
-            if found:
+            before, match, after = data.partition(b'%s%s%s"' % (self._key, colon, value))
+            if match:
                 self._before, self._after = before + self._key + colon, b'"' + after
                 self._text = slice(len(self._before), -len(self._after))
                 self._place = text.block, text.choice
