@@ -11,7 +11,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, assert_never
 
 from penstock.errors import ConnectionFailed, ProviderError
 from penstock.events import StreamChunk
@@ -128,13 +128,13 @@ class Stream(StreamedResponse[Output]):
             self.close()
 
     def _advance_now(self, result: Any = None, error: ProviderError | None = None) -> list[StreamChunk] | None:
-        """Run `_advance`, which never suspends here: its commands block."""
+        """Run `_advance`, a coroutine that never suspends here, because the commands block."""
         try:
             self._advance(result, error).send(None)
         except StopIteration as end:
             chunks: list[StreamChunk] | None = end.value
             return chunks
-        raise AssertionError("a blocking command does not wait for an event loop")
+        raise AssertionError("a command of a sync stream has suspended")
 
     async def _carry_out(self, command: Authorize | OpenRequest | ReadBytes | Sleep | CloseConnection) -> Any:
         match command:
@@ -146,6 +146,8 @@ class Stream(StreamedResponse[Output]):
                 self._cancelled.wait(command.seconds)
             case CloseConnection():
                 self._connection.close()
+            case _:
+                assert_never(command)
         return None
 
     def _wait_for(self, command: OpenRequest | ReadBytes) -> HTTPResponseHead | bytes | None:
@@ -206,8 +208,8 @@ class AsyncStream(StreamedResponse[Output]):
         """The chunks of the next network read, of which there may be none; None at the end of the response.
 
         For callers that started the stream with `start` and close it themselves: it costs less than an iterator. `take`
-        is called with the bytes of each read, where possible without waking this task, and those that it does not pass
-        on are decoded.
+        is called with the bytes of each read, if possible without waking this task; bytes that it does not pass on are
+        decoded.
         """
         data, body, clock, connection = None, self._body, self._clock, self._connection
         pass_reads = None if take is None else getattr(connection, "pass_reads", None)
@@ -285,3 +287,5 @@ class AsyncStream(StreamedResponse[Output]):
                 return asyncio.sleep(command.seconds)
             case CloseConnection():
                 return self._connection.close()
+            case _:
+                assert_never(command)
