@@ -84,7 +84,7 @@ class Dispatcher:
         raise NotImplementedError
 
     def on_committed(self) -> Callable[[int], None]:
-        """What the thread of the flusher calls when so many more units are in the log."""
+        """What the thread of the flusher calls with the number of units that were committed."""
         raise NotImplementedError
 
     def can_go_on(self) -> bool:

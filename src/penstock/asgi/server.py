@@ -30,7 +30,7 @@ FILES_PER_CONNECTION = 2
 
 
 def allow_files(count: int) -> None:
-    """Allow this process so many open files, as far as the system lets it: the usual limit of 1,024 is soon reached."""
+    """Raise the limit of open files of this process, as far as the system allows: the usual 1,024 are soon reached."""
     with suppress(ImportError, ValueError, OSError):
         resource = import_module("resource")  # which Windows does not have, nor such a limit
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

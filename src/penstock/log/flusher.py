@@ -21,9 +21,9 @@ from msgspec import Struct
 from penstock.log import points
 from penstock.log.bodies import types_of
 from penstock.log.forks import ForkLock
-from penstock.log.patience import patiently
 from penstock.log.run_writer import RunCallbacks, RunWriter, Unit
 from penstock.log.store import Batch, Claim, Input, LostRunError, Store, StoreError
+from penstock.log.store_retries import with_retries
 
 DELAY = 0.01
 """How many seconds events wait for others, to be committed together, after a commit of up to `USUAL_EVENTS`."""
@@ -189,7 +189,7 @@ class Flusher:
         writers, batches, sent = gathered.writers, gathered.batches, gathered.at
         try:
             _visit("before_append", gathered)
-            owned = patiently(partial(self._append, batches, gathered.durable))
+            owned = with_retries(partial(self._append, batches, gathered.durable))
             _visit("after_append", gathered)
         except Exception as error:  # noqa: BLE001  # it is reported to the runs
             for writer in writers:

@@ -57,7 +57,7 @@ class RunCallbacks(Struct, frozen=True):
 class Unit(Batch, frozen=True, gc=False, kw_only=True):
     """What one input to a run has emitted: a batch, unless it is written together with other units of the run.
 
-    One that is durable must be on disk before its run goes on.
+    One that is durable must be on disk before its run continues.
     """
 
     writer: RunWriter

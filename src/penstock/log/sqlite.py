@@ -41,7 +41,7 @@ from penstock.log.store import (
 from penstock.run.events import Taken, encode
 
 POLL = 0.05
-"""How many seconds pass between two looks for events of other processes."""
+"""The seconds between two checks for events of other processes."""
 
 _RUNS = "runs CROSS JOIN heads ON run = number"
 _CREATE = """

@@ -34,7 +34,7 @@ QUEUE = "penstock"
 """The name of the queue and of its workflow, unless another is named."""
 
 SWEEP = 5.0
-"""How many seconds pass between two looks for runs without a workflow."""
+"""The seconds between two checks for runs without a workflow."""
 
 PAGE = 1000
 """How many workflows are read at a time."""

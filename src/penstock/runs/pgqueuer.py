@@ -30,7 +30,7 @@ ENTRYPOINT = "penstock"
 """The entrypoint of the jobs, unless another is named."""
 
 SWEEP = 5.0
-"""How many seconds pass between two looks for runs without a job."""
+"""The seconds between two checks for runs without a job."""
 
 PAGE = 500
 """How many jobs are added at a time."""

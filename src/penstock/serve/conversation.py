@@ -12,8 +12,8 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.asgi.request import RejectedRequest
-from penstock.log.patience import apatiently
 from penstock.log.store import RunRow
+from penstock.log.store_retries import awith_retries
 from penstock.log.take_up import read_start
 from penstock.messages import Message
 from penstock.run.events import RunStart
@@ -106,7 +106,7 @@ class Conversation:
         return await self._start(exchange.row.agent, [], origin, exchange.start.messages)
 
     async def _exchange(self, row: RunRow) -> Exchange:
-        return Exchange(row, await apatiently(lambda: read_start(self._host.store, row.id)))
+        return Exchange(row, await awith_retries(lambda: read_start(self._host.store, row.id)))
 
     async def _start(
         self, agent: str, new: Sequence[Message], origin: Origin, history: Sequence[Message] | None = None

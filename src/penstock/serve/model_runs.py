@@ -20,8 +20,8 @@ from msgspec import Struct
 from penstock.asgi.request import RejectedRequest
 from penstock.errors import UsageError
 from penstock.events import Usage
-from penstock.log.patience import apatiently
 from penstock.log.store import RunRow
+from penstock.log.store_retries import awith_retries
 from penstock.messages import Message
 from penstock.results import ToolResult, as_outcome
 from penstock.run.events import ApprovalRequest, LogEvent, ToolEnd
@@ -61,13 +61,13 @@ async def find_run(host: Host, tenant: str, read: ModelRequest) -> Answering:
         raise RejectedRequest(
             400, "other_agent", f"these calls belong to the agent {row.agent!r}: send its name as the model"
         )
-    waiting = await apatiently(lambda: WaitingRun(host, row, results))
+    waiting = await awith_retries(lambda: WaitingRun(host, row, results))
     if waiting.has_open:
         return await waiting.give()
     row = await _find(host, tenant, row.id)  # again: it may have changed before its events were read
     if row.state in ("ready", "running"):
         raise under_way()
-    messages = await apatiently(waiting.history)
+    messages = await awith_retries(waiting.history)
     origin = Origin(after=row.id, tools=tools)
     return Answering(await host.start(agent, messages, tenant=tenant, origin=origin), agent, names)
 

@@ -10,8 +10,8 @@ import msgspec
 from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond, respond_json
 from penstock.asgi.stream import ResponseStream
-from penstock.log.patience import apatiently
 from penstock.log.store import RunPhase, RunRow
+from penstock.log.store_retries import awith_retries
 from penstock.run.events import ApprovalRequest
 from penstock.run.machine import Run
 from penstock.serve.bodies import (
@@ -54,7 +54,7 @@ async def list_runs(context: ServeContext, call: Call) -> None:
         raise RejectedRequest(400, "invalid_query", f"state must be one of {', '.join(_STATES)}")
     selected = {name: _check_text(query[name], name) for name in ("thread", "agent") if name in query}
     find = partial(context.host.store.list, tenant=call.tenant, limit=MAX_LISTED, state=state, **selected)
-    rows = await apatiently(find)
+    rows = await awith_retries(find)
     await respond_json(call.request, call.send, RunList([summary_of(row) for row in rows]))
 
 

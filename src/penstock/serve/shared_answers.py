@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
-from penstock.log.patience import apatiently
 from penstock.log.store import RunRow
+from penstock.log.store_retries import awith_retries
 
 MAX_ANSWERS_BYTES = 16 * 1024 * 1024
 """How many bytes of answers are kept. One that is larger alone is shared by those who ask while it is made."""
@@ -36,7 +36,7 @@ class SharedAnswers:
             return answer
         task = self._under_way.get(key)
         if task is None:
-            task = self._under_way[key] = asyncio.create_task(apatiently(make))
+            task = self._under_way[key] = asyncio.create_task(awith_retries(make))
             task.add_done_callback(partial(self._made, key, row.state == "over"))
         return await asyncio.shield(task)  # whoever leaves does not take it from the others
 

@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from penstock.log.patience import apatiently
 from penstock.log.store import StoreError
+from penstock.log.store_retries import awith_retries
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class SharedReads(Generic[T]):
             while self._waiting:
                 reads, self._waiting = [*self._waiting.values()], {}
                 try:
-                    results = await apatiently(partial(self._read_all, reads))
+                    results = await awith_retries(partial(self._read_all, reads))
                 except StoreError as error:
                     results = [error] * len(reads)
                 for read, result in zip(reads, results, strict=True):

@@ -1,4 +1,4 @@
-"""Tool sources: tools that may change while a run goes on, such as those of an MCP server."""
+"""Tool sources: tools that may change during a run, such as those of an MCP server."""
 
 from __future__ import annotations
 

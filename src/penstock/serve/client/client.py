@@ -43,7 +43,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections. Runs go on."""
+        """Close the connections. Runs continue."""
         self._carrier.close()
 
     def start(self, prompt: Any, *, agent: str = "", thread: str = "") -> RemoteRun:
@@ -95,7 +95,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections. Runs go on."""
+        """Close the connections. Runs continue."""
         await self._carrier.close()
 
     async def start(self, prompt: Any, *, agent: str = "", thread: str = "") -> AsyncRemoteRun:

@@ -162,7 +162,7 @@ class RemoteRun(RemoteRunState):
         return self._events
 
     def close(self) -> None:
-        """Stop reading. The run goes on."""
+        """Stop reading. The run continues."""
         if self._events is not None:
             self._events.close()
             self._events = None
@@ -223,7 +223,7 @@ class AsyncRemoteRun(RemoteRunState):
         return self._events
 
     async def close(self) -> None:
-        """Stop reading. The run goes on."""
+        """Stop reading. The run continues."""
         if self._events is not None:
             await self._events.aclose()
             self._events = None
