@@ -143,7 +143,7 @@ def shown_key(request: HTTPRequest) -> str:
 
 
 def key_digest(key: str) -> str:
-    """What a key is kept as, by which its owner is known again."""
+    """A digest of a key, by which its owner is recognised without keeping the key."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -3,7 +3,7 @@
 In general the task that answers a request has to await `send`: a server, or an app around this one, may look at the
 current task there, set timeouts, or wait. Waking that task costs more than everything else that is done for a small
 piece. The `send` of the servers below only writes to the socket, or waits until the client has read enough. So it can
-be begun wherever a piece turns up: mostly it ends at once, and else a task does the rest.
+be started wherever a piece arrives: mostly it ends at once, and otherwise a task does the rest.
 """
 
 from __future__ import annotations

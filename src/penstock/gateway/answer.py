@@ -40,7 +40,7 @@ class Answer(Struct):
     circuit: Circuit
 
     def ended(self, *, has_failed: bool) -> None:
-        """The answer has come to its end; one whose client has left does not."""
+        """Report the end of the answer to the circuit; not called if the client has left before."""
         if has_failed:
             self.circuit.failed()
         else:

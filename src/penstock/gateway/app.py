@@ -35,7 +35,7 @@ from penstock.wires.shared.response_head import ResponseHead
 logger = logging.getLogger("penstock.gateway")
 
 PUBLIC_PATHS = ("/", "/healthz", "/inspect")
-"""What anybody may ask who reaches the gateway: its health, and a page without data."""
+"""The paths that need no key: the health check, and a page without data."""
 
 
 def app(

@@ -1,4 +1,4 @@
-"""Asks an upstream: the request for its protocol, its key and its limits, and the stages that heal its response."""
+"""Prepares the request to an upstream: its protocol, key and limits, and the stages that heal the response."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class UpstreamRequest(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """What of a client's request decides how upstreams are asked: its id, its own key, and where it is recorded."""
+    """The part of a client's request that matters for every upstream: its id, its own key, and where it is recorded."""
 
     id: str
     key: str = ""

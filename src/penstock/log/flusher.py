@@ -2,7 +2,7 @@
 
 A run hands over its units and continues. A callback tells it that they are committed; only then its reader gets them.
 The thread gathers what comes while a commit is under way, so there are few commits whatever the number of runs. Large
-commits are made less often: they take the interpreter from the runs. It also renews the leases, and looks for inputs
+commits are made less often: they keep the interpreter from the runs. It also renews the leases, and looks for inputs
 from other processes, so that neither depends on an event loop that may be blocked.
 """
 

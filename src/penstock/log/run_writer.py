@@ -34,7 +34,7 @@ MAX_GATHERED = 64
 """How many events of a run are gathered at most before they are committed."""
 
 RENEWALS = 5
-"""How often an append renews a lease at most while the lease lasts: others cost less."""
+"""How many appends per length of a lease renew it at most: an append that does not renew is cheaper."""
 
 _DURABLE = frozenset({RunStart, Taken, ToolStart, ToolEnd, ApprovalRequest, Decision, Said, Waiting, Done})
 _NOTABLE = _DURABLE | {Nested, ToolResults}

@@ -1,7 +1,7 @@
 """The file of a SQLite log: a connection per thread, and transactions that share a commit.
 
-Threads that write at the same time take turns. Who gets the turn writes for all that wait, in one transaction: so they
-wait for the disk once.
+Threads that write at the same time take turns. The thread whose turn it is writes for all that wait, in one
+transaction, so that they wait for the disk once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _opening = ForkLock()  # of whoever opens or closes a connection: SQLite has a l
 
 
 class _Write(Generic[T]):
-    """What a thread wants to write, and what came of it."""
+    """An operation that a thread wants to carry out, and its result."""
 
     __slots__ = ("durable", "error", "is_over", "operation", "result")
 

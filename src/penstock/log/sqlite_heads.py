@@ -88,7 +88,7 @@ class Heads:
         self._hints.pop(run_id, None)
 
     def _look(self, connection: sqlite3.Connection) -> None:
-        """Trust what is known no longer, if anything else may have been written; in a transaction."""
+        """Stop trusting the known heads if another connection may have written; called inside a transaction."""
         [version] = connection.execute("PRAGMA data_version").fetchone()  # which other connections change
         seen = connection, version, self._file.incomplete
         if seen != self._seen:

@@ -18,7 +18,7 @@ RequestKind = Literal["approval", "deferred", "input"]
 
 
 class StepStart(Event, frozen=True, tag="step_start"):
-    """A request is sent to the model, when this was read; `step` counts from 1.
+    """The next request to the model, which is sent when this event has been read; `step` counts from 1.
 
     `changes` are what `before_step` has changed for it: a request that is sent again uses the same.
     """
@@ -38,7 +38,7 @@ class StepEnd(Event, frozen=True, tag="step_end"):
 
 
 class ToolStart(Event, frozen=True, tag="tool_start"):
-    """A tool starts; `is_early` if the model was still streaming. A tool with side effects begins when this was read.
+    """A tool starts; `is_early` if the model is still streaming. One with side effects begins when this has been read.
 
     `fault` is empty, unless the call was damaged and runs with repaired arguments (`Agent(run_repaired=…)`).
     """

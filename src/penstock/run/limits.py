@@ -18,16 +18,20 @@ NO_TOOL = ""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """When a run ends by itself; None means no limit.
+    """The limits of a run; None means no limit. A run that exceeds one of the first five ends.
 
-    `steps` counts requests to the model, `calls` executions of tools, `tokens` all input and output, cached or not,
-    `seconds` the duration of the run, `repeats` how often a call with the same arguments may come. `parallel` and
-    `calls_per_answer` do not end it: more tools than `parallel` wait for each other, and of a response with more calls
-    than `calls_per_answer` the surplus does not run; the results say so. `output_retries` is how often structured
-    output that is not valid goes back to the model. `hook_seconds` is how long `before_step` may take, which may ask a
-    model for a summary; a run whose hook takes longer fails. It is also how long the approval predicate of a tool may
-    take; if one takes longer, a person is asked. `takeovers` is for runs with a log: how often workers may
-    take the run over in a row without any progress, because it may be the run that ends its workers.
+    - `steps`: requests to the model.
+    - `calls`: executions of tools.
+    - `tokens`: all input and output, cached or not.
+    - `seconds`: the duration of the run.
+    - `repeats`: how often the model may make a call with the same arguments.
+    - `parallel`: tools that run at the same time; more of them wait for each other.
+    - `calls_per_answer`: calls in one response; more of them do not run, and their results say so.
+    - `output_retries`: how often structured output that is not valid goes back to the model.
+    - `hook_seconds`: how long `before_step` may take; a run whose hook takes longer fails. It is also how long the
+      approval predicate of a tool may take; if one takes longer, a person is asked.
+    - `takeovers`: for runs with a log, how often workers may take the run over in a row without any progress. A run
+      that exceeds it ends, because it may be what kills its workers.
     """
 
     steps: int | None = 50

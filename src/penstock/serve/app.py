@@ -42,7 +42,7 @@ SHUTDOWN_SECONDS = 10.0
 """How many seconds runs may take to end when the server stops; then they are left to another worker."""
 
 PUBLIC_PATHS = ("/", "/healthz", "/inspect")
-"""What anybody may ask who reaches the server: the pages have nothing in them until somebody has signed in."""
+"""The paths that need no token. The pages among them are empty until the user has signed in."""
 
 
 def app(

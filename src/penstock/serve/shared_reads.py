@@ -1,4 +1,4 @@
-"""Reads of logs that are wanted at the same time share a hop to a thread, which costs more than most of the reads.
+"""Reads of logs that are requested at the same time share one switch to a thread, which costs more than most reads.
 
 Equal reads are one: when all readers of a run come back at once, its log is read once.
 """

@@ -80,7 +80,7 @@ class AsyncHTTPConnection:
         return data
 
     async def pass_reads(self, body: SteadyBody, take: Take, clock: Callable[[], float]) -> Awaitable[None] | None:
-        """Pass reads on while `take` returns True; returns the awaitable that `take` returned, or None: `read` is next."""
+        """Pass reads on while `take` returns True; returns the awaitable that it returned, or None: `read` is next."""
         if not can_pass(self._content):
             return None
         reads = PassedReads(self._content, body, take, clock)

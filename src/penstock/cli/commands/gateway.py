@@ -102,7 +102,7 @@ def gateway(**options: object) -> None:
 
 def _show_client(options: Options) -> None:
     """Print the settings of a client, and write them if that was asked for."""
-    from penstock.cli.client_files import shown, write
+    from penstock.cli.client_files import settings_text, write
     from penstock.cli.client_settings import KEY, Gateway, settings_for
 
     if options.write and not options.model:
@@ -111,7 +111,7 @@ def _show_client(options: Options) -> None:
     name = f"[{host}]" if ":" in host else host
     gateway = Gateway(f"http://{name}:{options.port}", options.model or "local-model", options.key or KEY)
     settings = settings_for(options.client or "", gateway)
-    click.echo(shown(settings), nl=False)
+    click.echo(settings_text(settings), nl=False)
     for line in write(settings) if options.write else ():
         click.echo(line)
 

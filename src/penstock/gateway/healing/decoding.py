@@ -146,8 +146,8 @@ class HealedDecoding:
 class TextFlow(Struct, frozen=True):
     """A text that flows through all stages as it comes, until other bytes are fed.
 
-    Bytes that `read` knows, and whose text is one that `takes`, are this piece of text and nothing else. They count as
-    fed when `output` has been told of the characters.
+    If `read` returns a text for some bytes, and `takes` accepts the text, the bytes are this piece of text and nothing
+    else. They count as fed when the number of characters was added to `output`.
     """
 
     read: ReadText

@@ -1,4 +1,4 @@
-"""Finds the declared tool that a call means whose name has more in it than the name."""
+"""Finds the declared tool that a call means if its name has additions, such as the prefix of a chat template."""
 
 from __future__ import annotations
 
