@@ -31,12 +31,14 @@ REQUEST_OPTIONS = ("tool_choice", "parallel", "streaming", "extra", *OPTIONS)
 class Step(Struct, frozen=True, kw_only=True, eq=False):
     """The next request of a run. `before_step` returns it, a changed copy of it, or None to leave it as it is.
 
-    `number` counts the steps of the run from 1. `messages` is what the model gets; `history` is that of the run, which
-    only `replace_history` changes. `tools` are all of the agent's at first; `agent_tools` has them by name. `options`
-    has `tool_choice`, `temperature` and the others that are set. `fallbacks` are the models that are asked, in order,
-    if the request fails. `usage` is what the run has used so far, `deps` what the program passed to it, and `run_id`
-    its id. `last_tools` are the names of the tools that hooks chose for the request before. `hook_usages` is what hooks
-    have used for this step, each with the name of the model (see `add_usage`).
+    - `number`: the number of the step in the run, from 1.
+    - `messages`: what the model gets. `history` is the history of the run, which only `replace_history` changes.
+    - `tools`: the tools of this request, at first all of the agent's. `agent_tools` has those by name.
+    - `options`: `tool_choice`, `temperature` and the other options that are set.
+    - `fallbacks`: the models that are asked, in order, if the request fails.
+    - `usage`: what the run has used so far. `hook_usages` is what hooks have used for this step (see `add_usage`).
+    - `last_tools`: the names of the tools that hooks chose for the request before.
+    - `deps`, `run_id`: what the program passed to the run, and its id.
     """
 
     number: int

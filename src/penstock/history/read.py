@@ -93,7 +93,7 @@ def read_request(body: Json, wire: str, *, is_clean: bool = False) -> Reading:
     fields = history_fields(body)
     if not fields:
         raise unreadable(all_readers()[wire].history_field, "is missing; send the messages of the conversation")
-    return _read_request(body, fields, wire, _as_it_is if is_clean else clean_value)
+    return _read_request(body, fields, wire, _unchanged if is_clean else clean_value)
 
 
 def _read_request(body: Json, fields: Sequence[str], wire: str = "", clean: Clean = clean_value) -> Reading:
@@ -105,7 +105,7 @@ def _read_request(body: Json, fields: Sequence[str], wire: str = "", clean: Clea
     return _read(items, wire or request_wire(body), systems, is_continued=is_continued(body), clean=clean)
 
 
-def _as_it_is(value: Any, place: str) -> Any:
+def _unchanged(value: Any, place: str) -> Any:
     return value
 
 

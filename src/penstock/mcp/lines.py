@@ -40,7 +40,7 @@ def request_id(line: bytes) -> int | str | None:
     return _request_id(line[:_KEPT], line[-_KEPT:])
 
 
-def thinned(lines: Iterable[bytes | TooLong]) -> list[bytes | TooLong]:
+def without_superseded(lines: Iterable[bytes | TooLong]) -> list[bytes | TooLong]:
     """The lines of one read without notifications that the next line replaces: older progress, a list that changed
     again. A server may send more of them than the SDK can handle."""
     kept: list[bytes | TooLong] = []
