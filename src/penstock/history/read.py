@@ -158,13 +158,15 @@ def _read_item(item: Any, place: str, context: ReadContext, shape: str, family: 
 
 def _open(item: Any, place: str, clean: Clean) -> Any:
     """The clean fields of an item, or the `Message` if it is a stored one."""
-    if isinstance(item, Message | Turn):
-        return item
-    if isinstance(item, str):
-        return join_surrogates(item)
-    if isinstance(item, bytes | bytearray):
-        raise unreadable(place, f"is {type(item).__name__}; read the bytes of a file with read_history")
-    fields = as_mapping(item)
+    match item:
+        case Message() | Turn():
+            return item
+        case str():
+            return join_surrogates(item)
+        case bytes() | bytearray():
+            raise unreadable(place, f"is {type(item).__name__}; read the bytes of a file with read_history")
+        case _:
+            fields = as_mapping(item)
     if fields is None:
         raise unreadable(place, f"expected a string, a dict or a Message, got {type(item).__name__}")
     fields = clean(fields, place)

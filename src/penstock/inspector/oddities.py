@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Literal, assert_never
 
 from msgspec import Struct
 
 from penstock.dialects.rescue import LEAKS
 from penstock.dialects.stage import TextCalls
 from penstock.events import (
+    ArgumentDelta,
     Error,
     Finish,
     FinishReason,
     Opaque,
+    OutputDelta,
     Reasoning,
     Refusal,
     Retry,
@@ -134,8 +136,10 @@ class Oddities:
                 yield "error", one_line(f"{event.code} {event.message}".strip(), 80), 0
             case Retry():
                 yield "retry", one_line(event.reason, 80), SECOND_START
-            case ToolCallStart() | Opaque() | Usage() | Finish():
+            case ToolCallStart() | Opaque() | Usage() | Finish() | ArgumentDelta() | OutputDelta():
                 pass
+            case _:
+                assert_never(event)
 
     def _in_text(self, event: StreamChunk) -> Iterator[Finding]:
         """Calls that the model wrote into its text. Whoever reads the events has not asked for them."""
