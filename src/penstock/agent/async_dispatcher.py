@@ -15,7 +15,6 @@ from penstock.agent.dispatcher import Dispatcher, OuterCall
 from penstock.agent.driven_run import DrivenRun
 from penstock.agent.hook_calls import AsyncHookCalls
 from penstock.agent.inner_agents import InnerAgents
-from penstock.agent.records import LOGGED
 from penstock.agent.timers import Timers
 from penstock.agent.wakeup import Wakeup
 from penstock.run.commands import (
@@ -30,7 +29,6 @@ from penstock.run.commands import (
     StartTool,
     StopAsking,
 )
-from penstock.run.events import Done
 from penstock.run.outbox import Gate
 
 
@@ -59,17 +57,8 @@ class AsyncDispatcher(Dispatcher):
         for command in () if driven.ownership.is_left else commands:
             match command:
                 case Emit():
-                    is_notable = not LOGGED.isdisjoint(map(type, command.events))
-                    if is_notable:
-                        driven.records.add(command.events)
-                    if driven.scope.observer is not None:
-                        driven.scope.observer.add(command.events)
-                    if self._outer is not None:
-                        self._outer.emit(command, is_over=driven.run.is_over)
-                    elif driven.outbox.put(command.events, command.log):
+                    if self.emit(command):
                         self.arrived.set()
-                    if is_notable and isinstance(last := command.events[-1], Done):
-                        driven.remember(last)
                 case PrepareStep() | AskModel() | StartTool(awaits_reader=True):
                     self.hold(partial(self._reached, command))
                 case StartTool():

@@ -15,9 +15,11 @@ from msgspec import Struct
 
 from penstock.agent.driven_run import DrivenRun
 from penstock.agent.expiries import Expiries
+from penstock.agent.records import LOGGED
 from penstock.agent.timers import Timers
 from penstock.results import Outcome
 from penstock.run.commands import CheckApproval, Command, Emit, ExpireLater
+from penstock.run.events import Done
 from penstock.run.machine import Run
 from penstock.run.outbox import Gate
 
@@ -70,6 +72,22 @@ class Dispatcher:
     def carry_out(self, commands: list[Command]) -> None:
         """Carry out commands."""
         raise NotImplementedError
+
+    def emit(self, emit: Emit) -> bool:
+        """Log, trace and pass on events; returns whether there is an item more for the reader of this run."""
+        driven, has_more = self._driven, False
+        is_notable = not LOGGED.isdisjoint(map(type, emit.events))
+        if is_notable:
+            driven.records.add(emit.events)
+        if driven.scope.observer is not None:
+            driven.scope.observer.add(emit.events)
+        if self._outer is not None:
+            self._outer.emit(emit, is_over=driven.run.is_over)
+        else:
+            has_more = driven.outbox.put(emit.events, emit.log)
+        if is_notable and isinstance(last := emit.events[-1], Done):
+            driven.remember(last)
+        return has_more
 
     def hold(self, gate: Gate) -> None:
         """Call this when the reader asks for the event after everything emitted so far."""

@@ -15,7 +15,6 @@ from penstock.agent.driven_run import DrivenRun
 from penstock.agent.expiries import pause_after
 from penstock.agent.hook_calls import SyncHookCalls
 from penstock.agent.inner_agents import InnerAgents
-from penstock.agent.records import LOGGED
 from penstock.agent.sync_response import SyncResponseReader
 from penstock.agent.sync_tool_runner import SyncToolRunner
 from penstock.agent.timers import ThreadTimers
@@ -31,7 +30,6 @@ from penstock.run.commands import (
     StartTool,
     StopAsking,
 )
-from penstock.run.events import Done
 from penstock.run.outbox import Gate
 from penstock.transport.loop_thread import Joinable, RunLoop
 
@@ -61,17 +59,8 @@ class SyncDispatcher(Dispatcher):
         while due:
             match command := due.popleft():
                 case Emit():
-                    is_notable = not LOGGED.isdisjoint(map(type, command.events))
-                    if is_notable:
-                        driven.records.add(command.events)
-                    if driven.scope.observer is not None:
-                        driven.scope.observer.add(command.events)
-                    if self._outer is not None:
-                        self._outer.emit(command, is_over=driven.run.is_over)
-                    elif driven.outbox.put(command.events, command.log):
+                    if self.emit(command):
                         self.wake()
-                    if is_notable and isinstance(last := command.events[-1], Done):
-                        driven.remember(last)
                 case PrepareStep() | AskModel() | StartTool(awaits_reader=True):
                     self.hold(partial(self._reached, command))
                 case StartTool():
