@@ -30,23 +30,23 @@ def is_too_deep(text: str, most: int = MAX_DEPTH) -> bool:
 class ValueScanner:
     """Finds the end of a JSON value. It counts brackets outside of strings and does not check the grammar."""
 
-    __slots__ = ("_depth", "_escaped", "_in_string", "_kind")
+    __slots__ = ("_depth", "_is_escaped", "_is_in_string", "_kind")
 
     def __init__(self) -> None:
         self._kind = ""  # "nested", "string" or "scalar" once the first character is known
         self._depth = 0
-        self._in_string = False
-        self._escaped = False
+        self._is_in_string = False
+        self._is_escaped = False
 
     @property
     def is_in_string(self) -> bool:
         """Whether the text fed so far ends inside a string."""
-        return self._in_string
+        return self._is_in_string
 
     def feed(self, text: str, position: int = 0) -> int:
         """Reads from `position` on; returns the position after the end of the value, or -1 if it has not ended."""
-        if self._in_string and '"' not in text and "\\" not in text:  # most pieces of a long string
-            self._escaped = self._escaped and position >= len(text)
+        if self._is_in_string and '"' not in text and "\\" not in text:  # most pieces of a long string
+            self._is_escaped = self._is_escaped and position >= len(text)
             return -1
         if not self._kind:
             position = SPACE.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
@@ -54,7 +54,7 @@ class ValueScanner:
                 return -1
             self._kind = {"{": "nested", "[": "nested", '"': "string"}.get(text[position], "scalar")
             if self._kind == "string":
-                self._in_string, position = True, position + 1
+                self._is_in_string, position = True, position + 1
         if self._kind == "scalar":
             end = SCALAR.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
             return end if end < len(text) else -1
@@ -62,7 +62,7 @@ class ValueScanner:
 
     def _scan(self, text: str, position: int) -> int:
         while True:
-            if self._in_string:
+            if self._is_in_string:
                 position = self._leave_string(text, position)
                 if position < 0 or self._kind == "string":
                     return position
@@ -73,7 +73,7 @@ class ValueScanner:
                 case "{" | "[":
                     self._depth += 1
                 case '"':
-                    self._in_string = True
+                    self._is_in_string = True
                 case _:
                     self._depth -= 1
                     if self._depth <= 0:
@@ -81,13 +81,13 @@ class ValueScanner:
             position += 1
 
     def _leave_string(self, text: str, position: int) -> int:
-        if self._escaped and position < len(text):
-            self._escaped = False
+        if self._is_escaped and position < len(text):
+            self._is_escaped = False
             position += 1
         if quote := TO_QUOTE.match(text, position):
-            self._in_string = False
+            self._is_in_string = False
             return quote.end()
         rest = len(text) - position
         backslashes = rest - len(text[position:].rstrip("\\")) if text.endswith("\\") else 0
-        self._escaped = self._escaped or backslashes % 2 == 1
+        self._is_escaped = self._is_escaped or backslashes % 2 == 1
         return -1

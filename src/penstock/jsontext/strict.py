@@ -30,13 +30,13 @@ class StrictObject:
     Once the text deviates from strict JSON, everything is held.
     """
 
-    __slots__ = ("_expected", "_held", "_in_string", "_open", "_position", "is_deviating")
+    __slots__ = ("_expected", "_held", "_is_in_string", "_open", "_position", "is_deviating")
 
     def __init__(self) -> None:
         self.is_deviating = False
         self._expected: Expected = "object"
         self._open: list[str] = []  # the brackets that are open
-        self._in_string = False
+        self._is_in_string = False
         self._held = ""  # what was not passed on
         self._position = 0  # how much of that was read
 
@@ -44,7 +44,7 @@ class StrictObject:
         """Reads a piece; returns the text that can be passed on now."""
         if self.is_deviating:
             return ""
-        if self._in_string and not self._held:
+        if self._is_in_string and not self._held:
             end = _PLAIN.match(piece).end()  # type: ignore[union-attr]  # it matches the empty string
             if end == len(piece):  # most pieces of a long string
                 return piece
@@ -59,9 +59,9 @@ class StrictObject:
         safe, size = 0, len(text)
         while self._position < size:
             before = self._position
-            is_known = self._string(text) if self._in_string else self._token(text)
+            is_known = self._string(text) if self._is_in_string else self._token(text)
             if self._position > before and (
-                self._in_string or self._expected not in ("key", "value") or text[before] == ":"
+                self._is_in_string or self._expected not in ("key", "value") or text[before] == ":"
             ):
                 safe = self._position
             if not is_known:
@@ -75,7 +75,7 @@ class StrictObject:
         if end == len(text):
             return False
         if text[end] == '"':
-            self._position, self._in_string = end + 1, False
+            self._position, self._is_in_string = end + 1, False
             return True
         if escape := _ESCAPE.match(text, end):
             self._position = escape.end()
@@ -92,7 +92,7 @@ class StrictObject:
         sign, expected = text[position], self._expected
         if sign == '"' and expected in ("key", "key or end", "value", "value or end"):
             self._expected = "colon" if "key" in expected else "comma or end"
-            self._in_string = True
+            self._is_in_string = True
         elif sign == ":" and expected == "colon":
             self._expected = "value"
         elif sign == "," and expected == "comma or end":

@@ -112,17 +112,17 @@ _BRACKET_MARKS = marks_of("[TOOL_CALLS]", "[/TOOL_CALLS]")
 class ValueEnd(Marks):
     """Searches for the end of a JSON value, or for a character that JSON has only in strings: there it is broken."""
 
-    __slots__ = ("_depth", "_in_string", "_kind", "is_broken", "is_found")
+    __slots__ = ("_depth", "_is_in_string", "_kind", "is_broken", "is_found")
 
     def __init__(self) -> None:
         self._kind = ""  # "nested", "string" or "scalar" once the first character is known
         self._depth = 0
-        self._in_string = False
+        self._is_in_string = False
         self.is_found = False
         self.is_broken = False
 
     def cannot_begin_in(self, text: str) -> bool:
-        return self._in_string and '"' not in text and "\\" not in text
+        return self._is_in_string and '"' not in text and "\\" not in text
 
     def find(self, text: str, position: int, is_over: bool, limit: int) -> tuple[int, str]:
         """Returns how far the value goes in the text, and ""; sets `is_found` if that is its end."""
@@ -132,7 +132,7 @@ class ValueEnd(Marks):
                 return position, ""
             self._kind = {"{": "nested", "[": "nested", '"': "string"}.get(text[position], "scalar")
             if self._kind == "string":
-                self._in_string, position = True, position + 1
+                self._is_in_string, position = True, position + 1
         if self._kind != "scalar":
             return self._scan(text, position, is_over), ""
         position = _SCALAR.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
@@ -141,9 +141,9 @@ class ValueEnd(Marks):
 
     def _scan(self, text: str, position: int, is_over: bool) -> int:
         while True:
-            if self._in_string:
+            if self._is_in_string:
                 position = self._leave_string(text, position, is_over)
-                if self._in_string or self._kind == "string":
+                if self._is_in_string or self._kind == "string":
                     return position
             position = _TO_BRACKET.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
             if position == len(text) or not self._passes(text, position, is_over):
@@ -156,7 +156,7 @@ class ValueEnd(Marks):
         """Returns whether the character here, outside of strings, belongs to the value; counts the brackets."""
         match text[position]:
             case '"':
-                self._in_string = True
+                self._is_in_string = True
             case "]" | "}":
                 self._depth -= 1
                 self.is_found = self._depth <= 0
@@ -174,7 +174,7 @@ class ValueEnd(Marks):
 
     def _leave_string(self, text: str, position: int, is_over: bool) -> int:
         if quote := TO_QUOTE.match(text, position):
-            self._in_string = False
+            self._is_in_string = False
             self.is_found = self._kind == "string"
             return quote.end()
         if is_over or not text.endswith("\\"):
