@@ -62,7 +62,7 @@ class AsyncDispatcher(Dispatcher):
                 case PrepareStep() | AskModel() | StartTool(awaits_reader=True):
                     self.hold(partial(self._reached, command))
                 case StartTool():
-                    if not driven.is_cancelled:  # else the loop was too busy yet to cancel the run
+                    if not driven.is_cancelled:  # a busy loop may not have cancelled it yet
                         self.tools.start(command)
                 case AnswerTool():
                     self.tools.questions.answer(command)

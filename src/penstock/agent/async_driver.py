@@ -124,7 +124,7 @@ class AsyncDriver(Driver[AsyncDispatcher]):
         callbacks, arrived = driven.config.callbacks, dispatcher.arrived
         is_alone, view = self._is_alone, None if self._is_alone else self.view
         has_callbacks = callbacks.are_set and not is_alone
-        has_more = has_callbacks or view is not None  # than the events that a unit had when the run was cancelled
+        may_be_late = has_callbacks or view is not None  # they hold events that `cancel` cannot drop
         try:
             while True:
                 while not outbox.items:
@@ -144,7 +144,7 @@ class AsyncDriver(Driver[AsyncDispatcher]):
                 for event in events if view is None else view.through(events):
                     if has_callbacks and inspect.isawaitable(result := callbacks.call(event)):
                         await result
-                    if has_more and driven.is_cancelled and not is_due_after_cancel(event):
+                    if may_be_late and driven.is_cancelled and not is_due_after_cancel(event):
                         continue
                     yield event
                     if type(event) is Done:

@@ -84,7 +84,9 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
 
     def _policy(self, tool: Tool[..., Any]) -> ToolPolicy:
         usual: StartPolicy = "closed" if tool.read_only and not tool.is_deferred else "turn"
-        start = None if self.start == "call" and usual == "closed" else self.start  # which would start it later
+        start = (
+            None if self.start == "call" and usual == "closed" else self.start
+        )  # "call" would start such a tool later
         approval = tool.approval
         needs = approval if callable(approval) else bool(approval)
         return ToolPolicy(

@@ -158,7 +158,7 @@ class Flusher:
                 if (left := until - time.monotonic()) <= 0:
                     return _Gathered((), (), 0.0, False)
                 self._is_idle = True
-                if not self._units:  # else one has come before its thread could see that
+                if not self._units:  # a unit that came before the line above did not wake this thread
                     self._wake.wait(left)
                 self._is_idle = False
             self._is_urgent = False
@@ -167,7 +167,7 @@ class Flusher:
     def _take_units(self) -> _Gathered:
         waiting, durable, now = self._units, False, time.monotonic()
         batches: dict[RunWriter, Batch] = {}
-        joined: dict[RunWriter, list[Batch]] = {}  # the few that are not written as they are
+        joined: dict[RunWriter, list[Batch]] = {}  # writers with several units, or with a lease to renew
         for _ in range(len(waiting)):
             unit = waiting.popleft()
             writer = unit.writer
@@ -204,11 +204,13 @@ class Flusher:
                 writer.renewed(sent, self.store.lease)
             if batch.state != "running":
                 self.remove(writer)
-        if self.is_behind or self._last_flush > sent + self.store.lease:  # the runs are still owned, or not
+        if (
+            self.is_behind or self._last_flush > sent + self.store.lease
+        ):  # the store was away: find out which runs are still owned
             self._renew()
         for writer, batch, is_owner in zip(writers, batches, owned, strict=True):
             if not is_owner:
-                if not writer.is_closed:  # else it knows already
+                if not writer.is_closed:  # a closed one was notified already
                     self.lose(writer, _lost(writer))
                 continue
             if batch.state == "over" and points.hook is not None:

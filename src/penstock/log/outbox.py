@@ -54,13 +54,13 @@ class LoggedOutbox(Outbox):
         takes no more units."""
         for index in range(len(self._pending) - 1, -1, -1):
             if isinstance(unit := self._pending[index], list):
-                self._pending[index] = [*unit, *events]  # not the same list: the log may have that one
+                self._pending[index] = [*unit, *events]  # a new list: the log may hold the old one
                 self.unread += len(events)
                 return False
         return super().put(events)
 
     def _write(self, events: list[StreamEvent], log: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
-        self.writer.put(log, inputs)  # first: of what cannot be encoded, no commit would come
+        self.writer.put(log, inputs)  # first: if the events cannot be encoded, nothing must wait for their commit
         self._pending.append(events)
         self.unread += len(events)
         if self.unread > MAX_AHEAD:

@@ -106,7 +106,7 @@ class RunWriter:
     def put(self, events: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
         """Append a unit: what one input to the run has emitted, all of it or nothing.
 
-        Its events are encoded here, so that what fails then fails in their own run.
+        Its events are encoded here, so that an event which cannot be encoded fails its own run and no other.
         """
         bodies: list[bytes] = []
         is_durable = False
@@ -116,10 +116,10 @@ class RunWriter:
                 if kind is Nested:
                     kind = type(innermost(event))
                 is_durable = is_durable or kind in _DURABLE
-                if kind is not ToolResults:  # which repeat ends
+                if kind is not ToolResults:  # they only repeat what the `ToolEnd`s have
                     bodies.append(body_of(event))
             else:
-                bodies.append(encode(event))  # as `body_of` would, without a call more per event
+                bodies.append(encode(event))  # what `body_of` does for these events, without its call
         claim, seq = self.claim, self._last
         if is_durable or inputs:
             unit = self._notable(events, bodies, inputs, is_durable)

@@ -184,7 +184,7 @@ class SQLiteStore:
         places = ", ".join("?" * len(run_ids))
         with self._file.failing("read"):
             if self._connection.execute("SELECT 1 FROM inputs WHERE taken_seq IS NULL LIMIT 1").fetchone() is None:
-                return []  # as most often, without a look at each run
+                return []  # the usual case, without a search by run
             rows = self._connection.execute(
                 "SELECT run_id, kind, key, body, number, at FROM inputs "
                 f"WHERE taken_seq IS NULL AND run_id IN ({places}) ORDER BY number",

@@ -81,11 +81,11 @@ class SQLiteFile:
     def _connect(self) -> ThreadConnection:
         if self._is_closed:
             raise StoreError(f"the log {self.path} was closed")
-        with _opening.lock:  # not that of writers, with which it would wait for them before they can write for it
+        with _opening.lock:  # not the lock of writers: their holder may wait for this thread
             connection = sqlite3.connect(self._place, timeout=self._wait, isolation_level=None, check_same_thread=False)
             own = ThreadConnection(connection)
             self.connections.add(own)
-            if self._process != os.getpid():  # what waits was inherited, and the parent process writes it
+            if self._process != os.getpid():  # inherited writes belong to the parent process
                 self._writes.clear()
                 self._process = os.getpid()
             connection.execute("PRAGMA journal_mode = WAL")

@@ -43,7 +43,7 @@ class Heads:
         self._file = file
         self._sure: dict[str, Head] = {}  # by the id of the run
         self._hints: dict[str, Head] = {}
-        self._seen: tuple[object, ...] = ()  # when `_sure` was what the file has
+        self._seen: tuple[object, ...] = ()  # the state of the file at which `_sure` was true
 
     def owned(self, connection: sqlite3.Connection, batches: Sequence[Batch]) -> list[Head] | list[Head | None]:
         """The head of each run; None if it is not the one to which the batch can be added: another worker owns it."""

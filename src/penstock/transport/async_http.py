@@ -36,7 +36,7 @@ class AsyncHTTPConnection:
         self._response: Any = None
         self._content: Any = None
         self._deadline: float | None = None  # of the read under way
-        self._passed: PassedReads | None = None  # the reads that are passed on, whose deadline moves with each
+        self._passed: PassedReads | None = None  # the reads that are passed on; each moves their deadline
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf  # when it fires
         self._is_expired = False

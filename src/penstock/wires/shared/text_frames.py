@@ -28,7 +28,7 @@ class TextFrames:
     __slots__ = ("_after", "_before", "_has_fitted", "_key", "_place", "_text", "_wasted")
 
     def __init__(self, key: bytes) -> None:
-        self._key = key  # the quoted name of the field of the text
+        self._key = key  # the quoted name of the field with the text
         self._wasted = 0  # templates that fitted no frame
         self._has_fitted = False
         self.clear()
