@@ -30,7 +30,7 @@ class SchemaRules(Struct, frozen=True, kw_only=True):
 
     `keywords` are accepted in addition to those that all accept, of `format` the values in `formats` (None: all).
     Objects that `are_closed` allow no other fields. With `has_all_required`, an object requires all its fields. If
-    `refs_are_alone`, there is no other keyword beside `$ref`. `is_recursive` if a schema may contain itself.
+    `refs_are_alone`, there is no other keyword next to `$ref`. `is_recursive` if a schema may contain itself.
     """
 
     keywords: frozenset[str] = frozenset()
@@ -137,7 +137,7 @@ class _Fitting:
         return schema if isinstance(schema, bool) else self.fit(schema)
 
     def _reference(self, schema: Json) -> Json:
-        """A `$ref`; one with keywords beside it is replaced by its target, where it may not have them."""
+        """A `$ref`; one with keywords next to it is replaced by its target, where it may not have them."""
         reference, others = schema["$ref"], {key: value for key, value in schema.items() if key != "$ref"}
         beside = {key for key in others if not key.startswith("$") and key != "definitions"}
         if not beside or not self._rules.refs_are_alone:

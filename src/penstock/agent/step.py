@@ -25,7 +25,7 @@ from penstock.tools.tool import Tool, as_tool
 from penstock.wires.shared.request import OPTIONS
 
 REQUEST_OPTIONS = ("tool_choice", "parallel", "streaming", "extra", *OPTIONS)
-"""The options of a request that a step has, beside its messages, tools, instructions and model."""
+"""The options of a request that a step has, besides its messages, tools, instructions and model."""
 
 
 class Step(Struct, frozen=True, kw_only=True, eq=False):

@@ -24,7 +24,7 @@ COOKIE = "penstock_session"
 SESSION_SECONDS = 12 * 3600
 MIN_TOKEN = 16
 KEY_HEADERS = ("x-api-key", "api-key", "x-goog-api-key")
-"""Headers in which clients send a key, beside `Authorization: Bearer`."""
+"""Headers in which clients send a key, besides `Authorization: Bearer`."""
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s\[\]:@/?#\\]+)(?::[0-9]{1,5})?")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")

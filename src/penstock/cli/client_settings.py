@@ -1,7 +1,7 @@
 """Settings that point a client at a gateway: coding agents, and the SDKs of vendors.
 
 A client is configured by a file, by variables of the environment, or by both. Files are JSON, TOML or YAML; a file that
-exists keeps everything that it has, beside the settings of the gateway.
+exists keeps everything that it has, in addition to the settings of the gateway.
 """
 
 from __future__ import annotations

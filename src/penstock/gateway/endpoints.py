@@ -1,4 +1,4 @@
-"""The endpoints of a gateway beside the answers of models: lists of models, and what was healed."""
+"""The endpoints of a gateway besides the answers of models: lists of models, and what was healed."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Remembered(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """How many bytes it takes beside the messages themselves."""
+        """How many bytes it takes besides the messages themselves."""
         return self.tools_size + REFERENCE * (len(self.instructions) + len(self.messages) + 1)
 
     @property
@@ -95,7 +95,7 @@ class ResponseMemory:
     """The responses of one gateway. Each belongs to the key of its client."""
 
     def __init__(self) -> None:
-        self._size = 0  # of all responses, beside the messages that they hold
+        self._size = 0  # of all responses, besides the messages that they hold
         self._held = HeldMessages()
         self._responses: Kept = OrderedDict()
         self._calls: Kept = OrderedDict()

@@ -37,7 +37,7 @@ from penstock.log.store import (
 from penstock.run.events import Taken, encode
 
 POLL = 0.5
-"""The seconds between two checks for events of other processes, beside the notifications."""
+"""The seconds between two checks for events of other processes, in addition to the notifications."""
 
 _NAME = re.compile("[a-z_][a-z0-9_]{0,47}")  # with a prefix, it is the name of the channel too
 _Rows = list[tuple[Any, ...]]

@@ -191,7 +191,7 @@ class Store(Protocol):
     """The operations of a store. All of them raise a `StoreError` if the store fails, and then change nothing."""
 
     lease: float
-    poll: float  # the seconds between two checks for new events, beside the calls of `watch`
+    poll: float  # the seconds between two checks for new events, in addition to the calls of `watch`
     flusher: object  # of this process, once there is one
 
     def create(self, row: RunRow, start: bytes, *, owner: str = "") -> bool:

@@ -71,7 +71,7 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
 
 
 def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
-    """How the model is asked for structured output: beside tools, a format is refused before Gemini 3."""
+    """How the model is asked for structured output: a format together with tools is refused before Gemini 3."""
     takes_format = not request.tools or _version(request.model) >= 3
     return "native" if takes_format and is_enforceable(request.output, FACTS.output) else "tool"
 

@@ -48,7 +48,7 @@ class Fragment(Struct, gc=False, forbid_unknown_fields=True):
     def content(self) -> tuple[CallKind, str, str]:
         """The kind of the call, its name, and a piece of its arguments.
 
-        An empty function beside a custom call does not count.
+        An empty function next to a custom call does not count.
         """
         function, custom = self.function, self.custom
         if custom is not None and not (function is not None and (function.name or function.arguments)):

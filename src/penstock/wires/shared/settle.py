@@ -25,7 +25,7 @@ NO_ANSWER = "(no answer)"
 def settle(request: Request, facts: WireFacts, quirks: frozenset[str]) -> list[Message]:
     """The messages of a request in the form that the provider accepts, with the parts that its encoder writes.
 
-    Beside `HistorySteps`: blocks of other wires become their text, and messages without content are left out.
+    Besides the `HistorySteps`, it turns blocks of other wires into text, and leaves out messages without content.
     """
     for index, message in enumerate(request.messages):
         _check(index, message)
