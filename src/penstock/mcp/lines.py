@@ -41,8 +41,10 @@ def request_id(line: bytes) -> int | str | None:
 
 
 def without_superseded(lines: Iterable[bytes | TooLong]) -> list[bytes | TooLong]:
-    """The lines of one read without notifications that the next line replaces: older progress, a list that changed
-    again. A server may send more of them than the SDK can handle."""
+    """The lines of one read without notifications that the next line supersedes: older progress, an older list.
+
+    A server may send more of them than the SDK can handle.
+    """
     kept: list[bytes | TooLong] = []
     last: tuple[bytes, ...] | None = None
     for line in lines:

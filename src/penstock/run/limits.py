@@ -67,10 +67,12 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Tally(Struct):
-    """What a run has used so far. `seen` counts calls by fingerprint, `failures` the failures in a row by tool,
-    `takeovers` the takeovers in a row without progress, `invalid_outputs` the answers that were not valid output.
-    `attempt` counts the models of the step under way that have failed. `so_far` is the usage of the response that is
-    streaming, which is not part of `usage` yet.
+    """What a run has used so far.
+
+    `seen` counts calls by fingerprint, `failures` the failures in a row by tool, `takeovers` the takeovers in a row
+    without progress, `invalid_outputs` the answers that were not valid output. `attempt` counts the models of the step
+    under way that have failed. `so_far` is the usage of the response that is streaming, which is not part of `usage`
+    yet.
     """
 
     usage: Usage = Usage()

@@ -45,8 +45,9 @@ from penstock.turn import Turn, TurnBuilder
 
 
 class _ReadPart(Struct, frozen=True):
-    """The response of a run that ended while its reader was behind: what was read of it, the chunks after that, the
-    place of its message in the history, and its calls.
+    """The response of a run that ended while its reader was behind.
+
+    What was read of it, the chunks after that, the place of its message in the history, and its calls.
     """
 
     builder: TurnBuilder

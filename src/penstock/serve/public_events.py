@@ -189,8 +189,7 @@ class EventFrames:
         self._encoder = msgspec.json.Encoder()
 
     def frame(self, seq: int | None, at: float, event: LogEvent) -> bytes:
-        """The frame of an event, with its time and its number, after which a client continues; empty if clients do not
-        see it."""
+        """The frame of an event, with its time and its number; empty if clients do not see the event."""
         public = public_event(event)
         if public is None:
             return b""

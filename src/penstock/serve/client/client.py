@@ -47,8 +47,10 @@ class Client:
         self._carrier.close()
 
     def start(self, prompt: Any, *, agent: str = "", thread: str = "") -> RemoteRun:
-        """Start a run, in a thread or alone. `prompt` is text, or a list of parts; `agent` may be left out if there is
-        one."""
+        """Start a run, in the conversation `thread` or alone.
+
+        `prompt` is text, or a list of parts; `agent` may be left out if the server has only one.
+        """
         started = msgspec.convert(self._carrier.send(_start(prompt, agent, thread, self._carrier.tries)), StartedRun)
         return RemoteRun(self._carrier, started.id, thread=thread)
 
