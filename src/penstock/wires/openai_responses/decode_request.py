@@ -130,7 +130,7 @@ def _read(item: Json, place: str, context: ReadContext, *, is_among_items: bool)
         case "function_call_output" | "custom_tool_call_output":
             yield place_results([(place, _result(item, place, context))], place, joins="item")
         case str(kind) if kind in OUTPUT_ITEMS and context.calls.knows(_output_id(item, OUTPUT_ITEMS[kind])):
-            yield place_results([(place, _client_result(item, place, context))], place, joins="item")
+            yield place_results([(place, _client_result(item, context))], place, joins="item")
         case str(kind) if kind not in _ITEMS and not is_among_items:
             raise unreadable(place, f"has no role, and {kind!r} is not a type of Responses items; {WHAT_TO_SEND}")
         case str(kind):
@@ -223,7 +223,7 @@ def _output_id(item: Json, kind: str) -> str:
     return id if isinstance(id, str) else ""
 
 
-def _client_result(item: Json, place: str, context: ReadContext) -> ToolResult:
+def _client_result(item: Json, context: ReadContext) -> ToolResult:
     kind = OUTPUT_ITEMS[item["type"]]
     content, is_error, fields = read_output(kind, item)
     state = (Opaque(0, WIRE, PART_FIELDS, to_json(fields)),) if fields else ()
