@@ -313,7 +313,7 @@ def test_decode_shows_frames_with_their_events(tmp_path: Path) -> None:
         (["nothing.jsonl"], "cannot read"),
         (["--gateway", "ftp://x"], "is not the URL of a gateway"),
         (["--gateway", "http://127.0.0.1:1"], "cannot reach"),
-        (["pyproject.toml", "--host", "0.0.0.0"], "on this machine only"),
+        (["pyproject.toml", "--host", "0.0.0.0"], "can be reached from other machines"),
     ],
 )
 def test_inspect_says_what_is_wrong(arguments: list[str], words: str) -> None:

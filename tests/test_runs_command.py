@@ -252,8 +252,8 @@ def test_a_call_that_waits_is_answered_by_the_same_command(folder: Path, store: 
     (["worker", "agent.py"], "no log is named: pass --log"),
     (["worker", "agent.py", "--log", "nowhere/runs.db"], "its folder does not exist"),
     (["worker", "agent.py", "--log", "agent.py"], "file is not a database"),
-    (["run", "agent.py", "Hi.", "--run-id", "a"], "--run-id is for a run in a log"),
-    (["run", "agent.py", "Hi.", "--log", "runs.db", "--resume", "a"], "omit the prompt"),
+    (["run", "agent.py", "Hi.", "--run-id", "a"], "--run-id needs a log"),
+    (["run", "agent.py", "Hi.", "--log", "runs.db", "--resume", "a"], "--resume cannot be combined with a prompt"),
     (["run", "agent.py", "--log", "runs.db", "--resume", "a"], "there is no run 'a'"),
     (["run", "agent.py", "Hi.", "--log", "runs.db", "--state", "s.json"], "omit --state"),
     (["run", "agent.py", "Hi.", "--log", "runs.db", "--yes"],
@@ -435,7 +435,7 @@ def test_calls_are_decided_and_provided(desk: Runs, store: Store) -> None:
 
 def test_a_decision_may_change_the_arguments(desk: Runs, store: Store) -> None:
     assert "must be a JSON object" in runs("decide", "sign-1", "--yes", "--arguments", "5").stderr
-    assert "use --yes" in runs("decide", "sign-1", "--no", "--arguments", "{}").stderr
+    assert "--arguments needs --yes" in runs("decide", "sign-1", "--no", "--arguments", "{}").stderr
     wrong = runs("decide", "sign-1", "--yes", "--arguments", '{"where": 5}').stdout
     assert wrong.startswith("approved sign(where=5) of sign-1, if these arguments fit the tool; otherwise the call")
     assert desk.drive("sign-1").state == "waiting"

@@ -11,7 +11,7 @@ from penstock.agent.approval_checks import AsyncChecks
 from penstock.agent.async_response import AsyncResponseReader
 from penstock.agent.async_tool_runner import AsyncToolRunner
 from penstock.agent.caller_loop import CallerLoop
-from penstock.agent.dispatcher import Dispatcher, OuterCall
+from penstock.agent.dispatcher import Dispatcher, OuterCall, pass_on
 from penstock.agent.driven_run import DrivenRun
 from penstock.agent.hook_calls import AsyncHookCalls
 from penstock.agent.inner_agents import InnerAgents
@@ -57,7 +57,7 @@ class AsyncDispatcher(Dispatcher):
         for command in () if driven.ownership.is_left else commands:
             match command:
                 case Emit():
-                    if self.emit(command):
+                    if pass_on(command, driven, self._outer):
                         self.arrived.set()
                 case PrepareStep() | AskModel() | StartTool(awaits_reader=True):
                     self.hold(partial(self._reached, command))

@@ -44,6 +44,23 @@ class OuterCall(Struct, frozen=True):
             self.dispatcher.inner.stop(self.key)
 
 
+def pass_on(emit: Emit, driven: DrivenRun, outer: OuterCall | None) -> bool:
+    """Log, trace and pass on events of a run; returns whether there is an item more for its own reader."""
+    has_more = False
+    is_notable = not LOGGED.isdisjoint(map(type, emit.events))
+    if is_notable:
+        driven.records.add(emit.events)
+    if driven.scope.observer is not None:
+        driven.scope.observer.add(emit.events)
+    if outer is not None:
+        outer.emit(emit, is_over=driven.run.is_over)
+    else:
+        has_more = driven.outbox.put(emit.events, emit.log)
+    if is_notable and isinstance(last := emit.events[-1], Done):
+        driven.remember(last)
+    return has_more
+
+
 class Dispatcher:
     """Carries out the commands of a run: `SyncDispatcher` for sync code, `AsyncDispatcher` for async code.
 
@@ -72,22 +89,6 @@ class Dispatcher:
     def carry_out(self, commands: list[Command]) -> None:
         """Carry out commands."""
         raise NotImplementedError
-
-    def emit(self, emit: Emit) -> bool:
-        """Log, trace and pass on events; returns whether there is an item more for the reader of this run."""
-        driven, has_more = self._driven, False
-        is_notable = not LOGGED.isdisjoint(map(type, emit.events))
-        if is_notable:
-            driven.records.add(emit.events)
-        if driven.scope.observer is not None:
-            driven.scope.observer.add(emit.events)
-        if self._outer is not None:
-            self._outer.emit(emit, is_over=driven.run.is_over)
-        else:
-            has_more = driven.outbox.put(emit.events, emit.log)
-        if is_notable and isinstance(last := emit.events[-1], Done):
-            driven.remember(last)
-        return has_more
 
     def hold(self, gate: Gate) -> None:
         """Call this when the reader asks for the event after everything emitted so far."""

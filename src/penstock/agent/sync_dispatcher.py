@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import assert_never
 
 from penstock.agent.approval_checks import SyncChecks
-from penstock.agent.dispatcher import Dispatcher, OuterCall
+from penstock.agent.dispatcher import Dispatcher, OuterCall, pass_on
 from penstock.agent.driven_run import DrivenRun
 from penstock.agent.expiries import pause_after
 from penstock.agent.hook_calls import SyncHookCalls
@@ -59,7 +59,7 @@ class SyncDispatcher(Dispatcher):
         while due:
             match command := due.popleft():
                 case Emit():
-                    if self.emit(command):
+                    if pass_on(command, driven, self._outer):
                         self.wake()
                 case PrepareStep() | AskModel() | StartTool(awaits_reader=True):
                     self.hold(partial(self._reached, command))
