@@ -223,7 +223,7 @@ def test_a_second_answer_to_a_paused_run_is_an_error_and_the_first_one_counts(st
     agent = agent_of(Reply(call("pay", {"amount": 5}, id="c")), "Paid.")
     run, _ = readers.read(agent, "Pay.", log=store, run_id="r", deps="Ada")
     assert Runs(store, {"desk": agent}).decide("r", "c", False, reason="too much")  # in another process
-    with pytest.raises(UsageError, match="the call 'c' was answered before, and the first answer counts"):
+    with pytest.raises(UsageError, match="the call 'c' was answered already, and only the first answer counts"):
         run.decide("c", True)
     run.cancel("enough")
     run.cancel("enough")  # one is as good as two

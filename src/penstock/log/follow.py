@@ -9,26 +9,26 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 
-from penstock.log.patience import apatiently, patiently
 from penstock.log.store import Store, StoreError, unknown_run
+from penstock.log.store_retries import awith_retries, with_retries
 from penstock.log.take_up import PAGE, check_log, hole, read_log
 from penstock.run.events import Done, LogEvent
 
 WAIT = 2.0
-"""How many seconds a plain reader waits for events at a time: then it looks whether the run was set aside."""
+"""How many seconds a plain reader waits for events at a time: then it checks whether the run was set aside."""
 
 
 def follow(store: Store, run_id: str, after: int = 0) -> Iterator[tuple[int, LogEvent]]:
     """The events of a run after a number, with their numbers, as they come; ends with `Done`."""
     while True:
-        events = patiently(partial(next_events, store, run_id, after))
+        events = with_retries(partial(next_events, store, run_id, after))
         for number, _, event in events:
             after = number
             yield number, event
             if isinstance(event, Done):
                 return
         if not events:
-            patiently(partial(store.wait, run_id, after, WAIT))
+            with_retries(partial(store.wait, run_id, after, WAIT))
 
 
 async def afollow(store: Store, run_id: str, after: int = 0) -> AsyncIterator[tuple[int, LogEvent]]:
@@ -37,7 +37,7 @@ async def afollow(store: Store, run_id: str, after: int = 0) -> AsyncIterator[tu
     with store.watch(run_id, _ringer(bell)):
         while True:
             bell.clear()
-            events = await apatiently(partial(next_events, store, run_id, after))
+            events = await awith_retries(partial(next_events, store, run_id, after))
             for number, _, event in events:
                 after = number
                 yield number, event

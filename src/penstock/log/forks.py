@@ -22,8 +22,8 @@ class ForkLock:
         _locks.add(self)
 
     def reset(self) -> None:
-        """Nobody has it, also in a child."""
-        self.lock = threading.RLock()  # the garbage collector may close something in a thread that has it
+        """Replace the lock by one that nobody holds, also in a child process."""
+        self.lock = threading.RLock()  # reentrant: the garbage collector may close a file in a thread that holds it
 
 
 class _Held(threading.local):

@@ -135,7 +135,7 @@ class Connections:
             ) from error
 
     def connect(self, seconds: float | None = None) -> BoundedConnection:
-        """A new connection that the caller closes. Its statements may take so many seconds, or `MAX_STATEMENT`."""
+        """A new connection that the caller closes. Its statements may take this many seconds, or `MAX_STATEMENT`."""
         self._forget_inherited()
         with self.failing():
             connection = self._bounded.BoundedConnection.connect(

@@ -1,7 +1,7 @@
 """The file of a SQLite log: a connection per thread, and transactions that share a commit.
 
-Threads that write at the same time take turns. Who gets the turn writes for all that wait, in one transaction: so they
-wait for the disk once.
+Threads that write at the same time take turns. The thread whose turn it is writes for all that wait, in one
+transaction, so that they wait for the disk once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _opening = ForkLock()  # of whoever opens or closes a connection: SQLite has a l
 
 
 class _Write(Generic[T]):
-    """What a thread wants to write, and what came of it."""
+    """An operation that a thread wants to carry out, and its result."""
 
     __slots__ = ("durable", "error", "is_over", "operation", "result")
 
@@ -81,11 +81,11 @@ class SQLiteFile:
     def _connect(self) -> ThreadConnection:
         if self._is_closed:
             raise StoreError(f"the log {self.path} was closed")
-        with _opening.lock:  # not that of writers, with which it would wait for them before they can write for it
+        with _opening.lock:  # not the lock of writers: their holder may wait for this thread
             connection = sqlite3.connect(self._place, timeout=self._wait, isolation_level=None, check_same_thread=False)
             own = ThreadConnection(connection)
             self.connections.add(own)
-            if self._process != os.getpid():  # what waits was inherited, and the parent process writes it
+            if self._process != os.getpid():  # inherited writes belong to the parent process
                 self._writes.clear()
                 self._process = os.getpid()
             connection.execute("PRAGMA journal_mode = WAL")

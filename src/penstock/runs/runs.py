@@ -18,7 +18,7 @@ from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AsyncAgentRun
 from penstock.agent.callbacks import Callbacks
 from penstock.agent.config import AgentConfig
-from penstock.agent.plain_code import run_coroutine
+from penstock.agent.coroutines import run_coroutine
 from penstock.errors import PenstockError, UsageError
 from penstock.history.read import as_messages
 from penstock.log import points
@@ -28,7 +28,6 @@ from penstock.log.flusher import flusher_of
 from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
-from penstock.log.patience import apatiently
 from penstock.log.start import new_start
 from penstock.log.store import (
     Claim,
@@ -42,6 +41,7 @@ from penstock.log.store import (
     check_version,
     unknown_run,
 )
+from penstock.log.store_retries import awith_retries
 from penstock.log.take_up import PAGE, check_log, read_start, take_up
 from penstock.run.events import Done, LogEvent
 from penstock.run.machine import Run
@@ -185,16 +185,16 @@ class Runs:
         While another process owns the run, this waits, and takes the run over when its owner dies. So a job engine
         may call it at any time, more than once, in several processes.
         """
-        row = await apatiently(lambda: self.find(run_id))
+        row = await awith_retries(lambda: self.find(run_id))
         self._agent(row.agent)
         check_version(row)
         if row.state == "damaged":  # it may have been repaired
-            await apatiently(partial(check_log, self._store, row))
+            await awith_retries(partial(check_log, self._store, row))
         while True:
-            claim = await apatiently(lambda: self._store.claim(self._owner, run_id=run_id))
+            claim = await awith_retries(lambda: self._store.claim(self._owner, run_id=run_id))
             if claim is not None:
                 await self._go_on(claim)
-            row = await apatiently(lambda: self.find(run_id))
+            row = await awith_retries(lambda: self.find(run_id))
             if row.state in ("waiting", "over"):
                 return row
             if claim is None:
@@ -212,7 +212,7 @@ class Runs:
             while True:
                 claim = None
                 if len(tasks) < parallel:
-                    claim = await apatiently(partial(self._claim, stopped), math.inf)
+                    claim = await awith_retries(partial(self._claim, stopped), math.inf)
                 if claim is not None:
                     task = asyncio.create_task(self._go_on(claim), name=claim.run_id)
                     tasks.add(task)
@@ -266,7 +266,7 @@ class Runs:
             return config, *take_up(self._store, claim, *rules)
 
         try:
-            return await apatiently(rebuild)
+            return await awith_retries(rebuild)
         except asyncio.CancelledError:
             with suppress(StoreError):
                 await asyncio.to_thread(release_claimed, self._store, claim)
@@ -298,7 +298,7 @@ class Runs:
 
 def _beginning(claim: Claim) -> str:
     """What a worker does with a run that it has claimed."""
-    if claim.found == "running":
+    if claim.previous_state == "running":
         return "taken over from a worker that has died or did not renew its lease"
     return "started" if claim.epoch == 1 else "continued"
 

@@ -12,8 +12,8 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.asgi.request import RejectedRequest
-from penstock.log.patience import apatiently
 from penstock.log.store import RunRow
+from penstock.log.store_retries import awith_retries
 from penstock.log.take_up import read_start
 from penstock.messages import Message
 from penstock.run.events import RunStart
@@ -75,13 +75,13 @@ class Conversation:
         """The runs that lead to the newest one, in their order; answers that were asked for again are left out."""
         rows = await self._host.thread(self._thread, self._tenant, MAX_RUNS)
         by_id = {row.id: row for row in rows}
-        found: list[Exchange] = []
+        exchanges: list[Exchange] = []
         row = rows[0] if rows else None
         while row is not None:
             exchange = await self._exchange(row)
-            found.append(exchange)
+            exchanges.append(exchange)
             row = by_id.pop(exchange.after, None)
-        return found[::-1]
+        return exchanges[::-1]
 
     async def say(self, message: Message, id: str, agent: str = "", tools: Sequence[dict[str, Any]] = ()) -> str:
         """Answer a new message; returns the id of the run, which is the last one if that answers this message."""
@@ -116,7 +116,7 @@ class Conversation:
         return await self._start(exchange.row.agent, [], origin, exchange.start.messages)
 
     async def _exchange(self, row: RunRow) -> Exchange:
-        return Exchange(row, await apatiently(lambda: read_start(self._host.store, row.id)))
+        return Exchange(row, await awith_retries(lambda: read_start(self._host.store, row.id)))
 
     async def _start(
         self, agent: str, new: Sequence[Message], origin: Origin, history: Sequence[Message] | None = None

@@ -66,7 +66,7 @@ def models(as_json: bool, dialects: bool, provider: str | None) -> None:
     if scheme in LOCAL_MODELS and not as_json:
         _print_labelled(open_console(), LOCAL_MODELS[scheme])
         return
-    rows = PROVIDERS if provider is None else _one(provider)
+    rows = PROVIDERS if provider is None else _find(provider)
     if as_json:
         table = [{"provider": name, "wire": row.wire, "url": url(name, row), "key": key(row)}
                  for name, row in rows.items()]  # fmt: skip
@@ -87,7 +87,7 @@ def _print_dialects(as_json: bool) -> None:
     click.echo(json.dumps(names, indent=1) if as_json else "\n".join(names))
 
 
-def _one(provider: str) -> dict[str, Provider]:
+def _find(provider: str) -> dict[str, Provider]:
     try:
         return dict([find_provider(provider.partition(":")[0])])
     except UsageError as error:
