@@ -297,7 +297,7 @@ def test_wrong_hooks_and_models_are_refused_at_once() -> None:
         ({"before_step": 5}, "before_step must be a function that takes a Step, or a list"),
         ({"before_step": ["x"]}, "before_step must be a function that takes a Step"),
         ({"models": "openai:gpt-5"}, "models must be a dict of models by name"),
-        ({"instructions": 5}, "instructions must be a string, or a function of a Context"),
+        ({"instructions": 5}, "instructions must be a string, or a function that takes a Context"),
         ({"limits": Limits(hook_seconds=1)}, ""),
     ]:
         settings: AgentOptions = options  # type: ignore[assignment]

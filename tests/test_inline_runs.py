@@ -158,7 +158,7 @@ def test_a_log_needs_a_name_and_its_options_a_log(store: Store, readers: Readers
     agent = Agent(Model("openai:gpt-5", via=Scripted([])))
     with pytest.raises(UsageError, match="needs the name of its agent"):
         readers.run(agent, "Go.", log=store)
-    with pytest.raises(UsageError, match="run_id is for a run with a log"):
+    with pytest.raises(UsageError, match="run_id= needs a log"):
         readers.run(agent, "Go.", run_id="r")
     with pytest.raises(UsageError, match="log must be a store"):
         readers.run(agent_of(), "Go.", log="runs.db")
