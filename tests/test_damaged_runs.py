@@ -31,9 +31,9 @@ def write(store: Store, seq: int, body: bytes | None) -> None:
     """Replace or delete an event, which no operation of a store does."""
     match store:
         case SQLiteStore():
-            store._connection.execute("DELETE FROM events WHERE run_id = 'r' AND seq = ?", (seq,))
+            store._file.own.connection.execute("DELETE FROM events WHERE run_id = 'r' AND seq = ?", (seq,))
             if body is not None:
-                store._connection.execute("INSERT INTO events VALUES (NULL, 'r', ?, 0, ?, 0)", (seq, body))
+                store._file.own.connection.execute("INSERT INTO events VALUES (NULL, 'r', ?, 0, ?, 0)", (seq, body))
         case PostgresStore():
             store._execute("DELETE FROM {schema}.events WHERE run_id = 'r' AND seq = %(seq)s", seq=seq)
             if body is not None:
@@ -226,7 +226,7 @@ def test_the_command_line_cancels_a_damaged_run(log: SQLiteStore) -> None:
 def test_the_command_line_shows_what_can_be_read_of_a_run_that_nobody_has_set_aside(
     state: str, log: SQLiteStore
 ) -> None:
-    log._connection.execute("UPDATE runs SET state = ?", (state,))
+    log._file.own.connection.execute("UPDATE runs SET state = ?", (state,))
     shown = penstock("show", "r", "--plain")
     assert shown.exit_code == 0
     assert "damage     event 3 of the run r cannot be read" in shown.stdout

@@ -68,7 +68,7 @@ def forget_event(store: Store, run_id: str, seq: int) -> None:
     """Delete an event, which no operation of a store does."""
     match store:
         case SQLiteStore():
-            store._connection.execute("DELETE FROM events WHERE run_id = ? AND seq = ?", (run_id, seq))
+            store._file.own.connection.execute("DELETE FROM events WHERE run_id = ? AND seq = ?", (run_id, seq))
         case PostgresStore():
             store._execute("DELETE FROM {schema}.events WHERE run_id = %(run)s AND seq = %(seq)s", run=run_id, seq=seq)
         case MemoryStore():
