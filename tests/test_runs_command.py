@@ -428,6 +428,10 @@ def test_calls_are_decided_and_provided(desk: Runs, store: Store) -> None:
     assert ["Yes." in json.dumps(line) for line in lines if line["event"]["type"] == "tool_end"] == [True]
     after = runs("follow", "ask-1", "--json", "--after", str(len(lines) - 1)).stdout
     assert [json.loads(line) for line in after.splitlines()] == lines[-1:]
+    at_the_end = runs("follow", "ask-1", "--after", str(len(lines)))
+    assert (at_the_end.exit_code, at_the_end.stdout.strip()) == (0, "")
+    beyond = runs("follow", "ask-1", "--after", str(len(lines) + 1))
+    assert f"the run 'ask-1' has {len(lines)} events: none can be read after event {len(lines) + 1}" in beyond.stderr
     assert "done       answered" in runs("follow", "sign-1").stdout
     for arguments in (["say", "sign-1", "Hi."], ["cancel", "sign-1"], ["decide", "sign-1", "--yes"]):
         assert "the run sign-1 is over" in runs(*arguments).stderr

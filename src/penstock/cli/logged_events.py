@@ -32,6 +32,13 @@ def follow_events(store: Store, run_id: str, after: int = 0) -> Iterator[Timed]:
         yield number, time.time(), event
 
 
+def end_of(store: Store, run_id: str) -> Done | None:
+    """The end of a run, if the log has it."""
+    row = store.find(run_id)
+    events = [event for _, _, event in read_log(store, run_id, row.seq - 1)] if row else []
+    return next((event for event in events if isinstance(event, Done)), None)
+
+
 def spans_of(store: Store, run_id: str) -> dict[str, Span]:
     """When the tools of a run ran that have ended, by call id."""
     starts: dict[tuple[str, ...], float] = {}

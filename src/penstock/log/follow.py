@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
+from typing import Any
 
+from penstock.errors import UsageError
 from penstock.log.patience import apatiently, patiently
-from penstock.log.store import Store, StoreError, unknown_run
+from penstock.log.store import RunRow, Store, StoreError, unknown_run
 from penstock.log.take_up import PAGE, check_log, hole, read_log
 from penstock.run.events import Done, LogEvent
 
@@ -19,7 +21,12 @@ WAIT = 2.0
 
 
 def follow(store: Store, run_id: str, after: int = 0) -> Iterator[tuple[int, LogEvent]]:
-    """The events of a run after a number, with their numbers, as they come; ends with `Done`."""
+    """The events of a run after a number, with their numbers, as they come; ends with `Done`.
+
+    There are none if that is the number of `Done`. A `UsageError` if the run does not have as many events.
+    """
+    if patiently(partial(_has_ended, store, run_id, after)):
+        return
     while True:
         events = patiently(partial(next_events, store, run_id, after))
         for number, _, event in events:
@@ -33,6 +40,8 @@ def follow(store: Store, run_id: str, after: int = 0) -> Iterator[tuple[int, Log
 
 async def afollow(store: Store, run_id: str, after: int = 0) -> AsyncIterator[tuple[int, LogEvent]]:
     """The same for async code. It blocks no thread while it waits."""
+    if await apatiently(partial(_has_ended, store, run_id, after)):
+        return
     bell = asyncio.Event()
     with store.watch(run_id, _ringer(bell)):
         while True:
@@ -52,10 +61,8 @@ def next_events(store: Store, run_id: str, after: int, limit: int = PAGE) -> lis
 
     A `DamagedRunError` if there will be none until the log is repaired.
     """
-    row = store.find(run_id)
-    if row is None:
-        raise unknown_run(run_id)
-    if row.seq <= after:
+    row = _row_with(store, run_id, after)
+    if row.seq == after:
         if row.state == "damaged":
             check_log(store, row)  # says why there is nothing more
         return []
@@ -66,8 +73,27 @@ def next_events(store: Store, run_id: str, after: int, limit: int = PAGE) -> lis
         if not events:  # else those before it are read first
             raise
     if not events:
+        _row_with(store, run_id, after)  # the run may have been deleted meanwhile
         raise hole(run_id, after + 1)
     return events
+
+
+def _has_ended(store: Store, run_id: str, after: Any) -> bool:
+    """Whether a run is over and has no event after a number."""
+    if not isinstance(after, int) or isinstance(after, bool) or after < 0:
+        raise UsageError(f"after is the number of an event, or 0, not {after!r}")
+    row = _row_with(store, run_id, after)
+    return row.state == "over" and row.seq == after
+
+
+def _row_with(store: Store, run_id: str, number: int) -> RunRow:
+    """The row of a run that has as many events."""
+    row = store.find(run_id)
+    if row is None:
+        raise unknown_run(run_id)
+    if row.seq < number:
+        raise UsageError(f"the run {run_id!r} has {row.seq} events: none can be read after event {number}")
+    return row
 
 
 def _ringer(bell: asyncio.Event) -> Callable[[object], None]:

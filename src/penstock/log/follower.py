@@ -157,6 +157,9 @@ class Follower:
             assert isinstance(done, Done)
             self.done = done
             return [done]
+        if self.run.is_over:  # the reader has had all events, the end too
+            self.done = self.run.done(*self.run.ending)
+            return []
         if row.state == "damaged":
             check_log(self.store, row)
         if row.state == "ready" or (row.state != "over" and time.monotonic() >= self._next_claim):
