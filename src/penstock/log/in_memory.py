@@ -147,7 +147,7 @@ class MemoryStore(Shared):
             run = self._runs.get(input.run_id)
             if run is None:
                 raise unknown_run(input.run_id)
-            if (input.kind, input.key) in run.inputs:
+            if run.row.state == "over" or (input.kind, input.key) in run.inputs:
                 return False
             self._make_room([input.body])
             self._inputs += 1

@@ -147,7 +147,7 @@ MEDIA = "SELECT hash, body FROM {schema}.media WHERE hash = ANY (%(hashes)s)"
 PUT = f"""
 WITH added AS (
         INSERT INTO {{schema}}.inputs (run_id, kind, key, body, at)
-        SELECT id, %(kind)s, %(key)s, %(body)b, {NOW} FROM {{schema}}.runs WHERE id = %(run_id)s
+        SELECT id, %(kind)s, %(key)s, %(body)b, {NOW} FROM {{schema}}.runs WHERE id = %(run_id)s AND state <> 'over'
         ON CONFLICT DO NOTHING RETURNING run_id
     ),
     changed AS (

@@ -161,8 +161,11 @@ class SQLiteStore:
         values = input.run_id, input.kind, input.key, input.body, self._clock()
 
         def put(connection: sqlite3.Connection) -> bool:
-            if connection.execute("SELECT 1 FROM runs WHERE id = ?", (input.run_id,)).fetchone() is None:
+            state = connection.execute("SELECT state FROM runs WHERE id = ?", (input.run_id,)).fetchone()
+            if state is None:
                 raise unknown_run(input.run_id)
+            if state == ("over",):
+                return False
             added = connection.execute(
                 "INSERT INTO inputs (run_id, kind, key, body, at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", values
             )
