@@ -10,7 +10,8 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from inspect import isawaitable
+from typing import Any, get_args
 
 from msgspec.structs import replace
 
@@ -40,6 +41,7 @@ from penstock.log.store import (
     Store,
     StoreError,
     check_version,
+    expect_store,
     unknown_run,
 )
 from penstock.log.take_up import PAGE, check_log, read_start, take_up
@@ -59,8 +61,8 @@ class Runs:
 
     Runs are driven by a worker (`work`, or `penstock worker`), or by a job engine that calls `drive`. `deps` is called
     with the `meta` of a run and returns what its tools get as `Context.deps`. `on_waiting` is called with the id of a
-    run that starts to wait for approvals or results. Methods that begin with `a` are for async code: the others use the
-    store at once, which blocks an event loop.
+    run that starts to wait for approvals or results. Both may be async functions. Methods that begin with `a` are for
+    async code: the others use the store at once, which blocks an event loop.
     """
 
     def __init__(
@@ -71,6 +73,10 @@ class Runs:
         deps: Callable[[Any], Any] | None = None,
         on_waiting: Callable[[str], Any] | None = None,
     ) -> None:
+        expect_store(store)
+        given: Any = agents
+        if not isinstance(given, Mapping) or not all(isinstance(agent, Agent) for agent in given.values()):
+            raise UsageError(f"agents must be a dict of agents by their names, not {given!r:.80}")
         self._store = store
         self._agents = dict(agents)
         self._deps = deps
@@ -103,11 +109,11 @@ class Runs:
     def decide(
         self, run_id: str, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
     ) -> bool:
-        """Approve or decline a call; the first decision counts. False if there was one."""
+        """Approve or decline a call; the first decision counts. False if there was one, or the run is over."""
         return self._store.put(decision_input(run_id, call_id, approved, arguments, reason))
 
     def provide(self, run_id: str, call_id: str, value: Any, is_error: bool = False) -> bool:
-        """Give the result of a deferred call; the first one counts. False if there was one."""
+        """Give the result of a deferred call; the first one counts. False if there was one, or the run is over."""
         return self._store.put(result_input(run_id, call_id, value, is_error))
 
     def say(self, run_id: str, message: Any, *, key: str | None = None) -> bool:
@@ -123,17 +129,17 @@ class Runs:
         return self._store.put(message_input(run_id, messages[0], key))
 
     def cancel(self, run_id: str, why: str = "the run was cancelled") -> bool:
-        """End the run. False if it was cancelled before."""
+        """End the run. False if it was cancelled before, or is over."""
         return self._store.put(cancel_input(run_id, why))
 
     async def adecide(
         self, run_id: str, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
     ) -> bool:
-        """Approve or decline a call; the first decision counts. False if there was one."""
+        """Approve or decline a call; the first decision counts. False if there was one, or the run is over."""
         return await asyncio.to_thread(self.decide, run_id, call_id, approved, arguments, reason)
 
     async def aprovide(self, run_id: str, call_id: str, value: Any, is_error: bool = False) -> bool:
-        """Give the result of a deferred call; the first one counts. False if there was one."""
+        """Give the result of a deferred call; the first one counts. False if there was one, or the run is over."""
         return await asyncio.to_thread(self.provide, run_id, call_id, value, is_error)
 
     async def asay(self, run_id: str, message: Any, *, key: str | None = None) -> bool:
@@ -141,7 +147,7 @@ class Runs:
         return await asyncio.to_thread(self.say, run_id, message, key=key)
 
     async def acancel(self, run_id: str, why: str = "the run was cancelled") -> bool:
-        """End the run. False if it was cancelled before."""
+        """End the run. False if it was cancelled before, or is over."""
         return await asyncio.to_thread(self.cancel, run_id, why)
 
     def find(self, run_id: str) -> RunRow:
@@ -156,6 +162,8 @@ class Runs:
         tenant: str | None = None, limit: int = 100,
     ) -> list[RunRow]:  # fmt: skip
         """The runs with these properties, the newest first."""
+        if state is not None and state not in (states := get_args(RunPhase)):
+            raise UsageError(f"there is no state {state!r} of a run; there are: {', '.join(states)}")
         return self._store.list(state=state, agent=agent, thread=thread, tenant=tenant, limit=limit)
 
     def claimable(self, limit: int | None = None) -> builtins.list[str]:
@@ -237,9 +245,15 @@ class Runs:
         if points.hook is not None:
             points.hook("after_claim", (), None)
         agent = self._agent(claim.agent)
-        config = replace(agent.config, approvals="pause", callbacks=Callbacks(), separate_text=False)
-        config, run, owned = await self._rebuilt(claim, config)
-        deps = self._deps(owned.meta) if self._deps and not run.is_stuck else None
+        try:
+            config, run, owned = await apatiently(partial(self._rebuild, claim, agent.config))
+            deps = self._deps(owned.meta) if self._deps and not run.is_stuck else None
+            if isawaitable(deps):
+                deps = await deps
+        except asyncio.CancelledError:  # the worker stops
+            with suppress(StoreError):
+                await asyncio.to_thread(release_claimed, self._store, claim)
+            raise
         logger.info("run %s: %s, agent %s", claim.run_id, _beginning(claim), agent.name or claim.agent)
         try:
             async with AsyncAgentRun(config, run, deps, replace(owned, outlives_reader=True)) as running:
@@ -253,24 +267,17 @@ class Runs:
             raise
         logger.info("run %s: %s", claim.run_id, _ending(running.done))
         if self._on_waiting is not None and running.finish_reason == "paused":
-            self._on_waiting(claim.run_id)
+            result = self._on_waiting(claim.run_id)
+            if isawaitable(result):
+                await result
 
-    async def _rebuilt(self, claim: Claim, agent: AgentConfig) -> tuple[AgentConfig, Run, OwnedRun]:
-        """The run that was claimed, and its configuration. It is given back if the worker stops meanwhile."""
-
-        def rebuild() -> tuple[AgentConfig, Run, OwnedRun]:
-            config = agent
-            with suppress(DamagedRunError):  # which `take_up` reports
-                config = with_client_tools(agent, read_start(self._store, claim.run_id).meta)
-            rules = config.policies, config.limits, config.run_repaired, config.output
-            return config, *take_up(self._store, claim, *rules)
-
-        try:
-            return await apatiently(rebuild)
-        except asyncio.CancelledError:
-            with suppress(StoreError):
-                await asyncio.to_thread(release_claimed, self._store, claim)
-            raise
+    def _rebuild(self, claim: Claim, config: AgentConfig) -> tuple[AgentConfig, Run, OwnedRun]:
+        """The run that was claimed, and its configuration."""
+        config = replace(config, approvals="pause", callbacks=Callbacks(), separate_text=False)
+        with suppress(DamagedRunError):  # which `take_up` reports
+            config = with_client_tools(config, read_start(self._store, claim.run_id).meta)
+        rules = config.policies, config.limits, config.run_repaired, config.output
+        return config, *take_up(self._store, claim, *rules)
 
     def _claim(self, stopped: threading.Event) -> Claim | None:
         """Claim any run for this worker, unless it has stopped. A store that fails is in the log messages.
@@ -290,8 +297,8 @@ class Runs:
             raise
         return claim
 
-    def _agent(self, name: str) -> Agent[Any, Any]:
-        if name not in self._agents:
+    def _agent(self, name: Any) -> Agent[Any, Any]:
+        if not isinstance(name, str) or name not in self._agents:
             raise UsageError(f"there is no agent called {name!r} here; there are: {', '.join(self._agents) or 'none'}")
         return self._agents[name]
 
