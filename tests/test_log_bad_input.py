@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,18 @@ def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     assert path.read_text() == "Buy milk. " * 1000
     with pytest.raises(StoreError, match="unable to open database file"):
         SQLiteStore(tmp_path)
+
+
+def test_a_database_of_another_program_is_refused_and_not_changed(tmp_path: Path) -> None:
+    path = tmp_path / "contacts.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE contacts (name TEXT)")
+        connection.commit()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"contacts\.db is a database of another program, not a log"):
+        SQLiteStore(path)
+    assert path.read_bytes() == before
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_a_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:

@@ -76,8 +76,20 @@ class ThreadConnection(Shared):
         self.connection = connection
         self.is_open = True
         self.is_durable = False
+        self._is_configured = False
         self._process = os.getpid()
         super().__init__()
+
+    def configure(self) -> None:
+        """Prepare a new connection for a log."""
+        if self._is_configured:
+            return
+        self.connection.execute("PRAGMA journal_mode = WAL")
+        self.connection.execute("PRAGMA synchronous = NORMAL")
+        # The pages of active runs are written again and again. With a checkpoint every 1000 pages, the default, an
+        # event of 200 runs at once costs about 4 µs more; with fewer than every 4000, none less.
+        self.connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        self._is_configured = True
 
     def close(self) -> None:
         """Close it, in a thread that has the lock, or if nobody can use it any more."""
@@ -127,11 +139,12 @@ class SQLiteFile:
             raise StoreError(f"the log {self.path} cannot be opened: its folder does not exist")
 
     def open(self, prepare: Callable[[sqlite3.Connection, str], None]) -> None:
-        """Open the file, and let its tables be prepared."""
+        """Open the file, and let its tables be prepared; until then, nothing of it is changed."""
         try:
             with self.failing("opened"):
                 self._use(lambda own: prepare(own.connection, self.path))
                 self._found = self._place.stat()
+                self._use(ThreadConnection.configure)
         except BaseException:
             self.close()
             raise
@@ -147,6 +160,8 @@ class SQLiteFile:
             own = self.own
             with own.lock:
                 if own.is_open:  # else the process has forked since
+                    if self._found is not None:  # the file is a log, and may be changed
+                        own.configure()
                     return operation(own)
 
     @property
@@ -161,14 +176,10 @@ class SQLiteFile:
         with _opening.lock:
             if self._is_closed:
                 raise StoreError(f"the log {self.path} was closed")
-            connection = sqlite3.connect(self._place, timeout=self._wait, isolation_level=None, check_same_thread=False)
-            own = ThreadConnection(connection)
+            own = ThreadConnection(
+                sqlite3.connect(self._place, timeout=self._wait, isolation_level=None, check_same_thread=False)
+            )
             self.connections.add(own)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")
-            # The pages of active runs are written again and again. With a checkpoint every 1000 pages, the default, an
-            # event of 200 runs at once costs about 4 µs more; with fewer than every 4000, none less.
-            connection.execute("PRAGMA wal_autocheckpoint = 4000")
         return own
 
     def check(self) -> None:
