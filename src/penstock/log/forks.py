@@ -15,12 +15,15 @@ FORK_SECONDS = 10.0
 """How many seconds a fork waits at most for threads that hold locks: longer than a write waits for other processes."""
 
 
+MAX_RANK = 3
+
+
 class Shared:
     """What the threads of a process share, under its `lock`, which is held while the process forks.
 
     Use it as `with it.lock`: a method of this class could be interrupted by Ctrl-C when it has just acquired the lock.
-    A thread that has such a lock waits only for one of a higher `rank`: forks acquire them in this order. `__init__` is
-    called when everything else is there, because another thread may fork from then on.
+    A thread that has such a lock waits only for one of a higher `rank`, up to `MAX_RANK`: forks acquire them in this
+    order. `__init__` is called when everything else is there, because another thread may fork from then on.
     """
 
     rank = 0
@@ -49,13 +52,15 @@ _held = _Held()
 
 
 def _all() -> list[Shared]:
-    alive = [one for reference in list(_shared.values()) if (one := reference()) is not None]
-    return sorted(alive, key=lambda one: one.rank)
+    return [one for reference in list(_shared.values()) if (one := reference()) is not None]
 
 
 def _before() -> None:
     end = time.monotonic() + FORK_SECONDS
-    held = [one for one in _all() if one.lock.acquire(timeout=max(0.0, end - time.monotonic()))]
+    held: list[Shared] = []
+    for rank in range(MAX_RANK + 1):  # those of a rank are looked for when others may prevent that there are more
+        same = [one for one in _all() if one.rank == rank]
+        held += [one for one in same if one.lock.acquire(timeout=max(0.0, end - time.monotonic()))]
     _held.locks = tuple(one.lock for one in held)
     for one in held:
         one.before_fork()

@@ -29,13 +29,19 @@ _TEMPORARY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, 
               sqlite3.SQLITE_CANTOPEN}  # fmt: skip
 
 
-class _Opening(Shared):
-    """Whoever opens or closes a connection: SQLite has locks for all of them, which a fork would copy."""
+class _Connecting(Shared):
+    """Whoever opens a connection: while a process forks, there are no new ones."""
 
-    rank = 2
+    rank = 1
 
 
-_opening = _Opening()
+class _Closing(Shared):
+    """Whoever closes a connection: SQLite has locks for that, which a fork would copy."""
+
+    rank = 3
+
+
+_connecting, _closing = _Connecting(), _Closing()
 
 
 class _Write(Generic[T]):
@@ -70,7 +76,7 @@ class ThreadConnection(Shared):
     wait until the disk has them.
     """
 
-    rank = 1
+    rank = 2
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
@@ -93,9 +99,9 @@ class ThreadConnection(Shared):
 
     def close(self) -> None:
         """Close it, in a thread that has the lock, or if nobody can use it any more."""
-        if self.is_open:
-            self.is_open = False
-            with _opening.lock:
+        with _closing.lock:  # first: a fork that is under way closes it too
+            if self.is_open:
+                self.is_open = False
                 self.connection.close()
 
     def before_fork(self) -> None:
@@ -173,7 +179,7 @@ class SQLiteFile:
         return own
 
     def _connect(self) -> ThreadConnection:
-        with _opening.lock:
+        with _connecting.lock:
             if self._is_closed:
                 raise StoreError(f"the log {self.path} was closed")
             own = ThreadConnection(
@@ -275,7 +281,7 @@ class SQLiteFile:
     def close(self) -> None:
         """Close all connections; threads that use them finish first what they do."""
         with self._writes.lock:
-            with _opening.lock:
+            with _connecting.lock:
                 self._is_closed = True  # from here on nobody opens one
             for own in list(self.connections):
                 with own.lock:
