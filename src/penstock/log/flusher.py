@@ -192,8 +192,7 @@ class Flusher(Shared):
             owned = patiently(partial(self._append, batches, gathered.durable))
             _visit("after_append", gathered)
         except Exception as error:  # noqa: BLE001  # it is reported to the runs
-            for writer in writers:
-                self.lose(writer, error)
+            self._fail(gathered, error)
             return
         self._last_flush = time.monotonic()
         for writer, batch, is_owner in zip(writers, batches, owned, strict=True):
@@ -214,6 +213,16 @@ class Flusher(Shared):
             if batch.state == "over" and points.hook is not None:
                 points.hook("after_done", (), writer)
             writer.callbacks.on_committed(batch.units)
+
+    def _fail(self, gathered: _Gathered, error: Exception) -> None:
+        """Report to the runs that they cannot be written. If one of several may be the cause, each is tried alone."""
+        is_temporary = isinstance(error, StoreError) and error.is_temporary
+        if len(gathered.batches) > 1 and not is_temporary:
+            for writer, batch in zip(gathered.writers, gathered.batches, strict=True):
+                self._flush(_Gathered([writer], [batch], gathered.at, gathered.durable))
+        else:
+            for writer in gathered.writers:
+                self.lose(writer, error)
 
     def _append(self, batches: Sequence[Batch], durable: bool) -> list[bool]:
         try:
