@@ -222,6 +222,18 @@ def test_the_command_line_cancels_a_damaged_run(log: SQLiteStore) -> None:
     assert row_of(log).state == "over"
 
 
+@every_damage
+def test_the_command_line_decides_nothing_for_a_run_that_cannot_be_read(damage: Damage, log: SQLiteStore) -> None:
+    """Also if nobody has set it aside yet."""
+    write(log, 3, STEP)
+    damage(log, row_of(log).seq)
+    log._file.own.connection.execute("UPDATE runs SET state = 'waiting'")
+    decided = penstock("decide", "r", "--yes")
+    assert (decided.exit_code, type(decided.exception)) == (2, SystemExit), decided
+    assert decided.stderr.count("\n") == 1
+    assert log.inputs(["r"]) == []
+
+
 @pytest.mark.parametrize("state", ["ready", "over"])
 def test_the_command_line_shows_what_can_be_read_of_a_run_that_nobody_has_set_aside(
     state: str, log: SQLiteStore

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from penstock.cli.screen.call_card import Span
 from penstock.log.follow import follow
 from penstock.log.store import RunRow, Store
-from penstock.log.take_up import read_log
+from penstock.log.take_up import read_log, read_run
 from penstock.run.events import ApprovalRequest, Done, LogEvent, Nested, ToolEnd, ToolStart
-from penstock.run.rebuild import rebuild
 
 Timed = tuple[int, float, LogEvent]
 """An event with its number, and its time in seconds since 1970."""
@@ -57,5 +56,4 @@ def waiting_calls(store: Store, row: RunRow) -> list[ApprovalRequest]:
     if row.state in ("over", "damaged"):
         return []
     answered = {input.key for input in store.inputs([row.id]) if input.kind in ("decide", "provide")}
-    waiting = rebuild((event for _, _, event in read_log(store, row.id)), {}).waiting
-    return [request for request in waiting if request.call_id not in answered]
+    return [request for request in read_run(store, row).waiting if request.call_id not in answered]

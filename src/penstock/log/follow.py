@@ -13,7 +13,7 @@ from typing import Any
 from penstock.errors import UsageError
 from penstock.log.patience import apatiently, patiently
 from penstock.log.store import RunRow, Store, StoreError, unknown_run
-from penstock.log.take_up import PAGE, check_log, hole, read_log
+from penstock.log.take_up import PAGE, hole, read_log, read_run
 from penstock.run.events import Done, LogEvent
 
 WAIT = 2.0
@@ -64,7 +64,7 @@ def next_events(store: Store, run_id: str, after: int, limit: int = PAGE) -> lis
     row = _row_with(store, run_id, after)
     if row.seq == after:
         if row.state == "damaged":
-            check_log(store, row)  # says why there is nothing more
+            read_run(store, row)  # says why there is nothing more
         return []
     events: list[tuple[int, float, LogEvent]] = []
     try:

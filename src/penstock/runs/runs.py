@@ -44,7 +44,7 @@ from penstock.log.store import (
     expect_store,
     unknown_run,
 )
-from penstock.log.take_up import PAGE, check_log, read_start, take_up
+from penstock.log.take_up import PAGE, read_run, read_start, take_up
 from penstock.run.events import Done, LogEvent
 from penstock.run.machine import Run
 from penstock.runs.client_tools import with_client_tools, with_declarations
@@ -197,7 +197,7 @@ class Runs:
         self._agent(row.agent)
         check_version(row)
         if row.state == "damaged":  # it may have been repaired
-            await apatiently(partial(check_log, self._store, row))
+            await apatiently(partial(read_run, self._store, row))
         while True:
             claim = await apatiently(lambda: self._store.claim(self._owner, run_id=run_id))
             if claim is not None:
