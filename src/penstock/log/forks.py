@@ -59,9 +59,10 @@ def _before() -> None:
     end = time.monotonic() + FORK_SECONDS
     held: list[Shared] = []
     for rank in range(MAX_RANK + 1):  # those of a rank are looked for when others may prevent that there are more
-        same = [one for one in _all() if one.rank == rank]
-        held += [one for one in same if one.lock.acquire(timeout=max(0.0, end - time.monotonic()))]
-    _held.locks = tuple(one.lock for one in held)
+        for one in _all():
+            if one.rank == rank and one.lock.acquire(timeout=max(0.0, end - time.monotonic())):
+                _held.locks += (one.lock,)  # at once: Ctrl-C may interrupt the next one
+                held.append(one)
     for one in held:
         one.before_fork()
 
