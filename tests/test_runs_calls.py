@@ -62,8 +62,10 @@ def test_the_same_id_is_the_same_run_only_with_the_same_start(desk: Desk) -> Non
 
 def test_a_run_that_does_not_exist_is_an_error_of_every_method(desk: Desk) -> None:
     runs = desk.runs
-    methods: list[Callable[[str], object]] = [runs.find, runs.drive, runs.cancel, lambda id: runs.say(id, "Hi."), lambda id: next(runs.follow(id)),
-               lambda id: runs.decide(id, "c", True), lambda id: runs.provide(id, "c", 1)]  # fmt: skip
+    methods: list[Callable[[str], object]] = [
+        runs.find, runs.drive, runs.cancel, lambda id: runs.say(id, "Hi."), lambda id: next(runs.follow(id)),
+        lambda id: runs.decide(id, "c", True), lambda id: runs.provide(id, "c", 1),
+    ]  # fmt: skip
     for method in methods:
         with pytest.raises(UnknownRunError, match="there is no run with the id 'nowhere'"):
             method("nowhere")
@@ -131,6 +133,8 @@ WRONG_ANSWERS: list[tuple[str, Callable[[Runs], object]]] = [
     ("call_id must be a string", lambda runs: runs.decide("r", cast(Any, 5), True)),
     ("call_id must be a string", lambda runs: runs.provide("r", cast(Any, None), "x")),
     ("expected a string", lambda runs: runs.say("r", 5)),
+    ("key must be one line of text", lambda runs: runs.say("r", "Hi.", key=cast(Any, 5))),
+    ("key must be one line of text", lambda runs: runs.say("r", "Hi.", key="a\0b")),
     ("why must be a string", lambda runs: runs.cancel("r", cast(Any, 5))),
 ]
 

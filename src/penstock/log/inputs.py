@@ -9,6 +9,7 @@ import msgspec
 
 from penstock.errors import UsageError
 from penstock.jsontext.nearest import nearest_json
+from penstock.log.start import expect_line
 from penstock.log.store import Input, ProvidedResult, not_text
 from penstock.messages import Media, Message
 from penstock.results import as_outcome
@@ -48,6 +49,7 @@ def result_input(run_id: str, call_id: str, value: Any, is_error: bool = False) 
 def message_input(run_id: str, message: Message, key: str | None = None) -> Input:
     """Add a user message; with a `key`, it counts once."""
     expect_user(message)
+    expect_line("key", key or "")
     return Input(run_id, "say", key or uuid.uuid4().hex, _encode("the message", Said(message)))
 
 
