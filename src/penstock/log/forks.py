@@ -15,14 +15,14 @@ FORK_SECONDS = 10.0
 """How many seconds a fork waits at most for threads that hold locks: longer than a write waits for other processes."""
 
 
-MAX_RANK = 3
+HIGHEST_RANK = 3
 
 
 class Shared:
     """What the threads of a process share, under its `lock`, which is held while the process forks.
 
     Use it as `with it.lock`: a method of this class could be interrupted by Ctrl-C when it has just acquired the lock.
-    A thread that has such a lock waits only for one of a higher `rank`, up to `MAX_RANK`: forks acquire them in this
+    A thread that has such a lock waits only for one of a higher `rank`, up to `HIGHEST_RANK`: forks acquire them in this
     order. `__init__` is called when everything else is there, because another thread may fork from then on.
     """
 
@@ -58,7 +58,7 @@ def _all() -> list[Shared]:
 def _before() -> None:
     end = time.monotonic() + FORK_SECONDS
     held: list[Shared] = []
-    for rank in range(MAX_RANK + 1):  # those of a rank are looked for when others may prevent that there are more
+    for rank in range(HIGHEST_RANK + 1):  # those of a rank are looked for when others may prevent that there are more
         for one in _all():
             if one.rank == rank and one.lock.acquire(timeout=max(0.0, end - time.monotonic())):
                 _held.locks += (one.lock,)  # at once: Ctrl-C may interrupt the next one
