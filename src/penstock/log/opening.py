@@ -22,10 +22,11 @@ def open(path_or_url: str | Path, *, lease: float = LEASE, schema: str = SCHEMA)
     this one. A worker owns a run for `lease` seconds after it last wrote to its log. `schema` is for PostgreSQL.
     """
     _expect_lease(lease)
-    given: Any = path_or_url
-    address = os.fspath(given) if isinstance(given, str | os.PathLike) else given
+    address: Any = path_or_url
+    if isinstance(address, os.PathLike):
+        address = os.fspath(address)
     if not isinstance(address, str) or "\0" in address:
-        raise UsageError(f"open takes the path of a file or a postgresql:// URL, not {given!r:.60}")
+        raise UsageError(f"open takes the path of a file or a postgresql:// URL, not {path_or_url!r:.60}")
     scheme, separator, _ = address.partition("://")
     if separator and scheme in ("postgresql", "postgres"):
         from penstock.log.postgres import PostgresStore

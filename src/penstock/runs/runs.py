@@ -74,9 +74,9 @@ class Runs:
         on_waiting: Callable[[str], Any] | None = None,
     ) -> None:
         expect_store(store)
-        given: Any = agents
-        if not isinstance(given, Mapping) or not all(isinstance(agent, Agent) for agent in given.values()):
-            raise UsageError(f"agents must be a dict of agents by their names, not {given!r:.80}")
+        named: Any = agents
+        if not isinstance(named, Mapping) or not all(isinstance(agent, Agent) for agent in named.values()):
+            raise UsageError(f"agents must be a dict of agents by their names, not {named!r:.80}")
         self._store = store
         self._agents = dict(agents)
         self._deps = deps
