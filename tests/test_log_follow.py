@@ -21,7 +21,7 @@ from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import Batch, Row, RunRow, Store, UnknownRunError
 from penstock.messages import user
 from penstock.run.events import Done, LogEvent, RunStart, Said
-from tests.log_stores import Clock
+from tests.log_stores import Clock, Desk
 from tests.postgres import drop, new_schema
 
 LONG = 3600.0
@@ -238,3 +238,30 @@ def test_many_async_readers_wait_without_blocking_threads(store: Store) -> None:
             return await asyncio.gather(*readers)
 
     assert asyncio.run(scenario()) == [[1, 2, 3, 4]] * 50
+
+
+def test_an_async_reader_of_the_run_of_another_process_blocks_no_thread(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The threads of an event loop are few, and its readers many."""
+
+    def block(*_: object) -> None:
+        raise AssertionError("a thread waits for events")
+
+    monkeypatch.setattr(store, "wait", block)
+    desk = Desk(store)
+    desk.runs.start("desk", "Send it.", run_id="r")
+    assert store.claim("other", run_id="r") is not None
+
+    async def read() -> list[str]:
+        async with asyncio.timeout(60), desk.agent.astream("Send it.", log=store, run_id="r") as run:
+            return [event.type async for event in run]
+
+    async def scenario() -> list[str]:
+        reader = asyncio.create_task(read())
+        await asyncio.to_thread(append, store, 2, SAID)
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(append, store, 3, DONE)
+        return await reader
+
+    assert asyncio.run(scenario()) == ["said", "done"]

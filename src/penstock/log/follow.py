@@ -6,7 +6,8 @@ A reader looks at the log; the doorbell of the store tells it when.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -42,8 +43,7 @@ async def afollow(store: Store, run_id: str, after: int = 0) -> AsyncIterator[tu
     """The same for async code. It blocks no thread while it waits."""
     if await apatiently(partial(_has_ended, store, run_id, after)):
         return
-    bell = asyncio.Event()
-    with store.watch(run_id, _ringer(bell)):
+    with ringing(store, run_id) as bell:
         while True:
             bell.clear()
             events = await apatiently(partial(next_events, store, run_id, after))
@@ -53,7 +53,7 @@ async def afollow(store: Store, run_id: str, after: int = 0) -> AsyncIterator[tu
                 if isinstance(event, Done):
                     return
             if not events:
-                await _wait(bell, store.poll)
+                await wait_for_ring(bell, store.poll)
 
 
 def next_events(store: Store, run_id: str, after: int, limit: int = PAGE) -> list[tuple[int, float, LogEvent]]:
@@ -96,20 +96,21 @@ def _row_with(store: Store, run_id: str, number: int) -> RunRow:
     return row
 
 
-def _ringer(bell: asyncio.Event) -> Callable[[object], None]:
-    """Sets an event of this loop, from any thread."""
-    loop = asyncio.get_running_loop()
+@contextmanager
+def ringing(store: Store, run_id: str) -> Generator[asyncio.Event]:
+    """An event of this loop that is set when a run may have new events."""
+    bell, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    def ring(_: object) -> None:
-        try:
+    def ring(_: object) -> None:  # from any thread
+        with suppress(RuntimeError):  # the loop was closed, and nobody waits any more
             loop.call_soon_threadsafe(bell.set)
-        except RuntimeError:
-            pass  # the loop was closed, and nobody waits any more
 
-    return ring
+    with store.watch(run_id, ring):
+        yield bell
 
 
-async def _wait(bell: asyncio.Event, seconds: float) -> None:
+async def wait_for_ring(bell: asyncio.Event, seconds: float) -> None:
+    """Wait until the event is set, at most this many seconds."""
     try:
         async with asyncio.timeout(seconds):
             await bell.wait()

@@ -22,8 +22,8 @@ class Shared:
     """What the threads of a process share, under its `lock`, which is held while the process forks.
 
     Use it as `with it.lock`: a method of this class could be interrupted by Ctrl-C when it has just acquired the lock.
-    A thread that has such a lock waits only for one of a higher `rank`, up to `HIGHEST_RANK`: forks acquire them in this
-    order. `__init__` is called when everything else is there, because another thread may fork from then on.
+    A thread that has such a lock waits only for one of a higher `rank`: forks acquire them in this order. `__init__` is
+    called when everything else is there, because another thread may fork from then on.
     """
 
     rank = 0
