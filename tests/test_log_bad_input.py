@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -23,7 +24,7 @@ from penstock.log.follow import follow
 from penstock.log.in_memory import MemoryStore
 from penstock.log.postgres import PostgresStore
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import VERSION, Batch, RunRow, Store, StoreError
+from penstock.log.store import VERSION, Batch, Claim, RunRow, Store, StoreError
 from penstock.log.take_up import read_log
 from penstock.messages import user
 from penstock.run.events import RunStart, StreamEvent, ToolEnd
@@ -383,7 +384,9 @@ def test_a_worker_does_not_take_a_run_from_itself_after_an_outage(store: Store, 
         time.sleep(0.001)
     clock.now += store.lease + 1
     outage.end_after(0)
-    assert desk.runs._claim(threading.Event()) is None, "the end of the tool waits to be written"
+    claims: deque[Claim] = deque()
+    desk.runs._claim(claims, threading.Event())
+    assert not claims, "the end of the tool waits to be written"
     driving.join(SOON)
     assert desk.sent == ["sent"]
     [end] = [event for _, _, event in read_log(store, "r") if isinstance(event, ToolEnd)]

@@ -206,3 +206,25 @@ def test_a_worker_that_stops_while_it_prepares_a_run_gives_it_back(store: Store)
     asyncio.run(work())
     assert desk.runs.find("r").state == "ready"
     assert desk.runs.drive("r").state == "over"
+
+
+def test_a_worker_that_stops_when_it_has_just_claimed_a_run_gives_it_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(store)
+    claim = desk.runs._claim
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+
+        def claim_and_stop(*arguments: Any) -> None:
+            claim(*arguments)
+            loop.call_soon_threadsafe(worker.cancel)  # before the loop hears of the claim
+
+        monkeypatch.setattr(desk.runs, "_claim", claim_and_stop)
+        worker = asyncio.create_task(desk.runs.awork())
+        await asyncio.wait([worker])
+
+    desk.runs.start("desk", "Send it.", run_id="r")
+    asyncio.run(work())
+    assert (desk.log("r"), desk.runs.find("r").state) == (["run_start", "taken"], "ready")

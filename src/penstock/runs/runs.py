@@ -7,6 +7,7 @@ import builtins
 import logging
 import math
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -215,13 +216,14 @@ class Runs:
     async def awork(self, *, parallel: int = 100, poll: float = 0.5) -> None:
         """Drive runs, this many at once, until the task is cancelled. Runs that are under way are left to others."""
         tasks: set[asyncio.Task[None]] = set()
+        claims: deque[Claim] = deque()  # at most one, which a thread has made
         stopped = threading.Event()
         try:
             while True:
-                claim = None
                 if len(tasks) < parallel:
-                    claim = await apatiently(partial(self._claim, stopped), math.inf)
-                if claim is not None:
+                    await apatiently(partial(self._claim, claims, stopped), math.inf)
+                if claims:
+                    claim = claims.popleft()
                     task = asyncio.create_task(self._go_on(claim), name=claim.run_id)
                     tasks.add(task)
                     task.add_done_callback(tasks.discard)
@@ -232,7 +234,7 @@ class Runs:
             stopped.set()
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, asyncio.to_thread(self._give_back, claims), return_exceptions=True)
 
     def work(self, *, parallel: int = 100, poll: float = 0.5) -> None:
         """Drive runs, this many at once, until Ctrl-C: see `awork`."""
@@ -279,23 +281,29 @@ class Runs:
         rules = config.policies, config.limits, config.run_repaired, config.output
         return config, *take_up(self._store, claim, *rules)
 
-    def _claim(self, stopped: threading.Event) -> Claim | None:
-        """Claim any run for this worker, unless it has stopped. A store that fails is in the log messages.
+    def _claim(self, claims: deque[Claim], stopped: threading.Event) -> None:
+        """Claim any run for this worker; if it has stopped, the run is given back. A store that fails is logged.
 
         After a failure, first those runs are secured that this process owns, and whose leases may have ended: otherwise
         it would take them from itself, with what it has not written yet.
         """
         if flusher_of(self._store).is_behind:
-            return None
+            return
         try:
             claim = self._store.claim(self._owner, agents=[*self._agents])
-            if claim is not None and stopped.is_set():  # meanwhile
-                release_claimed(self._store, claim)
-                return None
         except StoreError as error:
             logger.warning("cannot look for runs: %s", error)
             raise
-        return claim
+        if claim is not None:
+            claims.append(claim)
+            if stopped.is_set():  # meanwhile
+                self._give_back(claims)
+
+    def _give_back(self, claims: deque[Claim]) -> None:
+        """Give back what was claimed and is not driven; the worker and its thread may both try it."""
+        with suppress(IndexError, StoreError):
+            while True:
+                release_claimed(self._store, claims.popleft())
 
     def _agent(self, name: Any) -> Agent[Any, Any]:
         if not isinstance(name, str) or name not in self._agents:
