@@ -28,7 +28,7 @@ from penstock.cli.logged_runs import next_id
 from penstock.cli.owners import Owner, parse_owner, process_condition
 from penstock.cli.run_table import short_ids
 from penstock.log.bodies import body_of
-from penstock.log.store import Batch, LostRunError, RunRow, Store
+from penstock.log.store import Batch, LostRunError, RunRow, Store, StoreError
 from penstock.log.take_up import read_log
 from penstock.messages import user
 from penstock.run.events import Done, RunStart, ToolEnd
@@ -283,6 +283,17 @@ def test_a_run_that_was_lost_is_left_with_the_command_that_resumes_it(
     assert "another worker has taken over the run" in result.stderr
     assert "to resume it: penstock run agent.py --log runs.db --resume" in result.stderr
     assert ledger(folder) == []
+
+
+def test_a_run_that_cannot_be_started_has_nothing_to_resume(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise StoreError("the log runs.db cannot be written: attempt to write a readonly database")
+
+    monkeypatch.setattr("penstock.log.sqlite.SQLiteStore.create", refuse)
+    result = click.testing.CliRunner().invoke(command, ["run", "agent.py", "pay", "--log", "runs.db"])
+    assert result.exit_code == 1
+    assert "attempt to write a readonly database" in result.stderr
+    assert "--resume" not in result.stderr
 
 
 @pytest.mark.parametrize(("variable", "option"), [("", " --log runs.db"), ("runs.db", "")])
