@@ -271,6 +271,27 @@ def test_a_file_that_is_gone_ends_a_run_before_its_tool_starts(way: str, tmp_pat
     desk.store.close()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps files that are open")
+def test_a_file_that_is_gone_is_not_created_again(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    store = SQLiteStore(path)
+    path.rename(tmp_path / "kept.db")
+    errors: list[Exception] = []
+
+    def read() -> None:
+        try:
+            store.list()
+        except StoreError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=read)  # which has no connection yet
+    thread.start()
+    thread.join()
+    assert "was deleted or replaced" in str(errors[0])
+    assert not path.exists()
+    store.close()
+
+
 # -- stores that go away -----------------------------------------------------------------------------------------------
 
 

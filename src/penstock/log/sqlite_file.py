@@ -182,6 +182,7 @@ class SQLiteFile:
         with _connecting.lock:
             if self._is_closed:
                 raise StoreError(f"the log {self.path} was closed")
+            self.check()  # SQLite would create the file
             own = ThreadConnection(
                 sqlite3.connect(self._place, timeout=self._wait, isolation_level=None, check_same_thread=False)
             )
