@@ -259,6 +259,7 @@ assert ended_well(child(store.close))
 assert ended_well(child(use))
 assert [row.state for row in runs.list()] == ["over"]
 assert connections() == before and before
+store.close()
 """
     try:
         run(code, postgres_url)
