@@ -9,7 +9,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -24,10 +23,11 @@ from penstock.log.follow import follow
 from penstock.log.in_memory import MemoryStore
 from penstock.log.postgres import PostgresStore
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import VERSION, Batch, Claim, RunRow, Store, StoreError
+from penstock.log.store import VERSION, Batch, RunRow, Store, StoreError
 from penstock.log.take_up import read_log
 from penstock.messages import user
 from penstock.run.events import RunStart, StreamEvent, ToolEnd
+from penstock.runs.worker import Worker
 from penstock.testing import FakeClock
 from tests.log_stores import Clock, Desk, interrupted_desk
 from tests.postgres import NoServer, drop, new_schema, own_server
@@ -405,9 +405,8 @@ def test_a_worker_does_not_take_a_run_from_itself_after_an_outage(store: Store, 
         time.sleep(0.001)
     clock.now += store.lease + 1
     outage.end_after(0)
-    claims: deque[Claim] = deque()
-    desk.runs._claim(claims, threading.Event())
-    assert not claims, "the end of the tool waits to be written"
+    claim = Worker(store, lambda: store.claim("two"), desk.runs._go_on).take()
+    assert claim is None, "the end of the tool waits to be written"
     driving.join(SOON)
     assert desk.sent == ["sent"]
     [end] = [event for _, _, event in read_log(store, "r") if isinstance(event, ToolEnd)]

@@ -13,7 +13,7 @@ import penstock
 from penstock import Context
 from penstock.agent.agent import Agent
 from penstock.errors import UsageError
-from penstock.log.store import RunExistsError, Store, UnknownRunError
+from penstock.log.store import Claim, RunExistsError, Store, StoreError, UnknownRunError
 from penstock.model.model import Model
 from penstock.results import ToolOutput
 from penstock.run.events import ToolEnd
@@ -208,23 +208,55 @@ def test_a_worker_that_stops_while_it_prepares_a_run_gives_it_back(store: Store)
     assert desk.runs.drive("r").state == "over"
 
 
-def test_a_worker_that_stops_when_it_has_just_claimed_a_run_gives_it_back(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("method", ["awork", "adrive"])
+def test_whoever_stops_when_it_has_just_claimed_a_run_gives_it_back(
+    method: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = Desk(store)
-    claim = desk.runs._claim
+    claim = store.claim
 
     async def work() -> None:
         loop = asyncio.get_running_loop()
 
-        def claim_and_stop(*arguments: Any) -> None:
-            claim(*arguments)
-            loop.call_soon_threadsafe(worker.cancel)  # before the loop hears of the claim
+        def claim_and_stop(*arguments: Any, **options: Any) -> Claim | None:
+            result = claim(*arguments, **options)
+            loop.call_soon_threadsafe(worker.cancel)
+            return result
 
-        monkeypatch.setattr(desk.runs, "_claim", claim_and_stop)
-        worker = asyncio.create_task(desk.runs.awork())
+        monkeypatch.setattr(store, "claim", claim_and_stop)
+        worker = asyncio.create_task(desk.runs.awork() if method == "awork" else cast(Any, desk.runs.adrive("r")))
         await asyncio.wait([worker])
 
     desk.runs.start("desk", "Send it.", run_id="r")
     asyncio.run(work())
     assert (desk.log("r"), desk.runs.find("r").state) == (["run_start", "taken"], "ready")
+
+
+def test_a_worker_says_once_that_its_store_is_away_and_once_that_it_is_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk(store)
+    attempts: list[int] = []
+
+    async def work() -> None:
+        claim = store.claim
+
+        def fail_thrice(*arguments: Any, **options: Any) -> Claim | None:
+            attempts.append(1)
+            if len(attempts) <= 3:
+                raise StoreError("the server is away", is_temporary=True)
+            return claim(*arguments, **options)
+
+        monkeypatch.setattr(store, "claim", fail_thrice)
+        worker = asyncio.create_task(desk.runs.awork(poll=0.01))
+        async for _ in desk.runs.afollow("r"):
+            pass
+        worker.cancel()
+        await asyncio.wait([worker])
+
+    desk.runs.start("desk", "Send it.", run_id="r")
+    with caplog.at_level("INFO", "penstock.runs"):
+        asyncio.run(work())
+    messages = [record.getMessage() for record in caplog.records if record.name == "penstock.runs"]
+    assert messages[:2] == ["cannot look for runs: the server is away", "looks for runs again"]
+    assert messages[-1] == "run r: ended, answered"

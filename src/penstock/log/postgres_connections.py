@@ -134,7 +134,7 @@ class Connections(Shared):
             code: str | None = error.sqlstate
             is_lost = code is None and isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError)
             raise StoreError(
-                f"the log {self.name} failed: {str(error).strip()}",
+                f"the log {self.name} failed: {' '.join(str(error).split())}",
                 is_temporary=is_lost or (code or "").startswith(_TEMPORARY),
             ) from error
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import builtins
 import logging
-import math
-import threading
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -21,12 +18,11 @@ from penstock.agent.agent_run import AsyncAgentRun
 from penstock.agent.callbacks import Callbacks
 from penstock.agent.config import AgentConfig
 from penstock.agent.plain_code import run_coroutine
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import UsageError
 from penstock.history.read import as_messages
 from penstock.log import points
 from penstock.log.bodies import body_of
 from penstock.log.ending import release_claimed
-from penstock.log.flusher import flusher_of
 from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
@@ -49,6 +45,7 @@ from penstock.log.take_up import PAGE, read_run, read_start, take_up
 from penstock.run.events import Done, LogEvent
 from penstock.run.machine import Run
 from penstock.runs.client_tools import with_client_tools, with_declarations
+from penstock.runs.worker import Worker, claim_run
 
 logger = logging.getLogger("penstock.runs")
 
@@ -200,7 +197,7 @@ class Runs:
         if row.state == "damaged":  # it may have been repaired
             await apatiently(partial(read_run, self._store, row))
         while True:
-            claim = await apatiently(lambda: self._store.claim(self._owner, run_id=run_id))
+            claim = await claim_run(self._store, partial(self._store.claim, self._owner, run_id=run_id))
             if claim is not None:
                 await self._go_on(claim)
             row = await apatiently(lambda: self.find(run_id))
@@ -215,26 +212,8 @@ class Runs:
 
     async def awork(self, *, parallel: int = 100, poll: float = 0.5) -> None:
         """Drive runs, this many at once, until the task is cancelled. Runs that are under way are left to others."""
-        tasks: set[asyncio.Task[None]] = set()
-        claims: deque[Claim] = deque()  # at most one, which a thread has made
-        stopped = threading.Event()
-        try:
-            while True:
-                if len(tasks) < parallel:
-                    await apatiently(partial(self._claim, claims, stopped), math.inf)
-                if claims:
-                    claim = claims.popleft()
-                    task = asyncio.create_task(self._go_on(claim), name=claim.run_id)
-                    tasks.add(task)
-                    task.add_done_callback(tasks.discard)
-                    task.add_done_callback(_log_failure)
-                else:
-                    await asyncio.sleep(poll)
-        finally:
-            stopped.set()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, asyncio.to_thread(self._give_back, claims), return_exceptions=True)
+        take = partial(self._store.claim, self._owner, agents=[*self._agents])
+        await Worker(self._store, take, self._go_on).work(parallel, poll)
 
     def work(self, *, parallel: int = 100, poll: float = 0.5) -> None:
         """Drive runs, this many at once, until Ctrl-C: see `awork`."""
@@ -257,15 +236,16 @@ class Runs:
                 await asyncio.to_thread(release_claimed, self._store, claim)
             raise
         logger.info("run %s: %s, agent %s", claim.run_id, _beginning(claim), agent.name or claim.agent)
+        running = AsyncAgentRun(config, run, deps, replace(owned, outlives_reader=True))
         try:
-            async with AsyncAgentRun(config, run, deps, replace(owned, outlives_reader=True)) as running:
+            async with running:
                 async for _ in running:
                     pass
         except LostRunError:
             logger.info("run %s: another worker has taken it over", claim.run_id)
             return
-        except asyncio.CancelledError:
-            logger.info("run %s: given back, so that another worker can continue it", claim.run_id)
+        except asyncio.CancelledError:  # the worker stops; the run may have ended nevertheless
+            logger.info("run %s: %s", claim.run_id, _ending(running.done))
             raise
         logger.info("run %s: %s", claim.run_id, _ending(running.done))
         if self._on_waiting is not None and running.finish_reason == "paused":
@@ -281,30 +261,6 @@ class Runs:
         rules = config.policies, config.limits, config.run_repaired, config.output
         return config, *take_up(self._store, claim, *rules)
 
-    def _claim(self, claims: deque[Claim], stopped: threading.Event) -> None:
-        """Claim any run for this worker; if it has stopped, the run is given back. A store that fails is logged.
-
-        After a failure, first those runs are secured that this process owns, and whose leases may have ended: otherwise
-        it would take them from itself, with what it has not written yet.
-        """
-        if flusher_of(self._store).is_behind:
-            return
-        try:
-            claim = self._store.claim(self._owner, agents=[*self._agents])
-        except StoreError as error:
-            logger.warning("cannot look for runs: %s", error)
-            raise
-        if claim is not None:
-            claims.append(claim)
-            if stopped.is_set():  # meanwhile
-                self._give_back(claims)
-
-    def _give_back(self, claims: deque[Claim]) -> None:
-        """Give back what was claimed and is not driven; the worker and its thread may both try it."""
-        with suppress(IndexError, StoreError):
-            while True:
-                release_claimed(self._store, claims.popleft())
-
     def _agent(self, name: Any) -> Agent[Any, Any]:
         if not isinstance(name, str) or name not in self._agents:
             raise UsageError(f"there is no agent called {name!r} here; there are: {', '.join(self._agents) or 'none'}")
@@ -319,12 +275,9 @@ def _beginning(claim: Claim) -> str:
 
 
 def _ending(done: Done | None) -> str:
-    if done is None or done.reason == "paused":
+    """What a worker did with a run last."""
+    if done is None:
+        return "given back, so that another worker can continue it"
+    if done.reason == "paused":
         return "waits for a decision or a result"
     return f"ended, {done.reason}" + (f": {done.why}" if done.why else "")
-
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        problem = error if isinstance(error, PenstockError) else repr(error)
-        logger.error("run %s: it could not be continued: %s", task.get_name(), problem)
