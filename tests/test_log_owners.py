@@ -366,7 +366,7 @@ def test_an_append_that_fails_leaves_nothing(store: Store) -> None:
         store.create(RunRow(id=run_id, agent="desk"), b"start")
         assert store.claim("one", run_id=run_id) is not None
     if isinstance(store, SQLiteStore):
-        store._connection.execute(
+        store._file.own.connection.execute(
             "CREATE TRIGGER failing BEFORE INSERT ON events WHEN new.run_id = 'b' AND new.seq = 4 "
             "BEGIN SELECT RAISE(ABORT, 'the disk failed'); END"
         )

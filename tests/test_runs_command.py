@@ -28,7 +28,7 @@ from penstock.cli.logged_runs import next_id
 from penstock.cli.owners import Owner, parse_owner, process_condition
 from penstock.cli.run_table import short_ids
 from penstock.log.bodies import body_of
-from penstock.log.store import Batch, LostRunError, RunRow, Store
+from penstock.log.store import Batch, LostRunError, RunRow, Store, StoreError
 from penstock.log.take_up import read_log
 from penstock.messages import user
 from penstock.run.events import Done, RunStart, ToolEnd
@@ -285,6 +285,17 @@ def test_a_run_that_was_lost_is_left_with_the_command_that_resumes_it(
     assert ledger(folder) == []
 
 
+def test_a_run_that_cannot_be_started_has_nothing_to_resume(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise StoreError("the log runs.db cannot be written: attempt to write a readonly database")
+
+    monkeypatch.setattr("penstock.log.sqlite.SQLiteStore.create", refuse)
+    result = click.testing.CliRunner().invoke(command, ["run", "agent.py", "pay", "--log", "runs.db"])
+    assert result.exit_code == 1
+    assert "attempt to write a readonly database" in result.stderr
+    assert "--resume" not in result.stderr
+
+
 @pytest.mark.parametrize(("variable", "option"), [("", " --log runs.db"), ("runs.db", "")])
 def test_commands_to_copy_name_the_log_unless_the_environment_does(
     variable: str, option: str, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -428,6 +439,10 @@ def test_calls_are_decided_and_provided(desk: Runs, store: Store) -> None:
     assert ["Yes." in json.dumps(line) for line in lines if line["event"]["type"] == "tool_end"] == [True]
     after = runs("follow", "ask-1", "--json", "--after", str(len(lines) - 1)).stdout
     assert [json.loads(line) for line in after.splitlines()] == lines[-1:]
+    at_the_end = runs("follow", "ask-1", "--after", str(len(lines)))
+    assert (at_the_end.exit_code, at_the_end.stdout.strip()) == (0, "")
+    beyond = runs("follow", "ask-1", "--after", str(len(lines) + 1))
+    assert f"the run 'ask-1' has {len(lines)} events: none can be read after event {len(lines) + 1}" in beyond.stderr
     assert "done       answered" in runs("follow", "sign-1").stdout
     for arguments in (["say", "sign-1", "Hi."], ["cancel", "sign-1"], ["decide", "sign-1", "--yes"]):
         assert "the run sign-1 is over" in runs(*arguments).stderr

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import nullcontext
 from inspect import isawaitable
 from typing import Any, Generic, TypeVar
 
@@ -19,7 +20,8 @@ from penstock.agent.remote_owner import RemoteOwner
 from penstock.agent.run_errors import provider_error
 from penstock.agent.sync_driver import SyncDriver
 from penstock.errors import UsageError
-from penstock.log.follower import Follower, LoggedStart, Settings
+from penstock.log.follow import ringing, wait_for_ring
+from penstock.log.follower import MAX_WAIT, Follower, LoggedStart, Settings
 from penstock.log.store_retries import awith_retries, with_retries
 from penstock.messages import Message
 from penstock.run.events import Done, StreamEvent
@@ -217,16 +219,19 @@ class LoggedAsyncDriver(LoggedDriver[AsyncDriver]):
 
     async def _events(self, reader: object) -> AsyncIterator[StreamEvent]:
         await self.enter()
+        store = self._follower.store
         try:
-            while self._follower.has_more and not self._is_closed:
-                events = await awith_retries(self._follower.next_events)
-                await self._drive()
-                for event in through_view(self._view, events):
-                    if isawaitable(result := self._config.callbacks.call(event)):
-                        await result
-                    yield event
-                if not events and self.owner is None:
-                    await awith_retries(self._follower.wait)
+            with ringing(store, self.run_id) if self.owner is None else nullcontext(asyncio.Event()) as bell:
+                while self._follower.has_more and not self._is_closed:
+                    bell.clear()
+                    events = await awith_retries(self._follower.next_events)
+                    await self._drive()
+                    for event in through_view(self._view, events):
+                        if isawaitable(result := self._config.callbacks.call(event)):
+                            await result
+                        yield event
+                    if not events and self.owner is None:
+                        await wait_for_ring(bell, min(store.poll, MAX_WAIT))
             if self.owner is not None:
                 async for event in self.owner.read_events(None):
                     yield event

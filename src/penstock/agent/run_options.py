@@ -146,9 +146,9 @@ def logged_start(name: str, messages: Sequence[Message], options: LogOptions) ->
         return None
     from penstock.log.follower import LoggedStart
     from penstock.log.start import new_start
+    from penstock.log.store import expect_store
 
-    if not hasattr(store, "claim"):
-        raise UsageError(f"log must be a store, as in penstock.log.open('runs.db'), not {store!r}")
+    expect_store(store)
     if not name:
         raise UsageError("a run with a log needs the name of its agent: add one, as in Agent(..., name='support')")
     row, start = new_start(

@@ -9,7 +9,6 @@ from other processes, so that neither depends on an event loop that may be block
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections import deque
@@ -20,7 +19,7 @@ from msgspec import Struct
 
 from penstock.log import points
 from penstock.log.bodies import types_of
-from penstock.log.forks import ForkLock
+from penstock.log.forks import Shared
 from penstock.log.run_writer import RunCallbacks, RunWriter, Unit
 from penstock.log.store import Batch, Claim, Input, LostRunError, Store, StoreError
 from penstock.log.store_retries import with_retries
@@ -37,9 +36,6 @@ MAX_DELAY = 0.04
 POLL = 0.1
 """The seconds between two polls for inputs from other processes."""
 
-FINISH = 5.0
-"""How many seconds a store that is closed waits for the thread, which must not use it any more."""
-
 RETRY = 1.0
 """How many seconds pass until leases are renewed again after the store has failed, if that is sooner than usual."""
 
@@ -53,12 +49,11 @@ class _Gathered(Struct, frozen=True):
     durable: bool
 
 
-class Flusher:
+class Flusher(Shared):
     """Commits the units of all runs of a process to one store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._wake = threading.Condition(threading.Lock())
         self._writers: dict[str, RunWriter] = {}  # by the id of the run
         self._units: deque[Unit] = deque()  # which wait for the next commit
         self._is_idle = False  # whether the thread waits for any unit, and not only for one that is urgent
@@ -67,7 +62,19 @@ class Flusher:
         self._last_flush = 0.0
         self._delay = DELAY
         self.is_behind = False  # the store has failed: leases of runs that are owned here may have ended meanwhile
-        self.process = os.getpid()
+        super().__init__()
+        self._wake = threading.Condition(self.lock)
+
+    def in_child(self) -> None:
+        """The parent process has the thread, and goes on to write the runs."""
+        super().in_child()
+        self._wake = threading.Condition(self.lock)
+        for writer in self._writers.values():
+            writer.is_closed = True
+        self._writers.clear()
+        self._units.clear()
+        self._thread = None
+        self._is_idle = self._is_urgent = self.is_behind = False
 
     def attach(self, claim: Claim, callbacks: RunCallbacks, inputs: Sequence[Input] = ()) -> RunWriter:
         """Write the log of a run that was claimed, and that knows of these inputs.
@@ -105,13 +112,6 @@ class Flusher:
             if self._writers.get(writer.claim.run_id) is writer:
                 del self._writers[writer.claim.run_id]
             self._wake.notify()
-
-    def finish(self) -> None:
-        """Wait until the thread has ended, if no run is left for it: it may still look for inputs."""
-        with self._wake:
-            thread = None if self._writers else self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(FINISH)
 
     # -- the thread --------------------------------------------------------------------------------------------------
 
@@ -192,8 +192,7 @@ class Flusher:
             owned = with_retries(partial(self._append, batches, gathered.durable))
             _visit("after_append", gathered)
         except Exception as error:  # noqa: BLE001  # it is reported to the runs
-            for writer in writers:
-                self.lose(writer, error)
+            self._fail(gathered, error)
             return
         self._last_flush = time.monotonic()
         for writer, batch, is_owner in zip(writers, batches, owned, strict=True):
@@ -216,6 +215,16 @@ class Flusher:
             if batch.state == "over" and points.hook is not None:
                 points.hook("after_done", (), writer)
             writer.callbacks.on_committed(batch.units)
+
+    def _fail(self, gathered: _Gathered, error: Exception) -> None:
+        """Report to the runs that they cannot be written. If one of several may be the cause, each is tried alone."""
+        is_temporary = isinstance(error, StoreError) and error.is_temporary
+        if len(gathered.batches) > 1 and not is_temporary:
+            for writer, batch in zip(gathered.writers, gathered.batches, strict=True):
+                self._flush(_Gathered([writer], [batch], gathered.at, gathered.durable))
+        else:
+            for writer in gathered.writers:
+                self.lose(writer, error)
 
     def _append(self, batches: Sequence[Batch], durable: bool) -> list[bool]:
         try:
@@ -263,14 +272,14 @@ class Flusher:
         writer.callbacks.on_lost(error)
 
 
-_lock = ForkLock()
+_creating = Shared()
 
 
 def flusher_of(store: Store) -> Flusher:
     """The flusher of a store, one per process."""
-    with _lock.lock:
+    with _creating.lock:
         flusher = store.flusher
-        if not isinstance(flusher, Flusher) or flusher.process != os.getpid():  # a thread does not survive a fork
+        if not isinstance(flusher, Flusher):
             flusher = store.flusher = Flusher(store)
         return flusher
 

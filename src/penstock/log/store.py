@@ -245,7 +245,7 @@ class Store(Protocol):
         ...
 
     def put(self, input: Input) -> bool:
-        """Add an input; False if it was there already. A run that waits is ready afterwards.
+        """Add an input; False if it was there already, or the run is over. A run that waits is ready afterwards.
 
         A damaged run is ready after a cancel, so that a worker ends it. An `UnknownRunError` if there is no such run.
         """
@@ -273,6 +273,12 @@ class Store(Protocol):
     def close(self) -> None:
         """Release files and connections. The store cannot be used any more."""
         ...
+
+
+def expect_store(store: Any) -> None:
+    """Raise a `UsageError` for anything else, such as the path of one."""
+    if not hasattr(store, "claim"):
+        raise UsageError(f"the log must be a store, as in penstock.log.open('runs.db'), not {store!r}")
 
 
 class OwnedRun(Struct, frozen=True):

@@ -18,11 +18,10 @@ from penstock.asgi.request import RejectedRequest
 from penstock.errors import UsageError
 from penstock.log.store import RunExistsError, RunRow, Store
 from penstock.log.store_retries import awith_retries
-from penstock.log.take_up import read_log
+from penstock.log.take_up import fold, read_log
 from penstock.messages import Message
 from penstock.run.events import LogEvent, RunStart
 from penstock.run.machine import Run
-from penstock.run.rebuild import rebuild
 from penstock.runs.client_tools import with_client_tools
 from penstock.runs.runs import Runs
 from penstock.serve.abandonment import Abandonment
@@ -148,7 +147,7 @@ class Host:
     def rebuild(self, row: RunRow, events: Sequence[LogEvent]) -> Run:
         """The run whose log has these events."""
         config = with_client_tools(self.agent(row.agent).config, start_meta(events))
-        return rebuild(events, config.policies, config.limits, config.run_repaired, config.output)
+        return fold(row.id, events, config.policies, config.limits, config.run_repaired, config.output)
 
     async def thread(self, thread: str, tenant: str, limit: int = 100) -> list[RunRow]:
         """The runs of a conversation, the newest first."""

@@ -16,7 +16,7 @@ from penstock.cli.damaged_runs import damage_text, damaged_hint, repair_advice, 
 from penstock.cli.human_time import duration_text, parse_duration
 from penstock.cli.lock_holder import find_lock_holder
 from penstock.cli.log_options import Command, find_run, log_option, opened_log
-from penstock.cli.logged_events import follow_events, past_events, spans_of, waiting_calls
+from penstock.cli.logged_events import end_of, follow_events, past_events, spans_of, waiting_calls
 from penstock.cli.model_options import CommandError, read_prompt
 from penstock.cli.owners import parse_owner
 from penstock.cli.questions import call_text
@@ -38,7 +38,7 @@ from penstock.log.follower import new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
 from penstock.log.store import DamagedRunError, RunPhase, RunRow, Store
 from penstock.messages import user
-from penstock.run.events import Done, encode
+from penstock.run.events import encode
 
 CANCELLED = "the run was cancelled"
 LEASE = 6.0
@@ -172,20 +172,18 @@ def follow_run(log: str, after: int, plain: bool, is_json: bool, run: str) -> No
     Following does not affect the run, and neither does Ctrl-C. The exit code says how the run ended, as that of
     `penstock run` does.
     """
-    done: Done | None = None
     with opened_log(log, lease=LEASE, must_exist=True) as store:
         row = find_run(store, run)
         console = open_console(is_plain=plain)
         if is_json:
             for number, _, event in follow_events(store, row.id, after):
                 write_lines([b'{"number":%d,"event":%b}' % (number, encode(event))])
-                done = event if isinstance(event, Done) else None
         else:
             with render_run(console, spans_of(store, row.id), is_plain=plain) as print_event:
                 for _, at, event in follow_events(store, row.id, after):
                     print_event(event, at)
-                    done = event if isinstance(event, Done) else None
-    raise SystemExit(exit_code(done, None))
+        code = exit_code(end_of(store, row.id), None)
+    raise SystemExit(code)
 
 
 @runs.command("cancel")
