@@ -200,3 +200,45 @@ run()
 """
     with Loopback(echo) as server:
         run(code, server, "sync")
+
+
+@pytest.mark.parametrize("log", ["None", "penstock.log.memory()"])
+def test_a_child_that_leaves_an_inherited_run_does_not_wait_for_threads_of_its_parent(log: str) -> None:
+    """A thread of the parent may have held the lock of the run when it was forked."""
+    code = f"""
+import signal, penstock
+from penstock import Agent, tool
+from penstock.testing import Reply, Scripted, call
+
+@tool(read_only=True)
+def look() -> str:
+    "Look."
+    return "seen"
+
+agent = Agent(Model("openai:gpt", via=Scripted([Reply(call("look")), Reply("Done.")])), [look], name="desk")
+has_lock, may_go_on = threading.Event(), threading.Event()
+
+def hold(lock):
+    with lock:
+        has_lock.set()
+        may_go_on.wait(30)
+
+with agent.stream("Hi.", log={log}) as run:
+    events = iter(run)
+    next(events)
+    thread = threading.Thread(target=hold, args=(run._driver.lock,))
+    thread.start()
+    assert has_lock.wait(30)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        run.cancel()
+        sys.exit()
+    assert ended_well(pid)
+    may_go_on.set()
+    thread.join()
+    list(events)
+assert run.output == "Done.", run.output
+"""
+    with Loopback(echo) as server:
+        run(code, server, "sync")
