@@ -83,7 +83,8 @@ class ThreadConnection(Shared):
         self.is_open = True
         self.is_durable = False
         self._is_configured = False
-        self._process = os.getpid()
+        # Not `__del__`: the garbage collector may call it after it has warned of an open connection.
+        weakref.finalize(self, _drop, connection, os.getpid()).atexit = False
         super().__init__()
 
     def configure(self) -> None:
@@ -111,12 +112,6 @@ class ThreadConnection(Shared):
         super().in_child()
         self._leave()
 
-    def __del__(self) -> None:
-        if self._process == os.getpid():
-            self.close()
-        else:
-            self._leave()
-
     def _leave(self) -> None:
         """Leave a connection alone that a thread of the parent process has used for too long to be closed."""
         if self.is_open:
@@ -125,6 +120,15 @@ class ThreadConnection(Shared):
 
 
 _inherited: list[sqlite3.Connection] = []
+
+
+def _drop(connection: sqlite3.Connection, process: int) -> None:
+    """Close a connection that nobody can use any more, unless another process opened it."""
+    if process == os.getpid():
+        with _closing.lock:
+            connection.close()
+    else:
+        _inherited.append(connection)
 
 
 class SQLiteFile:
