@@ -15,6 +15,7 @@ from penstock.dialects.whole_calls import WholeCalls
 from penstock.events import Finish, Progress, Reasoning, StreamChunk, Text, ToolCall, Unknown, Usage
 from penstock.gateway.estimate import tokens_of
 from penstock.gateway.healing.calls import CallHealing
+from penstock.gateway.healing.finish_reasons import FinishReasons
 from penstock.gateway.healing.habits import Habits
 from penstock.gateway.healing.names import ToolNames
 from penstock.gateway.healing.report import (
@@ -25,7 +26,7 @@ from penstock.gateway.healing.report import (
 )
 from penstock.gateway.settings import Healing
 from penstock.messages import Message
-from penstock.wires import WireName, find_wire
+from penstock.wires import WireName
 from penstock.wires.shared.reports import KEEP_ALIVE
 from penstock.wires.shared.text_frames import ReadText
 
@@ -58,8 +59,8 @@ class HealedDecoding:
         self._report = context.report
         self._decoder = Decoder(context.wire, context.tools, id_prefix=context.id_prefix)
         self._habits = Habits(context.wire, context.report)
-        reasons, names = find_wire(context.wire).FINISH, ToolNames(context.tools)
-        self._calls = CallHealing(context.healing.repair, context.report, reasons, names)
+        reasons = FinishReasons(context.wire, context.report, heals=context.healing.finish_reasons)
+        self._calls = CallHealing(context.healing.repair, context.report, reasons, ToolNames(context.tools))
         self._texts = self._text_stage()
         self.output = Output()
         self.progress: Callable[[], Progress] = self._decoder.progress
