@@ -39,6 +39,7 @@ FACTS = WireFacts(
         StateFacts("container", data="any"),
         StateFacts("compaction", text="own"),
     ),
+    passed_headers=("anthropic-beta",),
     hosted_tools=(
         HostedTool(
             calls=("server_tool_use", "mcp_tool_use"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCallInvalid, Usage
-from penstock.turn import Turn
+from penstock.turn import Turn, TurnPart
 from penstock.wires.shared.facts import Loss
 from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.written_call import Write, WrittenCall
@@ -90,6 +90,10 @@ class ResponseFrames:
 
     def closing(self) -> None:
         """Writes the end of the stream."""
+
+    def item_blocks(self, parts: Iterable[TurnPart]) -> dict[str, set[int]]:
+        """The blocks of each item of a response with these parts, by its id, if clients refer to items."""
+        return {}
 
     def whole_body(self, turns: Sequence[Turn]) -> dict[str, Any]:
         """The body of a response that is not streamed; one turn per choice."""
