@@ -13,7 +13,7 @@ from penstock.asgi.stream import BEFORE_JSON, ResponseStream
 from penstock.errors import ProviderError, UsageError
 from penstock.events import Usage
 from penstock.gateway.answer import Answer, open_answer, whole_answer
-from penstock.gateway.asking import Caller, takes_custom_tools, uses_client_key
+from penstock.gateway.asking import Caller, passed_headers, takes_custom_tools, uses_client_key
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.failures import in_band, rejection
 from penstock.gateway.inspecting import InspectedCall
@@ -39,7 +39,10 @@ class Answering:
         self._encoder = find_response_encoder(wire)
         self._inspected = InspectedCall(context.inspections, call.request.id, context.record)
         self._headers: dict[str, str] = {}
-        self._caller = Caller(id=call.request.id, key=context.client_key(call.request), record=self._inspected.record)
+        self._caller = Caller(
+            id=call.request.id, key=context.client_key(call.request), record=self._inspected.record,
+            headers=passed_headers(wire, call.request.headers),
+        )  # fmt: skip
         self._journal = Journal(context, call, self._inspected)
 
     async def answer(self, model: str = "", is_streaming: bool | None = None) -> None:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
 from penstock.events import Opaque, ToolCall
 from penstock.history.read import read_request
 from penstock.messages import Message
-from penstock.wires import find_output_fields, find_settings_reader, wire_name
+from penstock.wires import find_facts, find_output_fields, find_settings_reader, wire_name
 from penstock.wires.shared.body import merge
+from penstock.wires.shared.openapi_schemas import json_schema
 from penstock.wires.shared.request import Request
 from penstock.wires.shared.request_settings import Dropped, RequestSettings, check_depth
 from penstock.wires.shared.response_head import ResponseHead, ToolPath
+from penstock.wires.shared.states import item_id_of
 
+ONLY_HERE = "only the protocol of the request has this field"
+KEPT_ELSEWHERE = "what it stands for is kept by another provider; send it whole"
 _NO_TOOLS: frozenset[str] = frozenset()
 
 
@@ -41,30 +46,60 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
         alone.
         """
         settings, is_same = self.settings, wire_name(wire) == self.wire
-        hosted = self.foreign_tools(wire)
-        extra = dict(settings.extra) if is_same else {}
-        dropped = list(settings.dropped)
-        dropped += [
-            Dropped("tools", f"{hosted_name(tool)} runs at its provider; there is no such tool here") for tool in hosted
-        ]
         if not is_same:
-            dropped += [Dropped(name, "only the protocol of the request has this field") for name in settings.extra]
-        if settings.output is not None:
-            fields = find_output_fields(wire_name(wire))(settings.output)
-            extra = merge(extra, fields)
-            dropped += [] if fields else [Dropped("the output format", "the provider cannot be asked for it")]
+            self._refuse_kept_elsewhere()
+        hosted = self.foreign_tools(wire)
+        fields, dropped = self._extra_for(wire)
+        exact = settings.exact if is_same else {}
         names = {tool.name for tool in hosted}
         request = Request(
             model=settings.model,
             messages=self.messages,
-            tools=tuple(tool for tool in settings.tools if tool not in hosted),
-            tool_choice="" if settings.tool_choice in names else settings.tool_choice,
+            tools=settings.tools if is_same else tuple(map(_portable, self._callable_tools(hosted))),
+            tool_choice="" if settings.tool_choice in names or "tool_choice" in exact else settings.tool_choice,
             is_parallel=settings.is_parallel,
-            options=settings.options,
-            extra=extra,
+            options={name: value for name, value in settings.options.items() if name not in exact},
+            extra=fields,
             is_streaming=settings.is_streaming,
         )
-        return request, tuple(dropped)
+        dropped += [
+            Dropped("tools", f"{hosted_name(tool)} runs at its provider; there is no such tool here") for tool in hosted
+        ]
+        return request, (*settings.dropped, *dropped)
+
+    def _extra_for(self, wire: str) -> tuple[dict[str, Any], list[Dropped]]:
+        """The fields that only this wire has, and what cannot be said on it."""
+        settings, is_same = self.settings, wire_name(wire) == self.wire
+        extra: dict[str, Any] = dict(settings.extra) if is_same else {}
+        dropped = [] if is_same else [Dropped(name, ONLY_HERE) for name in settings.own_fields]
+        for fields in settings.exact.values() if is_same else ():
+            extra = merge(extra, fields)
+        output = settings.output
+        if output is None or (is_same and "output" in settings.exact):
+            return extra, dropped
+        if not is_same and output.schema is not None:
+            output = replace(output, schema=json_schema(output.schema))
+        fields = find_output_fields(wire_name(wire))(output)
+        dropped += [] if fields else [Dropped("the output format", "the provider cannot be asked for it")]
+        return merge(extra, fields), dropped
+
+    def _callable_tools(self, hosted: tuple[ToolDeclaration, ...]) -> Iterator[ToolDeclaration]:
+        """The tools for another wire: those that may be called. A list of these is more than other protocols have."""
+        allowed = self.settings.allowed_tools
+        for tool in self.settings.tools:
+            if tool not in hosted and (not allowed or tool.name in allowed):
+                yield tool
+
+    def _refuse_kept_elsewhere(self) -> None:
+        """Raises if a part of the prompt is kept by the provider of the client's protocol: it would be missing."""
+        facts = find_facts(self.wire)
+        for name in facts.kept_fields:
+            if name in self.settings.extra:
+                raise UsageError(f"{name}: {KEPT_ELSEWHERE}")
+        for message in self.messages:
+            for part in message.parts:
+                if isinstance(part, Opaque) and facts.reference and part.kind == facts.reference:
+                    raise UsageError(f"{part.kind} {item_id_of(part, facts)!r}: {KEPT_ELSEWHERE}")
 
     def head(self, id: str, created: int, *, has_custom_tools: bool) -> ResponseHead:
         """The head of the response; `has_custom_tools` if the provider takes custom tools as such."""
@@ -110,6 +145,12 @@ def hosted_name(tool: ToolDeclaration) -> str:
     return tool.name or next(iter(tool.hosted or ()), "a tool")
 
 
+def _portable(tool: ToolDeclaration) -> ToolDeclaration:
+    """The tool with a schema that every provider understands."""
+    schema = json_schema(tool.parameters)
+    return tool if schema is tool.parameters else replace(tool, parameters=schema)
+
+
 def _parse(body: bytes | Mapping[str, Any], *, is_clean: bool) -> Mapping[str, Any]:
     value: Any = body
     if isinstance(body, bytes):
@@ -135,9 +176,9 @@ def _with_flat_names(message: Message, namespaces: Mapping[str, ToolPath]) -> Me
     if not spaces:
         return message
     parts = [
-        msgspec.structs.replace(part, name=flat.get(ToolPath(spaces[part.block], part.name), part.name))
+        replace(part, name=flat.get(ToolPath(spaces[part.block], part.name), part.name))
         if isinstance(part, ToolCall) and part.block in spaces
         else part
         for part in message.parts
     ]
-    return msgspec.structs.replace(message, parts=tuple(parts))
+    return replace(message, parts=tuple(parts))

@@ -133,6 +133,8 @@ class HealedDecoding:
                     self._report.add(CALL_IN_TEXT)
                 case Unknown() if chunk.note == KEEP_ALIVE:
                     self._report.add(DATA_KEEP_ALIVE)
+                case Unknown():
+                    self._report.note_unknown(chunk)
                 case Usage():
                     self.output.has_usage = True
                 case Finish() if self._context.estimate is not None and not self.output.has_usage:

@@ -6,7 +6,7 @@ from collections import Counter
 
 from msgspec import Struct
 
-from penstock.events import Fault
+from penstock.events import Fault, Unknown
 
 STOP_WITH_CALLS, NO_REASON, REASONING_MARKS, CALL_IN_TEXT, DATA_KEEP_ALIVE = 53, 55, 85, 86, 104
 
@@ -90,6 +90,12 @@ class HealingReport:
         """Note a native call of a tool that is not declared."""
         self.note(f"the call of {_shown(name)} was passed on: no such tool is declared")
 
+    def note_unknown(self, event: Unknown) -> None:
+        """Note a part of the response that no other protocol has a form for, by its name: it is not passed on."""
+        names = [_shown(str(name)) for name in event.raw] if isinstance(event.raw, dict) else []
+        listed = f" ({', '.join(names[:MAX_FIELDS])})" if names else ""
+        self.note(f"left out of the response: {event.note or 'something unknown'}{listed}")
+
     def build(self) -> list[Healed]:
         """What was healed so far, in the order of the quirks."""
         return [Healed(quirk, IN_WORDS.get(quirk, ""), count) for quirk, count in sorted(self._counts.items())]
@@ -97,6 +103,8 @@ class HealingReport:
 
 MAX_NOTES = 32
 """How many notes a report has."""
+MAX_FIELDS = 3
+"""How many fields of something unknown are named in a note."""
 MAX_NAME = 64
 """How many characters of the name of a tool are noted."""
 

@@ -25,9 +25,10 @@ from penstock.wires.shared.media_fields import FILE_FIELDS, read_file, without_u
 from penstock.wires.shared.message_builder import MessageBuilder
 from penstock.wires.shared.message_reader import MessageReader, ReadContext
 from penstock.wires.shared.request_settings import (
-    Dropped,
+    NO_PROBABILITIES,
     Fields,
     RequestSettings,
+    ToolChoice,
     check_tool_choice,
     read_schema_format,
     read_tools,
@@ -197,21 +198,25 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
     fields.rest.pop("model", None)
     options = fields.options(_OPTIONS) | _read_reasoning(fields)
     tools = read_tools([*fields.objects("tools"), *fields.objects("functions")])
-    choice, dropped = _tool_choice(fields)
+    choice = _tool_choice(fields)
+    unsent = fields.leave_out("logprobs", "top_logprobs", why=NO_PROBABILITIES)
     format = fields.rest.pop("response_format", None)
     stream_options = fields.inner("stream_options")
     has_usage = bool(stream_options.flag("include_usage"))
     return RequestSettings(
         model=named,
         tools=tools,
-        tool_choice=check_tool_choice(choice, tools, "tool_choice"),
+        tool_choice=check_tool_choice(choice.choice, tools, "tool_choice"),
         is_parallel=fields.flag("parallel_tool_calls"),
         is_streaming=is_stream if is_streaming is None else is_streaming,
         options=options,
         output=None if format is None else read_schema_format(format, "response_format"),
         has_usage=has_usage,
+        allowed_tools=choice.allowed,
+        exact={"tool_choice": choice.exact} if choice.exact else {},
         extra=fields.rest,
-        dropped=(*dropped, *stream_options.unread("only token counts can be asked for")),
+        partial=frozenset(fields.partial),
+        dropped=(*unsent, *stream_options.unread("only token counts can be asked for")),
     )
 
 
@@ -228,22 +233,27 @@ def _read_reasoning(fields: Fields) -> dict[str, Any]:
     return {"reasoning": effort} if effort else {}
 
 
-def _tool_choice(fields: Fields) -> tuple[str, tuple[Dropped, ...]]:
+def _tool_choice(fields: Fields) -> ToolChoice:
     choice: Any = fields.rest.pop("tool_choice", None)
     choice = fields.rest.pop("function_call", None) if choice is None else choice
     match choice:
         case None:
-            return "", ()
+            return ToolChoice()
         case str():
-            return ("required" if choice == "any" else choice), ()
+            return ToolChoice("required" if choice == "any" else choice)
         case {"function": {"name": str(name)}} | {"custom": {"name": str(name)}} | {"name": str(name)}:
-            return name, ()
-        case {"type": "allowed_tools"}:
-            inner: Any = choice.get("allowed_tools")
-            mode = inner.get("mode") if isinstance(inner, dict) else None
-            kept = mode if isinstance(mode, str) else "auto"
-            return kept, (Dropped("tool_choice", "only some tools are allowed; all are declared"),)
+            return ToolChoice(name)
+        case {"type": "allowed_tools", "allowed_tools": {"mode": str(mode), "tools": [*tools]}}:
+            return ToolChoice(mode, tuple(map(_allowed_name, tools)), {"tool_choice": choice})
         case _:
             raise unreadable(
                 "tool_choice", 'send auto, none, required, or {"type": "function", "function": {"name": …}}'
             )
+
+
+def _allowed_name(tool: Any) -> str:
+    match tool:
+        case {"function": {"name": str(name)}} | {"custom": {"name": str(name)}} | {"name": str(name)}:
+            return name
+        case _:
+            raise unreadable("tool_choice.allowed_tools", 'send {"type": "function", "function": {"name": …}}')

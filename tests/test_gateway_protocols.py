@@ -1,0 +1,63 @@
+"""Between protocols: nothing that a client asks for, or that a server sends, is lost without a note."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from penstock.testing import Raw, Scripted
+from tests.asgi import serving
+from tests.gateways import ASK, TOOLS, chat, delta, gateway, sse, upstream
+
+MESSAGES = {"model": "claude-sonnet-5", "max_tokens": 9, "messages": ASK}
+
+
+def ask(server: Scripted, path: str, body: Any, sent: dict[str, str], **settings: Any) -> Any:
+    """What `/healed` says about a request; the server keeps what it got."""
+
+    async def send() -> Any:
+        async with serving(gateway(upstream("", via=server, key="client", **settings))) as browser:
+            browser.headers.update(sent)
+            reply = await browser.post(path, body)
+            assert reply.status == 200, reply.body
+            return (await browser.get(f"/healed/{reply.headers['x-request-id']}")).json
+
+    return asyncio.run(send())
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"), [({}, "a-1,b-2"), ({"anthropic-beta": "c-3"}, "c-3,a-1,b-2"), ({"X-Other": "d"}, "a-1,b-2")]
+)
+def test_the_features_that_a_client_asks_for_in_a_header_reach_the_same_protocol(
+    own: dict[str, str], expected: str
+) -> None:
+    server, headers = Scripted("Hi."), {"anthropic-beta": "a-1,b-2"}
+    report = ask(server, "/v1/messages", MESSAGES, headers, provider="anthropic", headers=own)
+    assert not report["dropped"]
+    assert server.requests[0].headers["anthropic-beta"] == expected
+
+
+def test_a_server_of_another_protocol_does_not_get_them_and_that_is_noted() -> None:
+    server = Scripted("Hi.")
+    report = ask(server, "/v1/messages", MESSAGES, {"anthropic-beta": "a-1"})
+    assert "anthropic-beta" not in server.requests[0].headers
+    assert report["dropped"] == ["anthropic-beta: only the protocol of the request has this header"]
+
+
+def test_settings_that_the_server_does_not_take_are_noted() -> None:
+    server = Scripted("Hi.")
+    body = chat(stop=["X"], seed=7, temperature=0.5, tools=TOOLS)
+    report = ask(server, "/v1/chat/completions", body, {}, provider="openai")
+    assert "stop" not in server.requests[0].body
+    why = "the provider or the model does not take this setting"
+    assert report["dropped"] == [f"stop: {why}", f"seed: {why}"]
+
+
+def test_a_part_of_a_response_that_has_no_form_elsewhere_is_noted_by_its_name() -> None:
+    secret = "UklGRg-content"
+    server = Scripted([Raw(sse(delta(content="Hi."), delta(audio={"data": secret}, x_y=[1]), delta("stop")))])
+    report = ask(server, "/v1/chat/completions", chat(), {}, provider="llamacpp")
+    assert "left out of the response: an unknown field of the delta ('audio')" in report["notes"]
+    assert secret not in str(report)
