@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
-from penstock.testing import Raw, Scripted
+from penstock.testing import Raw, Reply, Scripted, call
 from tests.asgi import serving
-from tests.gateways import ASK, TOOLS, chat, delta, gateway, sse, upstream
+from tests.gateways import ASK, TOOLS, chat, delta, events, gateway, sse, upstream
 
 MESSAGES = {"model": "claude-sonnet-5", "max_tokens": 9, "messages": ASK}
 
@@ -61,3 +62,33 @@ def test_a_part_of_a_response_that_has_no_form_elsewhere_is_noted_by_its_name() 
     report = ask(server, "/v1/chat/completions", chat(), {}, provider="llamacpp")
     assert "left out of the response: an unknown field of the delta ('audio')" in report["notes"]
     assert secret not in str(report)
+
+
+OLD = {"functions": [TOOLS[0]["function"]], "function_call": "auto"}
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+def test_a_client_that_declares_functions_gets_a_function_call(stream: bool) -> None:
+    server = Scripted([Reply(call("shell", {"command": "ls"})), "Done."], strict=True)
+
+    async def converse() -> None:
+        async with serving(gateway(upstream("", via=server))) as browser:
+            first = await browser.post("/v1/chat/completions", chat(stream, **OLD))
+            choices = [choice for event in events(first.body) for choice in event["choices"]] if stream else []
+            found: Any = {"name": "", "arguments": ""}
+            for piece in (choice["delta"].get("function_call", {}) for choice in choices):
+                found = {key: found[key] + piece.get(key, "") for key in found}
+            last = choices[-1] if stream else first.json["choices"][0]
+            found = found if stream else last["message"]["function_call"]
+            assert (found["name"], json.loads(found["arguments"])) == ("shell", {"command": "ls"})
+            assert last["finish_reason"] == "function_call"
+            assert b"tool_calls" not in first.body
+            reply = {"role": "assistant", "content": None, "function_call": found}
+            result = {"role": "function", "name": "shell", "content": "file"}
+            body = {**chat(False, **OLD), "messages": [*ASK, reply, result]}
+            second = await browser.post("/v1/chat/completions", body)
+            assert second.json["choices"][0]["message"]["content"] == "Done."
+
+    asyncio.run(converse())
+    assert server.requests[0].body["parallel_tool_calls"] is False
+    assert [(one.name, one.text) for one in server.requests[1].results] == [("shell", "file")]

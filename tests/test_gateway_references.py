@@ -67,8 +67,8 @@ def test_items_that_are_not_kept_are_an_error_that_says_what_to_send() -> None:
 REPLY = Message(
     "assistant",
     (
-        Reasoning(0, "Hm."), Opaque(0, "anthropic", "signature", "abc"), Text(1, "One."), ToolCall("a", "f", {}, block=2),
-        ToolCall("b", "p", {}, "x", kind="custom", block=3), Text(4, "Two."),
+        Reasoning(0, "Hm."), Opaque(0, "anthropic", "signature", "abc"), Text(1, "One."),
+        ToolCall("a", "f", {}, block=2), ToolCall("b", "p", {}, "x", kind="custom", block=3), Text(4, "Two."),
     ),
 )  # fmt: skip
 KEPT = KeptResponse(reply=REPLY, tools=(ToolDeclaration("f"), ToolDeclaration("p", is_custom=True)))

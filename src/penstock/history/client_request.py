@@ -114,6 +114,7 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
             unwrapped_tools=_NO_TOOLS if has_custom_tools else custom,
             namespaces=self.settings.namespaces,
             echo=self.settings.echo,
+            has_old_calls=self.settings.has_old_calls,
         )
 
 

@@ -197,6 +197,7 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
     named, is_stream = model or fields.required_text("model", "the name of a model"), bool(fields.flag("stream"))
     fields.rest.pop("model", None)
     options = fields.options(_OPTIONS) | _read_reasoning(fields)
+    has_old_calls = bool(fields.rest.get("functions")) and not fields.rest.get("tools")
     tools = read_tools([*fields.objects("tools"), *fields.objects("functions")])
     choice = _tool_choice(fields)
     unsent = fields.leave_out("logprobs", "top_logprobs", why=NO_PROBABILITIES)
@@ -207,11 +208,12 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
         model=named,
         tools=tools,
         tool_choice=check_tool_choice(choice.choice, tools, "tool_choice"),
-        is_parallel=fields.flag("parallel_tool_calls"),
+        is_parallel=False if has_old_calls else fields.flag("parallel_tool_calls"),
         is_streaming=is_stream if is_streaming is None else is_streaming,
         options=options,
         output=None if format is None else read_schema_format(format, "response_format"),
         has_usage=has_usage,
+        has_old_calls=has_old_calls,
         allowed_tools=choice.allowed,
         exact={"tool_choice": choice.exact} if choice.exact else {},
         extra=fields.rest,

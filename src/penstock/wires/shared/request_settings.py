@@ -36,7 +36,7 @@ class RequestSettings(Struct, frozen=True, kw_only=True):
     declared. `previous_response` is the id of a response that the server is expected to know, and `is_kept` says that
     the client counts on the server to know the response to this request later. With `has_instructions` the first
     message is the instructions; they and the tools hold for one request, or with `is_thread` for all that continue it.
-    `allowed_tools` are the names of those that may be called, if not all may. `exact` are fields that say in the
+    `has_old_calls` says that the client knows only an older form of calls. `allowed_tools` are the names of those that may be called, if not all may. `exact` are fields that say in the
     client's protocol what no other can say as well, by the name of the option or `tool_choice` that they replace there.
     `partial` are the names of the fields in `extra` of which only a part was not read.
     """
@@ -55,6 +55,7 @@ class RequestSettings(Struct, frozen=True, kw_only=True):
     is_thread: bool = False
     has_instructions: bool = False
     echo: Mapping[str, Any] = {}
+    has_old_calls: bool = False
     allowed_tools: tuple[str, ...] = ()
     exact: Mapping[str, Mapping[str, Any]] = {}
     extra: Mapping[str, Any] = {}
