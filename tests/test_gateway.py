@@ -14,6 +14,7 @@ from penstock.declarations import ToolDeclaration
 from penstock.gateway import Healing
 from penstock.gateway.app import GatewayApp
 from penstock.gateway.healing.names import ToolNames
+from penstock.inspector.entries import Note
 from penstock.inspector.inspections import Inspections
 from penstock.model.recording import read_recordings
 from penstock.testing import Raw, Reply, Scripted, call, think
@@ -567,12 +568,17 @@ def test_the_inspector_shows_what_came_and_what_was_sent_on(tmp_path: Path) -> N
     async def test(browser: Browser) -> None:
         await browser.post("/v1/messages", {
             "model": "m", "max_tokens": 9, "stream": True, "messages": ASK,
-            "tools": [{"name": "shell", "input_schema": SHELL["parameters"]}],
+            "tools": [{"name": "shell", "input_schema": SHELL["parameters"]}], "metadata": {"user_id": "u"},
         })  # fmt: skip
         assert b"Penstock inspector" in (await browser.get("/inspect")).body
 
     run(gateway(upstream([Raw(HABITS["no id"])]), inspections=inspections, record=file), test)
     [summary] = inspections.summaries()[1]
+    notes = [entry.text for entry in inspections.find(summary.id).entries() if isinstance(entry, Note)]  # type: ignore[union-attr]
+    assert notes == [
+        "the usage is an estimate: the server sent none",
+        "left out of the request: metadata: only the protocol of the request has this field",
+    ]
     assert (summary.client_wire, summary.wire, summary.outcome, summary.healed) == (
         "anthropic", "openai-chat", "complete", 1,
     )  # fmt: skip
@@ -581,6 +587,16 @@ def test_the_inspector_shows_what_came_and_what_was_sent_on(tmp_path: Path) -> N
     types = [type(entry).__name__ for entry in exchange.entries()]
     assert {"Asked", "Requested", "Responded", "FrameEntry", "SentEntry", "HealedEntry", "Ended"} <= {*types}
     assert len(read_recordings(file)) == 1
+
+
+def test_a_compressed_body_is_refused_with_words_that_help() -> None:
+    async def test(browser: Browser) -> None:
+        headers = {"content-encoding": "gzip", "content-type": "application/json"}
+        reply = await browser.request("POST", "/v1/messages", b"\x1f\x8b", headers)
+        assert (reply.status, reply.json["type"]) == (415, "error")
+        assert "without Content-Encoding" in reply.json["error"]["message"]
+
+    run(gateway(upstream([])), test)
 
 
 def test_a_page_of_another_host_may_send_requests_if_the_gateway_says_so() -> None:

@@ -36,9 +36,10 @@ class RequestSettings(Struct, frozen=True, kw_only=True):
     declared. `previous_response` is the id of a response that the server is expected to know, and `is_kept` says that
     the client counts on the server to know the response to this request later. With `has_instructions` the first
     message is the instructions; they and the tools hold for one request, or with `is_thread` for all that continue it.
-    `has_old_calls` says that the client knows only an older form of calls. `allowed_tools` are the names of those that may be called, if not all may. `exact` are fields that say in the
-    client's protocol what no other can say as well, by the name of the option or `tool_choice` that they replace there.
-    `partial` are the names of the fields in `extra` of which only a part was not read.
+    With `has_old_calls`, the client knows only an older form of calls. `allowed_tools` are the names of those that may
+    be called, if not all may. `exact` are fields that say in the client's protocol what no other can say as well, by
+    the name of the option, `output` or `tool_choice` that they replace there. `partial` are the names of the fields in
+    `extra` of which only a part was not read.
     """
 
     model: str
