@@ -496,3 +496,26 @@ def test_a_call_that_a_thinking_model_cannot_be_forced_to_make_is_named() -> Non
         tool_choice="required", options={"reasoning": 2000},
     )  # fmt: skip
     assert find_left_out("anthropic")(request, frozenset()) == ["tool_choice"]
+
+
+EPHEMERAL = {"cache_control": {"type": "ephemeral"}}
+RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "x", **EPHEMERAL}
+
+
+@pytest.mark.parametrize(
+    ("wire", "messages", "names"),
+    [
+        ("openai-chat", [{"role": "user", "name": "bob", "content": "Hi"}], "name"),
+        ("anthropic", [{"role": "user", "content": [{"type": "text", "text": "Hi", **EPHEMERAL}]}], "cache_control"),
+        ("anthropic", [{"role": "user", "content": [RESULT]}], "cache_control"),
+        ("openai-responses", [*USER, {"type": "compaction", "id": "c", "encrypted_content": "x"}, *USER], "compaction"),
+        ("openai-responses", [{"type": "message", "id": "m", "status": "completed", **USER[0]}], ""),
+        ("openai-responses", [*USER, {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "x"}], ""),
+    ],
+)
+def test_what_only_one_protocol_has_in_messages_is_named_once(wire: str, messages: Any, names: str) -> None:
+    field = "input" if wire == "openai-responses" else "messages"
+    request = read(wire, {**BODIES[wire], field: [*messages, *messages]})
+    found = [one.why for one in request.request_for("cohere")[1] if one.place == "messages"]
+    assert found == ([f"only the protocol of the request has {names}"] if names else [])
+    assert "messages" not in [one.place for one in request.request_for(wire)[1]]

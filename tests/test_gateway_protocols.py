@@ -92,3 +92,17 @@ def test_a_client_that_declares_functions_gets_a_function_call(stream: bool) -> 
     asyncio.run(converse())
     assert server.requests[0].body["parallel_tool_calls"] is False
     assert [(one.name, one.text) for one in server.requests[1].results] == [("shell", "file")]
+
+
+IMAGE: Any = {"inlineData": {"mimeType": "image/png", "data": "iVBORw0K"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "is_noted"), [("/v1/chat/completions", True), ("/v1beta/models/m:generateContent", False)]
+)
+def test_an_image_that_the_protocol_of_a_client_has_no_form_for_is_noted(path: str, is_noted: bool) -> None:
+    candidate = {"content": {"role": "model", "parts": [{"text": "Here:"}, IMAGE]}, "finishReason": "STOP", "index": 0}
+    body = chat(False) if is_noted else {"contents": [{"parts": [{"text": "Draw."}]}]}
+    server = Scripted([Raw(sse({"candidates": [candidate]}, done=False))])
+    report = ask(server, path, body, {}, provider="gemini")
+    assert ("left out of the response: inlineData, which the client has no form for" in report["notes"]) == is_noted

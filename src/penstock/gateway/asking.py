@@ -98,8 +98,8 @@ def ask(
     prepared = prepare(candidate, request, caller, retries)
     report = HealingReport()
     context = ResponseContext(
-        wire=prepared.wire, tools=prepared.tools, messages=prepared.messages, fields=prepared.fields,
-        id_prefix=_id_prefix(caller), healing=healing, report=report,
+        wire=prepared.wire, client_wire=request.wire, tools=prepared.tools, messages=prepared.messages,
+        fields=prepared.fields, id_prefix=_id_prefix(caller), healing=healing, report=report,
         estimate=Usage(estimate_input(prepared.messages, prepared.tools)) if healing.usage else None,
     )  # fmt: skip
     decodings = Decodings(context)

@@ -16,6 +16,7 @@ from penstock.history.read import read_request
 from penstock.messages import Message
 from penstock.wires import find_facts, find_output_fields, find_settings_reader, wire_name
 from penstock.wires.shared.body import merge
+from penstock.wires.shared.foreign_blocks import own_parts
 from penstock.wires.shared.openapi_schemas import json_schema
 from penstock.wires.shared.request import Request
 from penstock.wires.shared.request_settings import Dropped, RequestSettings, check_depth
@@ -72,6 +73,8 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
         settings, is_same = self.settings, wire_name(wire) == self.wire
         extra: dict[str, Any] = dict(settings.extra) if is_same else {}
         dropped = [] if is_same else [Dropped(name, ONLY_HERE) for name in settings.own_fields]
+        if not is_same and (names := own_parts(self.messages, self.wire)):
+            dropped.append(Dropped("messages", f"only the protocol of the request has {', '.join(names)}"))
         for fields in settings.exact.values() if is_same else ():
             extra = merge(extra, fields)
         output = settings.output

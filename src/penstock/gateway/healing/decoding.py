@@ -12,7 +12,7 @@ from penstock.declarations import ToolDeclaration
 from penstock.decoder import Decoder
 from penstock.dialects.provenance import Provenance
 from penstock.dialects.whole_calls import WholeCalls
-from penstock.events import Finish, Progress, Reasoning, StreamChunk, Text, ToolCall, Unknown, Usage
+from penstock.events import Finish, Opaque, Progress, Reasoning, StreamChunk, Text, ToolCall, Unknown, Usage
 from penstock.gateway.estimate import tokens_of
 from penstock.gateway.healing.calls import CallHealing
 from penstock.gateway.healing.finish_reasons import FinishReasons
@@ -27,10 +27,11 @@ from penstock.gateway.healing.report import (
 from penstock.gateway.settings import Healing
 from penstock.messages import Message
 from penstock.wires import WireName
+from penstock.wires.shared.foreign_blocks import content_of
 from penstock.wires.shared.reports import KEEP_ALIVE
 from penstock.wires.shared.text_frames import ReadText
 
-_RARE = {ToolCall, Unknown, Finish, Usage}
+_RARE = {ToolCall, Unknown, Finish, Usage, Opaque}
 ANY_DIALECT = ("hermes",)
 """Where no tool can be called, only reasoning is looked for; a parser has at least one dialect."""
 
@@ -42,6 +43,7 @@ class ResponseContext(Struct, frozen=True, kw_only=True):
     """
 
     wire: WireName
+    client_wire: str
     tools: tuple[ToolDeclaration, ...]
     messages: Sequence[Message]
     fields: Mapping[str, Any]
@@ -135,6 +137,8 @@ class HealedDecoding:
                     self._report.add(DATA_KEEP_ALIVE)
                 case Unknown():
                     self._report.note_unknown(chunk)
+                case Opaque() if chunk.wire != self._context.client_wire and content_of(chunk):
+                    self._report.note(f"left out of the response: {chunk.kind}, which the client has no form for")
                 case Usage():
                     self.output.has_usage = True
                 case Finish() if self._context.estimate is not None and not self.output.has_usage:
