@@ -106,3 +106,48 @@ def test_an_image_that_the_protocol_of_a_client_has_no_form_for_is_noted(path: s
     server = Scripted([Raw(sse({"candidates": [candidate]}, done=False))])
     report = ask(server, path, body, {}, provider="gemini")
     assert ("left out of the response: inlineData, which the client has no form for" in report["notes"]) == is_noted
+
+
+PATHS: dict[str, Any] = {
+    "/v1/chat/completions": chat(),
+    "/v1/responses": {"model": "m", "input": "Hi", "stream": True},
+    "/v1/messages": {**MESSAGES, "stream": True},
+    "/v1beta/models/m:streamGenerateContent?alt=sse": {"contents": [{"parts": [{"text": "Hi"}]}]},
+}
+LIMIT = {"error": {"message": "slow down", "type": "requests", "code": "rate_limit_exceeded"}}
+NUMBER = {"error": {"message": "slow down", "code": 429}}
+CRASH = {"error": {"message": "it crashed", "code": "E_GPU"}}
+CODES = {
+    "/v1/chat/completions": ("rate_limit_exceeded", "E_GPU", "incomplete_response"),
+    "/v1/responses": ("rate_limit_exceeded", "E_GPU", "incomplete_response"),
+    "/v1/messages": ("rate_limit_error", "api_error", "overloaded_error"),
+    "/v1beta/models/m:streamGenerateContent?alt=sse": ("RESOURCE_EXHAUSTED", "INTERNAL", "UNAVAILABLE"),
+}
+
+
+def error_code(path: str, *frames: Any) -> tuple[int, str]:
+    """The status, and the code of the error that a client gets, in the place where its protocol has codes."""
+
+    async def send() -> tuple[int, str]:
+        async with serving(gateway(upstream([Raw(sse(*frames))], retries=0))) as browser:
+            reply = await browser.post(path, PATHS[path])
+            body = events(reply.body) if reply.status == 200 else [reply.json]
+            error = next(one.get("error") or one for one in body if one.get("error") or one.get("type") == "error")
+            field = {"/v1/messages": "type", "/v1/responses": "code", "/v1/chat/completions": "code"}.get(
+                path, "status"
+            )
+            return reply.status, error[field]
+
+    return asyncio.run(send())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_error_has_a_code_of_the_clients_protocol(path: str) -> None:
+    text = delta(content="Hi.")
+    limit, crash, cut = CODES[path]
+    assert error_code(path, text, LIMIT) == (200, limit)
+    assert error_code(path, text, NUMBER) == (200, limit)
+    assert error_code(path, text, CRASH) == (200, crash)
+    assert error_code(path, text) == (200, cut)
+    assert error_code(path, NUMBER) == (429, limit), "before anything was sent, it is the status"
+    assert error_code(path, LIMIT) == (429, limit)

@@ -118,7 +118,8 @@ class Answering:
 
     def _failed(self, request: ClientRequest, error: RejectedRequest) -> bytes:
         self._journal.fail(error)
-        encoder = self._encoder(request.head(self._caller.id, int(time.time()), has_custom_tools=True))
+        head = request.head(self._caller.id, int(time.time()), has_custom_tools=True)
+        encoder = self._encoder(replace(head, translates_errors=True))
         return encoder.feed([in_band(error)]) + encoder.close()
 
     async def _opened(self, request: ClientRequest, candidates: list[Candidate]) -> Answer:
@@ -173,7 +174,7 @@ class Answering:
         """The head of the response. It names the model that answers, which may be another than was asked for."""
         has_custom = takes_custom_tools(answer.candidate.upstream)
         head = request.head(self._caller.id, int(time.time()), has_custom_tools=has_custom)
-        return replace(head, model=answer.candidate.model)
+        return replace(head, model=answer.candidate.model, translates_errors=True)
 
     def _rejection(self, error: UsageError | ProviderError, candidates: list[Candidate]) -> RejectedRequest:
         is_client_key = any(uses_client_key(one.upstream, self._caller.key) for one in candidates)

@@ -146,6 +146,16 @@ def find_response_encoder(protocol: str) -> type[ResponseEncoder]:
 
 
 @cache
+def error_statuses() -> dict[str, int]:
+    """The HTTP statuses of the codes of errors of all protocols."""
+    statuses: dict[str, int] = {}
+    for protocol in RESPONSE_ENCODERS:
+        for status, code in find_response_encoder(protocol).ERRORS.items():
+            statuses.setdefault(code, status)
+    return statuses
+
+
+@cache
 def all_readers() -> dict[str, RequestReader]:
     """The readers of requests of every wire, by its name, in the order in which they are asked."""
     return {wire: _module(wire, "decode_request").READER for wire in READING_ORDER}
@@ -171,6 +181,7 @@ def _module(wire: str, name: str) -> Any:
 
 __all__ = [
     "ALIASES", "READING_ORDER", "RESPONSE_ENCODERS", "SERVED_WIRES", "WIRES", "WireName", "all_facts", "all_readers",
-    "find_client_calls", "find_encoder", "find_facts", "find_habits", "find_left_out", "find_output_fields",
-    "find_output_form", "find_response_encoder", "find_settings_reader", "find_token_counter", "find_wire", "wire_name",
+    "error_statuses", "find_client_calls", "find_encoder", "find_facts", "find_habits", "find_left_out",
+    "find_output_fields", "find_output_form", "find_response_encoder", "find_settings_reader", "find_token_counter",
+    "find_wire", "wire_name",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from penstock.declarations import ToolDeclaration
 from penstock.decoder import Decoder
 from penstock.dialects.provenance import Provenance
 from penstock.dialects.whole_calls import WholeCalls
-from penstock.events import Finish, Opaque, Progress, Reasoning, StreamChunk, Text, ToolCall, Unknown, Usage
+from penstock.events import Error, Finish, Opaque, Progress, Reasoning, StreamChunk, Text, ToolCall, Unknown, Usage
 from penstock.gateway.estimate import tokens_of
 from penstock.gateway.healing.calls import CallHealing
 from penstock.gateway.healing.finish_reasons import FinishReasons
@@ -26,12 +26,12 @@ from penstock.gateway.healing.report import (
 )
 from penstock.gateway.settings import Healing
 from penstock.messages import Message
-from penstock.wires import WireName
+from penstock.wires import WireName, error_statuses
 from penstock.wires.shared.foreign_blocks import content_of
 from penstock.wires.shared.reports import KEEP_ALIVE
 from penstock.wires.shared.text_frames import ReadText
 
-_RARE = {ToolCall, Unknown, Finish, Usage, Opaque}
+_RARE = {ToolCall, Unknown, Finish, Usage, Opaque, Error}
 ANY_DIALECT = ("hermes",)
 """Where no tool can be called, only reasoning is looked for; a parser has at least one dialect."""
 
@@ -139,6 +139,10 @@ class HealedDecoding:
                     self._report.note_unknown(chunk)
                 case Opaque() if chunk.wire != self._context.client_wire and content_of(chunk):
                     self._report.note(f"left out of the response: {chunk.kind}, which the client has no form for")
+                case Error() if self._context.client_wire != self._context.wire:
+                    status = error_statuses().get(chunk.code)  # the client does not know the codes of this protocol
+                    yield chunk if status is None else replace(chunk, code=str(status))
+                    continue
                 case Usage():
                     self.output.has_usage = True
                 case Finish() if self._context.estimate is not None and not self.output.has_usage:
