@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.testing import Raw, Reply, Scripted, call
+from penstock.testing import Raw, Reply, Scripted, Status, call
 from tests.asgi import serving
 from tests.gateways import ASK, TOOLS, chat, delta, events, gateway, sse, upstream
 
@@ -151,3 +151,21 @@ def test_an_error_has_a_code_of_the_clients_protocol(path: str) -> None:
     assert error_code(path, text) == (200, cut)
     assert error_code(path, NUMBER) == (429, limit), "before anything was sent, it is the status"
     assert error_code(path, LIMIT) == (429, limit)
+
+
+@pytest.mark.parametrize("model", ["qwen3", "qwen3:8b", "org/qwen3", "hf.co/org/qwen3:Q4_K_M"])
+def test_the_name_of_a_model_in_a_path_may_have_slashes_and_colons(model: str) -> None:
+    server = Scripted("Hi.")
+    ask(server, f"/v1beta/models/{model}:generateContent", {"contents": [{"parts": [{"text": "Hi"}]}]}, {})
+    assert server.requests[0].model == model
+
+
+def test_clients_that_look_for_a_delay_in_the_body_of_an_error_find_it_there() -> None:
+    async def send() -> Any:
+        limit = Status(429, "slow down", 40)
+        async with serving(gateway(upstream([limit], retries=0))) as browser:
+            return await browser.post("/v1beta/models/m:generateContent", {"contents": [{"parts": [{"text": "Hi"}]}]})
+
+    reply = asyncio.run(send())
+    assert (reply.status, reply.headers["retry-after"]) == (429, "40")
+    assert reply.json["error"]["details"][0]["retryDelay"] == "40s"

@@ -191,7 +191,10 @@ class Answering:
         self._journal.fail(error)
         head = ResponseHead(id=self._caller.id)
         code = error.code if error.code == UNKNOWN_RESPONSE else ""  # others are codes of ours
-        encoded = self._encoder.encode_error(error.status, error.message, code, head)
+        retry_after = error.headers.get("retry-after")
+        encoded = self._encoder.encode_error(
+            error.status, error.message, code, head, None if retry_after is None else float(retry_after)
+        )
         return replace(encoded, headers={**error.headers, **encoded.headers})
 
 
