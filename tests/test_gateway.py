@@ -562,6 +562,26 @@ def test_the_same_history_gives_the_same_bytes_upstream() -> None:
     run(gateway(upstream([], via=script)), test)
 
 
+def test_messages_around_a_system_message_that_moves_to_the_front_are_joined() -> None:
+    script = Scripted(["Hi."])
+    history = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "One."},
+        {"role": "developer", "content": "And kind."},
+        {"role": "user", "content": "Two."},
+        {"role": "assistant", "tool_calls": [tool_call(RAW)]},
+        {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": word} for word in ("4", "2")]},
+    ]
+
+    async def test(browser: Browser) -> None:
+        await browser.post("/v1/chat/completions", chat(messages=history, tools=TOOLS))
+        system, user, _, result = script.requests[0].body["messages"]
+        assert (system["content"], user["content"]) == ("Be brief.\n\nAnd kind.", "One.\n\nTwo.")
+        assert result["content"] == "4\n2"
+
+    run(gateway(upstream([], via=script)), test)
+
+
 def test_the_inspector_shows_what_came_and_what_was_sent_on(tmp_path: Path) -> None:
     inspections, file = Inspections(), tmp_path / "recording.jsonl"
 

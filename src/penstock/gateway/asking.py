@@ -132,7 +132,9 @@ def prepare(candidate: Candidate, request: ClientRequest, caller: Caller, retrie
     left_out = () if is_same else tuple(Dropped(name, OTHER_HEADER) for name in caller.headers)
     quirks = find_provider(upstream.provider)[1].quirks
     left_out += tuple(Dropped(name, NO_SETTING) for name in find_left_out(model.wire)(sent, quirks))
-    messages = join_neighbours(sent.messages) if find_provider(upstream.provider)[0] in TEMPLATED else sent.messages
+    messages: Sequence[Message] = sent.messages
+    if find_provider(upstream.provider)[0] in TEMPLATED:
+        messages = join_neighbours(messages, is_system_first="system-only-first" in quirks)
     exchange = model.ask(
         messages, sent.tools, tool_choice=sent.tool_choice, parallel=sent.is_parallel, streaming=upstream.streaming,
         extra=sent.extra, id_prefix=_id_prefix(caller), **sent.options,

@@ -1,4 +1,4 @@
-"""Joins messages for the templates of models: neighbours of one role, and the texts of a message.
+"""Joins messages for the templates of models: neighbours of one role, and the texts of a message or a result.
 
 Many templates refuse two messages of one role in a row, or take only text for content.
 """
@@ -11,23 +11,48 @@ from itertools import groupby
 from msgspec.structs import replace
 
 from penstock.events import Text
-from penstock.messages import Message, Part, join_messages
+from penstock.messages import RESULT_CONTENT, Message, Part, ToolResult, join_messages
 
 JOINED = ("user", "assistant")
 BETWEEN_MESSAGES = "\n\n"
 BETWEEN_PARTS = "\n"
 
 
-def join_neighbours(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The messages; those of a user, or of the assistant, that follow each other are one."""
+def join_neighbours(messages: Sequence[Message], *, is_system_first: bool) -> tuple[Message, ...]:
+    """The messages; those of a user, or of the assistant, that follow each other are one.
+
+    If `is_system_first`, system messages are moved to the front, so that those around them are neighbours.
+    """
+    if is_system_first:
+        messages = sorted(messages, key=lambda message: message.role != "system")
     joined: list[Message] = []
     for role, group in groupby(messages, key=lambda message: message.role):
-        neighbours = [_with_one_text(message, BETWEEN_PARTS) if role == "user" else message for message in group]
+        neighbours = [_with_short_parts(message) for message in group]
         if len(neighbours) > 1 and role in JOINED:
             joined.append(_with_one_text(join_messages(*neighbours), BETWEEN_MESSAGES))
         else:
             joined += neighbours
     return tuple(joined)
+
+
+def _with_short_parts(message: Message) -> Message:
+    match message.role:
+        case "user":
+            return _with_one_text(message, BETWEEN_PARTS)
+        case "tool" if any(len(result.content) > 1 for result in message.results):
+            parts = (_with_text_alone(part) if isinstance(part, ToolResult) else part for part in message.parts)
+            return replace(message, parts=tuple(parts))
+        case _:
+            return message
+
+
+def _with_text_alone(result: ToolResult) -> ToolResult:
+    """The result with one text, if it has nothing but texts."""
+    texts = [part.text for part in result.content if isinstance(part, Text)]
+    if len(result.content) < 2 or len(texts) < len(result.content):
+        return result
+    state = tuple(one for one in result.state if one.kind != RESULT_CONTENT)
+    return replace(result, content=(Text(0, BETWEEN_PARTS.join(texts)),), state=state)
 
 
 def _with_one_text(message: Message, between: str) -> Message:
