@@ -519,3 +519,31 @@ def test_what_only_one_protocol_has_in_messages_is_named_once(wire: str, message
     found = [one.why for one in request.request_for("cohere")[1] if one.place == "messages"]
     assert found == ([f"only the protocol of the request has {names}"] if names else [])
     assert "messages" not in [one.place for one in request.request_for(wire)[1]]
+
+
+@pytest.mark.parametrize(
+    ("wire", "fields", "place", "path"),
+    [
+        ("openai-chat", {"reasoning_effort": "default"}, "reasoning_effort", ["reasoning_effort"]),
+        ("openai-responses", {"reasoning": {"effort": "ultra"}}, "reasoning.effort", ["reasoning", "effort"]),
+        ("anthropic", {"output_config": {"effort": "ultra"}}, "output_config.effort", ["output_config", "effort"]),
+        (
+            "gemini",
+            {"generationConfig": {"thinkingConfig": {"thinkingLevel": "ULTRA"}}},
+            "generationConfig.thinkingConfig",
+            ["generationConfig", "thinkingConfig", "thinkingLevel"],
+        ),
+        ("ollama", {"think": "ultra"}, "think", ["think"]),
+    ],
+)
+def test_an_effort_that_we_do_not_know_reaches_its_own_protocol(
+    wire: str, fields: Any, place: str, path: list[str]
+) -> None:
+    sent: Any = encoded(wire, fields, wire, "claude-opus-4-7")
+    given: Any = fields
+    for name in path:
+        sent, given = sent[name], given[name]
+    assert sent == given
+    request, dropped = read(wire, {**BODIES[wire], **fields}).request_for("cohere")
+    assert "reasoning" not in request.options
+    assert place in [one.place for one in dropped]

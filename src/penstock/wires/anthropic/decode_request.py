@@ -265,7 +265,7 @@ def _tool_choice(choice: Fields) -> str:
 
 
 def _read_reasoning(thinking: Fields, config: Fields) -> dict[str, Any]:
-    effort = config.text("effort")
+    effort = config.effort("effort")
     match thinking.text("type"):
         case "disabled":
             return {"reasoning": "none"}

@@ -325,10 +325,10 @@ def _read_reasoning(config: Fields) -> dict[str, Any]:
     thinking = Fields(
         camel_case(config.take("thinkingConfig", dict, "an object") or {}), "generationConfig.thinkingConfig"
     )
-    level, budget = thinking.text("thinkingLevel"), thinking.take("thinkingBudget", int, "a whole number")
+    level, budget = thinking.rest.get("thinkingLevel"), thinking.take("thinkingBudget", int, "a whole number")
     reasoning: dict[str, Any] = {} if budget is None else {"reasoning": budget}
-    if level:
-        reasoning = {"reasoning": _LEVELS.get(level.upper(), "medium")}
+    if isinstance(level, str) and level.upper() in _LEVELS:
+        reasoning = {"reasoning": _LEVELS[thinking.text("thinkingLevel").upper()]}
     if reasoning and budget != DYNAMIC and thinking.rest.get("includeThoughts") is bool(reasoning["reasoning"]):
         del thinking.rest["includeThoughts"]
     config.put_back("thinkingConfig", thinking)

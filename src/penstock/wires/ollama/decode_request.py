@@ -85,13 +85,15 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
 
 
 def _read_reasoning(fields: Fields) -> dict[str, Any]:
-    match fields.rest.pop("think", None):
+    match fields.rest.get("think"):
         case None:
             return {}
         case bool(is_on):
+            del fields.rest["think"]
             return {"reasoning": is_on}
-        case str(level):
-            return {"reasoning": level}
+        case str():
+            level = fields.effort("think")
+            return {"reasoning": level} if level else {}
         case _:
             raise unreadable("think", "must be true, false or a level")
 

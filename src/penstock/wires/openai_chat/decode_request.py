@@ -224,10 +224,10 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
 
 def _read_reasoning(fields: Fields) -> dict[str, Any]:
     """The effort, or the budget of the providers that take an object."""
-    effort = fields.text("reasoning_effort")
+    effort = fields.effort("reasoning_effort")
     inner = fields.inner("reasoning") if isinstance(fields.rest.get("reasoning"), dict) else None
     if inner is not None:
-        effort = effort or inner.text("effort")
+        effort = effort or inner.effort("effort")
         budget = inner.take("max_tokens", int, "a whole number")
         fields.put_back("reasoning", inner)
         if budget is not None:

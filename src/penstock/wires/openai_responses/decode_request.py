@@ -257,7 +257,7 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
     tools = read_tools(placed)
     choice = _tool_choice(fields)
     reasoning = fields.inner("reasoning")
-    effort = reasoning.text("effort")
+    effort = reasoning.effort("effort")
     fields.put_back("reasoning", reasoning)
     text = fields.inner("text")
     format = text.rest.pop("format", None)

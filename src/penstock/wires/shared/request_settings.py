@@ -15,6 +15,7 @@ from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.errors import UsageError, type_name
 from penstock.jsontext.scan import MAX_DEPTH
 from penstock.wires.shared.fields import unreadable
+from penstock.wires.shared.reasoning import is_effort
 from penstock.wires.shared.request import OutputFormat
 from penstock.wires.shared.response_head import ToolPath
 
@@ -112,6 +113,10 @@ class Fields:
     def inner(self, name: str, rename: Callable[[Json], Json] = dict) -> Fields:
         """The fields of an object inside this one, renamed; it has none if it is missing."""
         return Fields(rename(self.take(name, dict, "an object") or {}), self.place(name))
+
+    def effort(self, name: str) -> str:
+        """Takes an effort; one that only this protocol knows, or this server, is not read."""
+        return self.text(name) if is_effort(self.rest.get(name)) else ""
 
     def put_back(self, name: str, inner: Fields) -> None:
         """Keeps what was not read of an object inside this one."""
