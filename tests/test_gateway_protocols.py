@@ -10,7 +10,7 @@ import pytest
 
 from penstock.testing import Raw, Reply, Scripted, Status, call
 from tests.asgi import serving
-from tests.gateways import ASK, TOOLS, chat, delta, events, gateway, sse, upstream
+from tests.gateways import ASK, SHELL, TOOLS, chat, delta, events, gateway, sse, upstream
 
 MESSAGES = {"model": "claude-sonnet-5", "max_tokens": 9, "messages": ASK}
 
@@ -169,3 +169,22 @@ def test_clients_that_look_for_a_delay_in_the_body_of_an_error_find_it_there() -
     reply = asyncio.run(send())
     assert (reply.status, reply.headers["retry-after"]) == (429, "40")
     assert reply.json["error"]["details"][0]["retryDelay"] == "40s"
+
+
+def test_a_local_server_gets_neither_hosted_tools_nor_forms_that_only_the_vendor_knows() -> None:
+    """It speaks the protocol of the client, but has not all of it."""
+    server = Scripted("Hi.")
+    other = {"type": "function", "name": "other", "parameters": {"type": "object", "properties": {}}}
+    body = {
+        "model": "m", "input": "Hi", "tools": [{"type": "function", **SHELL}, other, {"type": "web_search"}],
+        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "shell"}]},
+    }  # fmt: skip
+    report = ask(server, "/v1/responses", body, {}, provider="llamacpp", wire="openai-responses")
+    sent = server.requests[0].body
+    assert [tool["name"] for tool in sent["tools"]] == ["shell"]
+    assert sent["tool_choice"] == "auto"
+    assert report["dropped"] == ["tools: web_search runs at its provider; there is no such tool here"]
+    whole = Scripted("Hi.")
+    assert not ask(whole, "/v1/responses", body, {}, provider="openai")["dropped"]
+    assert whole.requests[0].body["tool_choice"] == body["tool_choice"]
+    assert len(whole.requests[0].body["tools"]) == 3

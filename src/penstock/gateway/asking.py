@@ -123,17 +123,19 @@ def prepare(candidate: Candidate, request: ClientRequest, caller: Caller, retrie
     upstream = candidate.upstream
     is_same = wire_of(upstream) == request.wire
     model = _model(candidate, caller, retries, caller.headers if is_same else {})
-    if candidate.hosted_tools == "refuse" and (foreign := request.foreign_tools(model.wire)):
+    quirks = find_provider(upstream.provider)[1].quirks
+    is_local = find_provider(upstream.provider)[0] in TEMPLATED
+    foreign = request.foreign_tools(model.wire, has_hosted=not is_local)
+    if candidate.hosted_tools == "refuse" and foreign:
         raise UsageError(
             f"{hosted_name(foreign[0])} runs at its provider, and {upstream.name} has no such tool: leave it out, or "
             'set hosted_tools = "drop" in the settings of the gateway'
         )
-    sent, dropped = request.request_for(model.wire)
+    sent, dropped = request.request_for(model.wire, has_hosted=not is_local, has_exact="no-custom-tools" not in quirks)
     left_out = () if is_same else tuple(Dropped(name, OTHER_HEADER) for name in caller.headers)
-    quirks = find_provider(upstream.provider)[1].quirks
     left_out += tuple(Dropped(name, NO_SETTING) for name in find_left_out(model.wire)(sent, quirks))
     messages: Sequence[Message] = sent.messages
-    if find_provider(upstream.provider)[0] in TEMPLATED:
+    if is_local:
         messages = join_neighbours(messages, is_system_first="system-only-first" in quirks)
     exchange = model.ask(
         messages, sent.tools, tool_choice=sent.tool_choice, parallel=sent.is_parallel, streaming=upstream.streaming,

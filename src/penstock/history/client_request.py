@@ -35,59 +35,66 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
     settings: RequestSettings
 
-    def foreign_tools(self, wire: str) -> tuple[ToolDeclaration, ...]:
-        """The tools that run at a provider, and that one on this wire does not have."""
-        is_same = wire_name(wire) == self.wire
-        return () if is_same else tuple(tool for tool in self.settings.tools if tool.hosted is not None)
+    def foreign_tools(self, wire: str, *, has_hosted: bool = True) -> tuple[ToolDeclaration, ...]:
+        """The tools that run at a provider, and that a server on this wire does not have."""
+        is_known = has_hosted and wire_name(wire) == self.wire
+        return () if is_known else tuple(tool for tool in self.settings.tools if tool.hosted is not None)
 
-    def request_for(self, wire: str) -> tuple[Request, tuple[Dropped, ...]]:
+    def request_for(
+        self, wire: str, *, has_hosted: bool = True, has_exact: bool = True
+    ) -> tuple[Request, tuple[Dropped, ...]]:
         """The request for a provider on this wire, and what of it is not passed on, with the reasons.
 
         Fields that only the client's protocol has, and tools that its provider runs, are passed on to the same wire
-        alone.
+        alone: the tools if the server there `has_hosted` ones, and settings in a form that only the vendor's own
+        provider knows if it `has_exact` forms.
         """
         settings, is_same = self.settings, wire_name(wire) == self.wire
         if not is_same:
             self._refuse_kept_elsewhere()
-        hosted = self.foreign_tools(wire)
-        fields, dropped = self._extra_for(wire)
-        exact = settings.exact if is_same else {}
+        hosted = self.foreign_tools(wire, has_hosted=has_hosted)
+        exact = settings.exact if is_same and has_exact else {}
+        tools = settings.tools if "tool_choice" in exact else self._callable_tools(hosted)
         names = {tool.name for tool in hosted}
         request = Request(
             model=settings.model,
             messages=self.messages,
-            tools=settings.tools if is_same else tuple(map(_portable, self._callable_tools(hosted))),
+            tools=tuple(tools if is_same else map(_portable, tools)),
             tool_choice="" if settings.tool_choice in names or "tool_choice" in exact else settings.tool_choice,
             is_parallel=settings.is_parallel,
             options={name: value for name, value in settings.options.items() if name not in exact},
-            extra=fields,
+            extra=self._extra_for(wire, exact),
             is_streaming=settings.is_streaming,
         )
-        dropped += [
-            Dropped("tools", f"{hosted_name(tool)} runs at its provider; there is no such tool here") for tool in hosted
-        ]
-        return request, (*settings.dropped, *dropped)
+        return request, (*settings.dropped, *self._dropped_for(wire, hosted))
 
-    def _extra_for(self, wire: str) -> tuple[dict[str, Any], list[Dropped]]:
-        """The fields that only this wire has, and what cannot be said on it."""
-        settings, is_same = self.settings, wire_name(wire) == self.wire
-        extra: dict[str, Any] = dict(settings.extra) if is_same else {}
-        dropped = [] if is_same else [Dropped(name, ONLY_HERE) for name in settings.own_fields]
-        if not is_same and (names := own_parts(self.messages, self.wire)):
-            dropped.append(Dropped("messages", f"only the protocol of the request has {', '.join(names)}"))
-        for fields in settings.exact.values() if is_same else ():
+    def _extra_for(self, wire: str, exact: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """The fields that only this wire has."""
+        extra: dict[str, Any] = dict(self.settings.extra) if wire_name(wire) == self.wire else {}
+        for fields in exact.values():
             extra = merge(extra, fields)
-        output = settings.output
-        if output is None or (is_same and "output" in settings.exact):
-            return extra, dropped
-        if not is_same and output.schema is not None:
+        return extra if "output" in exact else merge(extra, self._output_for(wire))
+
+    def _output_for(self, wire: str) -> dict[str, Any]:
+        """The fields that ask for the output format; none if there is no format, or this wire cannot ask for it."""
+        output = self.settings.output
+        if output is not None and output.schema is not None and wire_name(wire) != self.wire:
             output = replace(output, schema=json_schema(output.schema))
-        fields = find_output_fields(wire_name(wire))(output)
-        dropped += [] if fields else [Dropped("the output format", "the provider cannot be asked for it")]
-        return merge(extra, fields), dropped
+        return {} if output is None else find_output_fields(wire_name(wire))(output)
+
+    def _dropped_for(self, wire: str, hosted: tuple[ToolDeclaration, ...]) -> Iterator[Dropped]:
+        """What cannot be said on this wire."""
+        if wire_name(wire) != self.wire:
+            yield from (Dropped(name, ONLY_HERE) for name in self.settings.own_fields)
+            if names := own_parts(self.messages, self.wire):
+                yield Dropped("messages", f"only the protocol of the request has {', '.join(names)}")
+        if self.settings.output is not None and not self._output_for(wire):
+            yield Dropped("the output format", "the provider cannot be asked for it")
+        for tool in hosted:
+            yield Dropped("tools", f"{hosted_name(tool)} runs at its provider; there is no such tool here")
 
     def _callable_tools(self, hosted: tuple[ToolDeclaration, ...]) -> Iterator[ToolDeclaration]:
-        """The tools for another wire: those that may be called. A list of these is more than other protocols have."""
+        """The tools that may be called, for servers that cannot be told which of the declared ones may."""
         allowed = self.settings.allowed_tools
         for tool in self.settings.tools:
             if tool not in hosted and (not allowed or tool.name in allowed):
