@@ -323,6 +323,16 @@ def test_rescue_can_be_switched_off_and_limited_to_dialects(healing: Healing) ->
     run(gateway(upstream([Raw(HABITS["JSON between marks in the text"])]), healing=healing), test)
 
 
+def test_a_call_in_the_text_stays_text_if_the_request_forbids_calls() -> None:
+    async def test(browser: Browser) -> None:
+        reply = await browser.post("/v1/chat/completions", chat(tools=TOOLS, tool_choice="none"))
+        assert "<tool_call>" in text_of(reply.body)
+        report = (await browser.get(f"/healed/{reply.headers['x-request-id']}")).json
+        assert "the call of 'shell' stays text: the request allows no calls" in report["notes"]
+
+    run(gateway(upstream([Raw(HABITS["JSON between marks in the text"])])), test)
+
+
 def test_reasoning_marks_become_reasoning() -> None:
     async def test(browser: Browser) -> None:
         reply = await browser.post("/v1/chat/completions", chat())

@@ -101,6 +101,7 @@ def ask(
         wire=prepared.wire, client_wire=request.wire, tools=prepared.tools, messages=prepared.messages,
         fields=prepared.fields, id_prefix=_id_prefix(caller), healing=healing, report=report,
         estimate=Usage(estimate_input(prepared.messages, prepared.tools)) if healing.usage else None,
+        calls_allowed=request.settings.tool_choice != "none",
     )  # fmt: skip
     decodings = Decodings(context)
     exchange = replace(prepared.exchange, new_decoding=decodings.new)

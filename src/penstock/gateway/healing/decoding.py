@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from penstock.declarations import ToolDeclaration
 from penstock.decoder import Decoder
 from penstock.dialects.provenance import Provenance
-from penstock.dialects.whole_calls import WholeCalls
+from penstock.dialects.whole_calls import StaysText, WholeCalls
 from penstock.events import Error, Finish, Opaque, Progress, Reasoning, StreamChunk, Text, ToolCall, Unknown, Usage
 from penstock.gateway.estimate import tokens_of
 from penstock.gateway.healing.calls import CallHealing
@@ -39,7 +39,8 @@ ANY_DIALECT = ("hermes",)
 class ResponseContext(Struct, frozen=True, kw_only=True):
     """What of a request is needed to read its response.
 
-    `fields` are those of the body that have no other place. `estimate` is the usage of a server that sends none.
+    `fields` are those of the body that have no other place. `estimate` is the usage of a server that sends none. If no
+    `calls_allowed`, the client has forbidden calls: what looks like one in the text is text.
     """
 
     wire: WireName
@@ -51,6 +52,7 @@ class ResponseContext(Struct, frozen=True, kw_only=True):
     healing: Healing
     report: HealingReport
     estimate: Usage | None
+    calls_allowed: bool = True
 
 
 class HealedDecoding:
@@ -98,7 +100,7 @@ class HealedDecoding:
         """The stage that reads the text, if there is anything to find in it."""
         context, healing = self._context, self._context.healing
         has_tools = any(tool.hosted is None for tool in context.tools)
-        dialects = healing.dialects if has_tools else ()
+        dialects = healing.dialects if has_tools and context.calls_allowed else ()
         if not dialects and not healing.reasoning:
             return None
         return WholeCalls(
@@ -106,8 +108,15 @@ class HealedDecoding:
             inside_reasoning=healing.inside_reasoning, id_prefix=f"{context.id_prefix}text_",
             provenance=Provenance([] if healing.quoted else context.messages, {} if healing.quoted else context.fields),
             repair=self._calls.repaired,
-            stays_text=self._report.note_text if dialects or not has_tools else self._report.note_unwanted,
+            stays_text=self._note_text(has_tools=has_tools),
         )  # fmt: skip
+
+    def _note_text(self, *, has_tools: bool) -> StaysText:
+        """How a call that stays text is noted."""
+        context, report = self._context, self._report
+        if not has_tools or (context.calls_allowed and context.healing.dialects):
+            return report.note_text
+        return report.note_unwanted if context.calls_allowed else report.note_forbidden
 
     def _heal(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
         if not chunks:

@@ -82,6 +82,10 @@ class HealingReport:
         """Note a call in the text that stays text, because nobody wants such calls."""
         self.note(f"the call of {_shown(name)} stays text: the switch `rescue` is off")
 
+    def note_forbidden(self, name: str, _fault: Fault | None) -> None:
+        """Note a call in the text that stays text, because the client has forbidden calls."""
+        self.note(f"the call of {_shown(name)} stays text: the request allows no calls")
+
     def note_call(self, name: str, fault: Fault) -> None:
         """Note a native call that is damaged and was not repaired."""
         self.note(f"the call of {_shown(name)} was {'cut' if fault == 'cut' else f'passed on as it came ({fault})'}")
