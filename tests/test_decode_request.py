@@ -156,6 +156,8 @@ BAD: list[tuple[str, Any, str]] = [
     ("openai-chat", {"model": "m", "messages": USER, "tools": {}}, "tools: must be a list"),
     ("openai-chat", {"model": "m", "messages": USER, "tools": [7]}, "tools[0]: must be an object"),
     ("openai-chat", {"model": "m", "messages": USER, "tools": [{"function": {}}]}, "tools[0]: "),
+    ("openai-chat", {"model": "m", "messages": USER, "tools": [{"type": "custom", "custom": {}}]}, "tools[0]: "),
+    ("openai-chat", {"model": "m", "messages": USER, "tools": [{"custom": {"name": [1]}}]}, "tools[0]: "),
     ("openai-chat", {"model": "m", "messages": USER, "tool_choice": "x"}, "tool_choice: 'x' is not a declared tool"),
     ("openai-chat", {"model": "m", "messages": USER, "tool_choice": 7}, "tool_choice: send auto"),
     ("openai-chat", {"model": "m", "messages": USER, "stream": "yes"}, "stream: must be true or false"),
