@@ -13,7 +13,7 @@ from penstock.gateway import Healing
 from penstock.gateway.healing.decoding import HealedDecoding, ResponseContext
 from penstock.gateway.healing.report import HealingReport
 from penstock.turn import collect
-from penstock.wires import find_response_encoder
+from penstock.wires import find_response_encoder, wire_name
 from penstock.wires.shared.request_settings import read_tools
 from penstock.wires.shared.response_head import ResponseHead
 from tests.gateways import HABITS, LAST, RAW, TOOLS, delta, sse, tool_call
@@ -39,7 +39,7 @@ def result(pieces: Iterable[bytes], front: str) -> tuple[Any, ...]:
     decoding, encoder = HealedDecoding(context), find_response_encoder(front)(ResponseHead(id="1", model="m"))
     sent = b"".join(encoder.feed(decoding.feed(piece)) for piece in pieces)
     sent += encoder.feed(decoding.close()) + encoder.close()
-    turn = collect(decode(sent, front))
+    turn = collect(decode(sent, wire_name(front)))
     calls = [(part.id, part.name, part.arguments_raw) for part in turn.parts if isinstance(part, ToolCall)]
     text = "".join(part.text for part in turn.parts if isinstance(part, Text))
     return text, calls, turn.finish_reason, report.build(), report.notes

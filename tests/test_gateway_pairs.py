@@ -35,7 +35,7 @@ def run_command(arguments: Any) -> str:
 async def chat(browser: Browser, model: str, stream: bool) -> str:
     client = openai_client(browser)
     messages: list[Any] = [QUESTION]
-    for _ in range(2):
+    while True:
         options: Any = {"model": model, "messages": messages, "tools": TOOLS, "max_tokens": 4000}
         if stream:
             async with client.chat.completions.stream(**options) as chunks:
@@ -46,13 +46,14 @@ async def chat(browser: Browser, model: str, stream: bool) -> str:
         for one in reply.tool_calls or ():
             result = run_command(json.loads(one.function.arguments))
             messages.append({"role": "tool", "tool_call_id": one.id, "content": result})
-    return str(reply.content)
+        if not reply.tool_calls:
+            return str(reply.content)
 
 
 async def responses(browser: Browser, model: str, stream: bool) -> str:
     client = openai_client(browser)
     history: list[Any] = [QUESTION]
-    for _ in range(2):
+    while True:
         options: Any = {"model": model, "input": history, "tools": [{"type": "function", **SHELL}], "store": False}
         if stream:
             async with client.responses.stream(**options) as chunks:
@@ -60,17 +61,18 @@ async def responses(browser: Browser, model: str, stream: bool) -> str:
         else:
             reply = await client.responses.create(**options)
         history += [item.model_dump(exclude_none=True, exclude={"parsed_arguments"}) for item in reply.output]
-        for one in reply.output:
-            if one.type == "function_call":
-                result = run_command(json.loads(one.arguments))
-                history.append({"type": "function_call_output", "call_id": one.call_id, "output": result})
-    return str(reply.output_text)
+        calls = [item for item in reply.output if item.type == "function_call"]
+        for one in calls:
+            result = run_command(json.loads(one.arguments))
+            history.append({"type": "function_call_output", "call_id": one.call_id, "output": result})
+        if not calls:
+            return str(reply.output_text)
 
 
 async def messages(browser: Browser, model: str, stream: bool) -> str:
     client = anthropic_client(browser)
     history: list[Any] = [QUESTION]
-    for _ in range(2):
+    while True:
         tools = [{"name": "shell", "input_schema": SHELL["parameters"]}]
         options: Any = {"model": model, "messages": history, "tools": tools, "max_tokens": 4000}
         if stream:
@@ -86,8 +88,9 @@ async def messages(browser: Browser, model: str, stream: bool) -> str:
             for block in reply.content
             if block.type == "tool_use"
         ]
-        history += [{"role": "user", "content": results}] if results else []
-    return "".join(block.text for block in reply.content if block.type == "text")
+        if not results:
+            return "".join(block.text for block in reply.content if block.type == "text")
+        history.append({"role": "user", "content": results})
 
 
 async def gemini(browser: Browser, model: str, stream: bool) -> str:
@@ -104,7 +107,7 @@ async def gemini(browser: Browser, model: str, stream: bool) -> str:
         top_k=40,
         automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
     )
-    for _ in range(2):
+    while True:
         options: Any = {"model": model, "contents": history, "config": config}
         parts: list[Any] = []
         if stream:
@@ -120,14 +123,15 @@ async def gemini(browser: Browser, model: str, stream: bool) -> str:
             for part in parts
             if part.function_call
         ]  # fmt: skip
-        history += [types.Content(role="user", parts=results)] if results else []
-    return "".join(part.text or "" for part in parts if not part.thought)
+        if not results:
+            return "".join(part.text or "" for part in parts if not part.thought)
+        history.append(types.Content(role="user", parts=results))
 
 
 async def ollama_chat(browser: Browser, model: str, stream: bool) -> str:
     client = ollama.AsyncClient("http://localhost", transport=httpx.ASGITransport(app=browser.app))
     history: list[Any] = [QUESTION]
-    for _ in range(2):
+    while True:
         text, calls = "", list[Any]()
         reply: Any = await client.chat(model=model, messages=history, tools=TOOLS, stream=stream)
         for message in [part.message async for part in reply] if stream else [reply.message]:
@@ -137,7 +141,8 @@ async def ollama_chat(browser: Browser, model: str, stream: bool) -> str:
         history += [
             {"role": "tool", "tool_name": "shell", "content": run_command(one.function.arguments)} for one in calls
         ]
-    return text
+        if not calls:
+            return text
 
 
 CLIENTS = (chat, responses, messages, gemini, ollama_chat)

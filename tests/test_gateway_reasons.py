@@ -73,7 +73,7 @@ def test_a_reason_that_contradicts_the_calls_is_healed_unless_that_is_switched_o
 
 @pytest.mark.parametrize(("provider", "body"), [("gemini", GEMINI), ("ollama", OLLAMA)])
 def test_the_reason_of_a_protocol_without_one_for_calls_is_translated(provider: str, body: bytes) -> None:
-    settings = {"provider": provider, "key": "client", "wire": provider}
+    settings: dict[str, Any] = {"provider": provider, "key": "client", "wire": provider}
     for finish_reasons in (True, False):
         assert reason(body, finish_reasons=finish_reasons, **settings)[0] == "tool_calls"
 
