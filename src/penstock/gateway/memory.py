@@ -214,16 +214,21 @@ def _lacks(message: Message, reply: Message) -> bool:
     states = [part.data for part in message.parts if isinstance(part, Opaque)]
     if any(isinstance(part, Opaque) and part.data not in states for part in reply.parts):
         return True
-    return _has_reasoning(reply) and not _has_reasoning(message)
+    return bool(_reasoning(reply)) and not _reasoning(message)
 
 
-def _has_reasoning(message: Message) -> bool:
-    return any(isinstance(part, Reasoning) and part.text for part in message.parts)
+def _reasoning(message: Message) -> str:
+    return "".join(part.text for part in message.parts if isinstance(part, Reasoning)).strip()
 
 
 def _is_same(reply: Message, message: Message) -> bool:
-    """Whether a message says what the response said: nobody has edited it."""
+    """Whether a message says what the response said: nobody has edited it.
+
+    Servers use ids of calls again, so that the reasoning, if the client sends it, has to be that of the response too.
+    """
     calls, others = reply.tool_calls, message.tool_calls
-    return reply.text.strip() == message.text.strip() and [(one.id, one.name, one.arguments) for one in calls] == [
+    has_same_calls = [(one.id, one.name, one.arguments) for one in calls] == [
         (one.id, one.name, one.arguments) for one in others
     ]
+    is_same_text = reply.text.strip() == message.text.strip()
+    return has_same_calls and is_same_text and _reasoning(message) in ("", _reasoning(reply))
