@@ -549,3 +549,19 @@ def test_an_effort_that_we_do_not_know_reaches_its_own_protocol(
     request, dropped = read(wire, {**BODIES[wire], **fields}).request_for("cohere")
     assert "reasoning" not in request.options
     assert place in [one.place for one in dropped]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "video_url", "video_url": {"url": "https://example.org/a.mp4", "fps": 2}},
+        {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}},
+        {"type": "audio_url", "audio_url": {"url": "https://example.org/a.mp3"}},
+    ],
+)
+def test_videos_and_sounds_of_local_servers_are_read_and_sent(part: dict[str, Any]) -> None:
+    fields = {"messages": [{"role": "user", "content": [{"type": "text", "text": "Look."}, part]}]}
+    assert encoded("openai-chat", fields, "openai-chat")["messages"][0]["content"][1] == part
+    [_, other] = encoded("openai-chat", fields, "gemini")["contents"][0]["parts"]
+    kind = "video/mp4" if part["type"] == "video_url" else "audio/mpeg"
+    assert next(iter(other.values()))["mimeType"] == kind

@@ -37,7 +37,7 @@ from penstock.wires.shared.request_settings import (
 WIRE = FACTS.wire
 
 _ROLES = ("system", "developer", "tool", "function")
-_TYPES = ("text", "refusal", "image_url", "file", "input_audio", "document_url")
+_TYPES = ("text", "refusal", "image_url", "file", "input_audio", "document_url", "video_url", "audio_url")
 _ECHOED = ("reasoning_content", "reasoning")
 """The fields of `REASONING_FIELDS` that servers take back."""
 _LANGCHAIN = ("human", "ai", "HumanMessageChunk", "AIMessageChunk")
@@ -82,6 +82,12 @@ class ChatReader(MessageReader):
                 parts.media(
                     File(data_url(media_type, data), media_type), other_fields(part, ("type", "input_audio")), wire
                 )
+            case {"type": "video_url", "video_url": {"url": str(url), **more}}:  # vLLM's, as the next one
+                fields = other_fields(part, ("type", "video_url")) | ({"video_url": more} if more else {})
+                parts.media(File(url, type_of_url(url, "video/mp4")), fields, wire)
+            case {"type": "audio_url", "audio_url": {"url": str(url), **more}}:
+                fields = other_fields(part, ("type", "audio_url")) | ({"audio_url": more} if more else {})
+                parts.media(File(url, type_of_url(url, "audio/mpeg")), fields, wire)
             case {"type": "document_url", "document_url": str(url)}:  # Mistral's
                 parts.media(File(url, type_of_url(url, "application/pdf"), str(part.get("document_name") or "")))
             case {"type": "file", "file": Mapping() as file}:

@@ -28,7 +28,14 @@ from penstock.wires.shared.body import (
     rename_options,
 )
 from penstock.wires.shared.facts import MEDIA_IN_RESULTS
-from penstock.wires.shared.media import audio_format, file_name, inline_url, is_uploaded, write_or_note
+from penstock.wires.shared.media import (
+    audio_format,
+    file_name,
+    inline_url,
+    is_uploaded,
+    media_type,
+    write_or_note,
+)
 from penstock.wires.shared.message_writing import arguments_text, misplaced_part, split_system, system_text
 from penstock.wires.shared.output_format import GRAMMAR_SCHEMAS, json_schema_format
 from penstock.wires.shared.reasoning import effort_of, requested_reasoning
@@ -199,6 +206,10 @@ def _part(part: Text | Image | File) -> Json:
             return {"type": "image_url", "image_url": {"url": part.url}}
         case File() if is_uploaded(part):
             return {"type": "file", "file": {"file_id": part.url}}
+        case File() if media_type(part).startswith("video/"):
+            return {"type": "video_url", "video_url": {"url": part.url}}
+        case File() if audio_format(part) and not part.is_inline:
+            return {"type": "audio_url", "audio_url": {"url": part.url}}
         case File() if format := audio_format(part):
             return {"type": "input_audio", "input_audio": {"data": part.base64, "format": format}}
         case File():
