@@ -25,6 +25,7 @@ from tests.gateways import (
     ASK,
     HABITS,
     LAST,
+    QWEN,
     RAW,
     SHELL,
     TOOLS,
@@ -345,6 +346,26 @@ def test_reasoning_marks_become_reasoning() -> None:
     run(
         gateway(upstream([Raw(sse(delta(content="<think>Hm.</thi"), delta(content="nk>Hello."), delta("stop")))])), test
     )
+
+
+@pytest.mark.parametrize(
+    ("chunks", "is_noted"),
+    [
+        ([delta(reasoning_content="So I call "), delta(reasoning_content=QWEN)], True),
+        ([delta(reasoning_content=f"{QWEN[:40]}"), delta(reasoning_content=QWEN[40:])], True),
+        ([delta(reasoning_content=QWEN), delta(content="Done.")], False),
+        ([delta(reasoning_content=QWEN), delta(tool_calls=[tool_call(RAW)])], False),
+        ([delta(reasoning_content="Nothing to call.")], False),
+    ],
+)
+def test_a_call_in_reasoning_after_which_nothing_comes_is_noted(chunks: list[Any], is_noted: bool) -> None:
+    async def test(browser: Browser) -> None:
+        reply = await browser.post("/v1/chat/completions", chat(tools=TOOLS))
+        report = (await browser.get(f"/healed/{reply.headers['x-request-id']}")).json
+        note = "the call of 'shell' stays reasoning: the model wrote nothing after it"
+        assert (note in report["notes"]) == is_noted
+
+    run(gateway(upstream([Raw(sse(*chunks, delta("stop")))])), test)
 
 
 def test_usage_is_sent_when_it_was_asked_for_and_estimated_where_there_is_none() -> None:

@@ -18,6 +18,7 @@ from penstock.gateway.healing.calls import CallHealing
 from penstock.gateway.healing.finish_reasons import FinishReasons
 from penstock.gateway.healing.habits import Habits
 from penstock.gateway.healing.names import ToolNames
+from penstock.gateway.healing.reasoning_tail import ReasoningTail
 from penstock.gateway.healing.report import (
     CALL_IN_TEXT,
     DATA_KEEP_ALIVE,
@@ -66,6 +67,7 @@ class HealedDecoding:
         reasons = FinishReasons(context.wire, context.report, heals=context.healing.finish_reasons)
         self._calls = CallHealing(context.healing.repair, context.report, reasons, ToolNames(context.tools))
         self._texts = self._text_stage()
+        self._tail = self._reasoning_tail()  # until something else comes
         self.output = Output()
         self.progress: Callable[[], Progress] = self._decoder.progress
 
@@ -74,6 +76,7 @@ class HealedDecoding:
         chunks = self._decoder.feed(data)
         if len(chunks) == 1 and type(chunk := chunks[0]) is Text:  # as nearly all reads are while a model writes text
             self._habits.feed_text(data)
+            self._tail = None
             if self._texts is None or self._texts.passes(chunk):
                 self.output.size += len(chunk.text)
                 return chunks
@@ -118,12 +121,21 @@ class HealedDecoding:
             return report.note_text
         return report.note_unwanted if context.calls_allowed else report.note_forbidden
 
+    def _reasoning_tail(self) -> ReasoningTail | None:
+        """What looks for calls in reasoning, if calls in the text count."""
+        context = self._context
+        has_tools = context.calls_allowed and any(tool.hosted is None for tool in context.tools)
+        dialects = context.healing.dialects
+        return ReasoningTail(dialects, context.tools, context.report) if has_tools and dialects else None
+
     def _heal(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
         if not chunks:
             return chunks
         if self._texts is not None:
             chunks = self._without_marks(self._texts.feed(chunks), chunks)
         chunks = self._calls.feed(chunks)
+        if self._tail is not None and not self._tail.add(chunks):
+            self._tail = None
         if self._context.estimate is not None:
             self.output.add(chunks)
         return chunks if _RARE.isdisjoint(map(type, chunks)) else [*self._noted(chunks)]

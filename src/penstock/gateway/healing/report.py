@@ -86,6 +86,10 @@ class HealingReport:
         """Note a call in the text that stays text, because the client has forbidden calls."""
         self.note(f"the call of {_shown(name)} stays text: the request allows no calls")
 
+    def note_reasoning(self, name: str) -> None:
+        """Note a call in reasoning, which does not run."""
+        self.note(f"the call of {_shown(name)} stays reasoning: the model wrote nothing after it")
+
     def note_call(self, name: str, fault: Fault) -> None:
         """Note a native call that is damaged and was not repaired."""
         self.note(f"the call of {_shown(name)} was {'cut' if fault == 'cut' else f'passed on as it came ({fault})'}")
