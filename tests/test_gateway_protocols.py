@@ -188,3 +188,18 @@ def test_a_local_server_gets_neither_hosted_tools_nor_forms_that_only_the_vendor
     assert not ask(whole, "/v1/responses", body, {}, provider="openai")["dropped"]
     assert whole.requests[0].body["tool_choice"] == body["tool_choice"]
     assert len(whole.requests[0].body["tools"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("message", "is_replaced"), [("maximum context length is 4096 tokens", True), ("tools: bad schema", False)]
+)
+def test_a_response_that_begins_with_a_refusal_is_treated_as_one(message: str, is_replaced: bool) -> None:
+    """A prompt that is too long for one server may fit another; a request that is wrong is wrong everywhere."""
+    first = Raw(sse({"error": {"message": message, "type": "invalid_request_error", "code": 400}}))
+
+    async def send() -> Any:
+        async with serving(gateway(upstream([first]), upstream(["Hi."], "other"))) as browser:
+            return await browser.post("/v1/chat/completions", chat(False))
+
+    reply = asyncio.run(send())
+    assert reply.status == (200 if is_replaced else 400)

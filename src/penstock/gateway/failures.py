@@ -10,6 +10,7 @@ from penstock.errors import (
     AuthenticationError,
     BadRequestError,
     ConnectionFailed,
+    ContextLengthError,
     MissingKeyError,
     NotFoundError,
     ProviderError,
@@ -18,6 +19,7 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.events import Error
+from penstock.transport.error_responses import is_too_long
 from penstock.wires import error_statuses
 from penstock.wires.shared.response_errors import status_in
 
@@ -68,6 +70,8 @@ def from_event(error: Error) -> ProviderError:
             return NotFoundError(error.message, status=status, **fields)
         case 429 as status:
             return RateLimitError(error.message, status=status, **fields)
+        case status if 400 <= status < 500 and is_too_long(error.message, error.code):
+            return ContextLengthError(error.message, status=status, **fields)
         case status if 400 <= status < 500:
             return BadRequestError(error.message, status=status, **fields)
         case _:
