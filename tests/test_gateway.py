@@ -593,7 +593,8 @@ def test_the_same_history_gives_the_same_bytes_upstream() -> None:
     run(gateway(upstream([], via=script)), test)
 
 
-def test_messages_around_a_system_message_that_moves_to_the_front_are_joined() -> None:
+def test_a_late_system_message_is_a_part_of_what_the_user_says_to_a_local_server() -> None:
+    """So the beginning of the prompt stays the same when one is added, and roles alternate."""
     script = Scripted(["Hi."])
     history = [
         {"role": "system", "content": "Be brief."},
@@ -607,7 +608,8 @@ def test_messages_around_a_system_message_that_moves_to_the_front_are_joined() -
     async def test(browser: Browser) -> None:
         await browser.post("/v1/chat/completions", chat(messages=history, tools=TOOLS))
         system, user, _, result = script.requests[0].body["messages"]
-        assert (system["content"], user["content"]) == ("Be brief.\n\nAnd kind.", "One.\n\nTwo.")
+        late = "<system-reminder>\nAnd kind.\n</system-reminder>"
+        assert (system["content"], user["content"]) == ("Be brief.", f"One.\n\n{late}\n\nTwo.")
         assert result["content"] == "4\n2"
 
     run(gateway(upstream([], via=script)), test)

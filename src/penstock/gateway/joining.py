@@ -6,7 +6,7 @@ Many templates refuse two messages of one role in a row, or take only text for c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from msgspec.structs import replace
 
@@ -16,15 +16,18 @@ from penstock.messages import RESULT_CONTENT, Message, Part, ToolResult, join_me
 JOINED = ("user", "assistant")
 BETWEEN_MESSAGES = "\n\n"
 BETWEEN_PARTS = "\n"
+REMINDER = "<system-reminder>\n{}\n</system-reminder>"
 
 
 def join_neighbours(messages: Sequence[Message], *, is_system_first: bool) -> tuple[Message, ...]:
     """The messages; those of a user, or of the assistant, that follow each other are one.
 
-    If `is_system_first`, system messages are moved to the front, so that those around them are neighbours.
+    If `is_system_first`, system messages after the first others are the user's: moved to the front, each new one would
+    change the beginning of the prompt, and the server could not use its cache.
     """
     if is_system_first:
-        messages = sorted(messages, key=lambda message: message.role != "system")
+        leading = [*takewhile(lambda message: message.role == "system", messages)]
+        messages = [*leading, *map(_as_reminder, messages[len(leading) :])]
     joined: list[Message] = []
     for role, group in groupby(messages, key=lambda message: message.role):
         neighbours = [_with_short_parts(message) for message in group]
@@ -33,6 +36,11 @@ def join_neighbours(messages: Sequence[Message], *, is_system_first: bool) -> tu
         else:
             joined += neighbours
     return tuple(joined)
+
+
+def _as_reminder(message: Message) -> Message:
+    """A late system message as one of the user, in marks that agents use for what the user has not written."""
+    return Message("user", (Text(0, REMINDER.format(message.text)),)) if message.role == "system" else message
 
 
 def _with_short_parts(message: Message) -> Message:
