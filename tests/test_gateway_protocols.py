@@ -203,3 +203,39 @@ def test_a_response_that_begins_with_a_refusal_is_treated_as_one(message: str, i
 
     reply = asyncio.run(send())
     assert reply.status == (200 if is_replaced else 400)
+
+
+HEADER = "x-anthropic-billing-header: cc_version=2.1.100; cc_entrypoint=cli; cch={};"
+
+
+@pytest.mark.parametrize("joint", [True, False], ids=["one text", "two blocks"])
+@pytest.mark.parametrize(
+    ("settings", "is_kept"),
+    [
+        ({"provider": "llamacpp"}, False),
+        ({"provider": "vllm", "wire": "anthropic"}, False),
+        ({"provider": "openai"}, False),
+        ({"provider": "anthropic"}, True),
+    ],
+)
+def test_a_line_for_the_provider_that_changes_with_every_request_does_not_reach_others(
+    settings: dict[str, Any], is_kept: bool, joint: bool
+) -> None:
+    """It stands before everything else, so that no server could use its prompt cache."""
+    server = Scripted(["Hi.", "Hi."])
+    for number in ("eb6c6", "00f3a"):
+        header = HEADER.format(number)
+        blocks = [f"{header}\nYou are kind."] if joint else [header, "You are kind."]
+        system = [{"type": "text", "text": text} for text in blocks]
+        report = ask(server, "/v1/messages", {**MESSAGES, "system": system}, {}, **settings)
+        assert any(one.startswith("system: lines") for one in report["dropped"]) != is_kept
+    first, second = (json.dumps(request.body) for request in server.requests)
+    assert (first == second) != is_kept
+    assert "You are kind." in first
+    assert ("billing" in first) == is_kept
+
+
+def test_a_system_prompt_of_nothing_but_such_a_line_is_left_out() -> None:
+    server = Scripted("Hi.")
+    ask(server, "/v1/messages", {**MESSAGES, "system": HEADER.format("1")}, {})
+    assert [message["role"] for message in server.requests[0].body["messages"]] == ["user"]

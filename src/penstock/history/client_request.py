@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
-from penstock.events import Opaque, ToolCall
+from penstock.events import Opaque, Text, ToolCall
 from penstock.history.read import read_request
 from penstock.messages import Message
 from penstock.wires import find_facts, find_output_fields, find_settings_reader, wire_name
@@ -53,12 +53,14 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
         if not is_same:
             self._refuse_kept_elsewhere()
         hosted = self.foreign_tools(wire, has_hosted=has_hosted)
+        headers = "" if is_same and has_hosted else find_facts(self.wire).system_headers
+        messages = tuple(_without_headers(one, headers) for one in self.messages) if headers else self.messages
         exact = settings.exact if is_same and has_exact else {}
         tools = settings.tools if "tool_choice" in exact else self._callable_tools(hosted)
         names = {tool.name for tool in hosted}
         request = Request(
             model=settings.model,
-            messages=self.messages,
+            messages=messages,
             tools=tuple(tools if is_same else map(_portable, tools)),
             tool_choice="" if settings.tool_choice in names or "tool_choice" in exact else settings.tool_choice,
             is_parallel=settings.is_parallel,
@@ -66,7 +68,10 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
             extra=self._extra_for(wire, exact),
             is_streaming=settings.is_streaming,
         )
-        return request, (*settings.dropped, *self._dropped_for(wire, hosted))
+        dropped = [*settings.dropped, *self._dropped_for(wire, hosted)]
+        if messages != self.messages:
+            dropped.append(Dropped("system", f"lines that begin with {headers} are for the provider of the request"))
+        return request, tuple(dropped)
 
     def _extra_for(self, wire: str, exact: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The fields that only this wire has."""
@@ -154,6 +159,23 @@ def decode_request(
 def hosted_name(tool: ToolDeclaration) -> str:
     """The name of a tool that its provider runs; some have only a field of their own."""
     return tool.name or next(iter(tool.hosted or ()), "a tool")
+
+
+def _without_headers(message: Message, start: str) -> Message:
+    """The message without the lines before a system prompt that begin so: they change with every request."""
+    if message.role != "system" or not any(
+        isinstance(part, Text) and part.text.startswith(start) for part in message.parts
+    ):
+        return message
+    parts = [_without_first_lines(part, start) if isinstance(part, Text) else part for part in message.parts]
+    return replace(message, parts=tuple(part for part in parts if not isinstance(part, Text) or part.text))
+
+
+def _without_first_lines(part: Text, start: str) -> Text:
+    text = part.text
+    while text.startswith(start):
+        text = text.partition("\n")[2]
+    return part if text == part.text else replace(part, text=text)
 
 
 def _portable(tool: ToolDeclaration) -> ToolDeclaration:

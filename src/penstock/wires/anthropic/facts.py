@@ -39,6 +39,7 @@ FACTS = WireFacts(
         StateFacts("container", data="any"),
         StateFacts("compaction", text="own"),
     ),
+    system_headers="x-anthropic-",
     passed_headers=("anthropic-beta",),
     hosted_tools=(
         HostedTool(

@@ -122,6 +122,8 @@ class WireFacts(Struct, frozen=True, kw_only=True):
     """The kind of an item that stands for another one, which the provider keeps, by its id."""
     kept_fields: tuple[str, ...] = ()
     """The fields of a request that stand for a part of the prompt which the provider keeps."""
+    system_headers: str = ""
+    """How a line begins that a client writes before its system prompt for the provider, and not for the model."""
     passed_headers: tuple[str, ...] = ()
     """The headers of a client that ask its provider for features; a gateway passes them on to the same protocol."""
 
