@@ -589,6 +589,10 @@ def test_the_same_history_gives_the_same_bytes_upstream() -> None:
         await browser.post("/v1/chat/completions", chat(messages=longer, tools=TOOLS))
         third = script.requests[-1].body
         assert third["messages"][: len(first["messages"])] == first["messages"]
+        late = [{"role": "assistant", "content": "Bye."}, {"role": "developer", "content": "Be formal."}, history[-1]]
+        await browser.post("/v1/chat/completions", chat(messages=[*longer, *late], tools=TOOLS))
+        last = script.requests[-1].body
+        assert last["messages"][: len(third["messages"])] == third["messages"]
 
     run(gateway(upstream([], via=script)), test)
 
