@@ -185,7 +185,7 @@ def test_a_name_becomes_that_of_a_declared_tool_only_if_nothing_else_is_in_it(na
 def test_a_name_that_can_mean_several_tools_stays_as_it_is(name: str, meant: str) -> None:
     declared = ("shell", "functions.shell", "shell:1", "other")
     names = ToolNames(ToolDeclaration(one, "", {}) for one in declared)
-    assert names.meant(name)[0] == meant
+    assert names.declared_name(name)[0] == meant
 
 
 def test_arguments_stream_while_they_are_strict_and_are_held_from_the_first_deviation() -> None:

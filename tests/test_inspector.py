@@ -317,11 +317,11 @@ def test_decode_shows_frames_with_their_events(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "name a recording"),
+        ([], "pass either a recording or --gateway URL"),
         (["nothing.jsonl"], "cannot read"),
         (["--gateway", "ftp://x"], "is not the URL of a gateway"),
         (["--gateway", "http://127.0.0.1:1"], "cannot reach"),
-        (["pyproject.toml", "--host", "0.0.0.0"], "on this machine only"),
+        (["pyproject.toml", "--host", "0.0.0.0"], "can be reached from other machines"),
     ],
 )
 def test_inspect_says_what_is_wrong(arguments: list[str], words: str) -> None:
@@ -333,7 +333,7 @@ def test_inspect_says_what_is_wrong(arguments: list[str], words: str) -> None:
 def test_inspect_refuses_a_server_without_an_inspector() -> None:
     with Loopback("Hi.") as server:
         ended = CliRunner().invoke(command, ["inspect", "--no-open", "--gateway", server.url])
-    assert "its inspector is not switched on" in ended.output
+    assert "the inspector of this server is not enabled" in ended.output
 
 
 def test_the_event_loop_gets_turns_while_a_long_exchange_is_read() -> None:

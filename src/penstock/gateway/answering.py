@@ -92,7 +92,7 @@ class Answering:
             return
         encoder = self._encoder(self._head(request, answer))
         record = self._context.memory.record(request, self._caller.key, self._caller.id)
-        asked, chunks = answer.asked, answer.first
+        upstream, chunks = answer.upstream_request, answer.first
         lane = TextLane(encoder, stream, None if record is None else record.add, self._inspected.shows)
         try:
             while True:
@@ -103,7 +103,9 @@ class Answering:
                     await stream.write(data)
                 if encoder.error is not None:
                     break
-                if (following := await asked.stream.next_batch(lane.open_after(chunks, asked.decodings.last))) is None:
+                if (
+                    following := await upstream.stream.next_batch(lane.open_after(chunks, upstream.decodings.last))
+                ) is None:
                     break
                 chunks = following
             answer.ended(has_failed=encoder.error is not None)
@@ -177,7 +179,7 @@ class Answering:
         return replace(head, model=answer.candidate.model, translates_errors=True)
 
     def _rejection(self, error: UsageError | ProviderError, candidates: list[Candidate]) -> RejectedRequest:
-        is_client_key = any(uses_client_key(one.upstream, self._caller.key) for one in candidates)
+        is_client_key = any(uses_client_key(candidate.upstream, self._caller.key) for candidate in candidates)
         return rejection(error, is_client_key=is_client_key)
 
     async def _reject(self, error: RejectedRequest) -> None:

@@ -35,7 +35,7 @@ from penstock.wires.shared.response_head import ResponseHead
 logger = logging.getLogger("penstock.gateway")
 
 PUBLIC_PATHS = ("/", "/healthz", "/inspect")
-"""What anybody may ask who reaches the gateway: its health, and a page without data."""
+"""The paths that need no key: the health check, and a page without data."""
 
 
 def app(
@@ -187,7 +187,7 @@ ROUTES: Routes[Endpoint] = Routes(
 
 
 def _upstreams(upstreams: Iterable[str | Upstream]) -> list[Upstream]:
-    return [read_upstream(one) if isinstance(one, str) else one for one in upstreams]
+    return [read_upstream(upstream) if isinstance(upstream, str) else upstream for upstream in upstreams]
 
 
 def _metrics() -> Metrics:

@@ -1,4 +1,4 @@
-"""Asks an upstream: the request for its protocol, its key and its limits, and the stages that heal its response."""
+"""Prepares the request to an upstream: its protocol, key and limits, and the stages that heal the response."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Decodings:
         return self.last
 
 
-class Asked(Struct, frozen=True):
+class UpstreamRequest(Struct, frozen=True):
     """A request to an upstream that is ready to be sent, and what was left out of it."""
 
     stream: AsyncStream
@@ -70,7 +70,7 @@ class Asked(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """What of a client's request decides how upstreams are asked: its id, its own key, and where it is recorded.
+    """The part of a client's request that matters for every upstream: its id, its own key, and where it is recorded.
 
     `headers` ask for features of the client's protocol; upstreams of the same protocol get them.
     """
@@ -88,7 +88,7 @@ def passed_headers(wire: str, headers: Mapping[str, str]) -> dict[str, str]:
 
 def ask(
     candidate: Candidate, request: ClientRequest, caller: Caller, *, has_fallback: bool, is_doubtful: bool
-) -> Asked:
+) -> UpstreamRequest:
     """The request to a candidate. Nothing is sent yet.
 
     A candidate with a fallback is given less time, and one that `is_doubtful` (its circuit is open) no second attempt.
@@ -105,7 +105,7 @@ def ask(
     )  # fmt: skip
     decodings = Decodings(context)
     exchange = replace(prepared.exchange, new_decoding=decodings.new)
-    return Asked(open_stream(candidate, exchange), decodings, report, prepared.dropped)
+    return UpstreamRequest(open_stream(candidate, exchange), decodings, report, prepared.dropped)
 
 
 class Prepared(Struct, frozen=True, kw_only=True):

@@ -48,7 +48,7 @@ class Remembered(KeptResponse, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """How many bytes it takes beside the messages themselves."""
+        """How many bytes it takes besides the messages themselves."""
         return self.tools_size + REFERENCE * (len(self.instructions) + len(self.messages) + 1)
 
     @property
@@ -70,21 +70,21 @@ class HeldMessages:
 
     def new_sizes(self, messages: Iterable[Message]) -> dict[int, int]:
         """The sizes of those messages that are not held yet, by identity."""
-        return {id(one): len(_encode(one)) for one in messages if id(one) not in self._held}
+        return {id(message): len(_encode(message)) for message in messages if id(message) not in self._held}
 
     def hold(self, messages: Iterable[Message], sizes: Mapping[int, int]) -> None:
         """Another response holds these messages; `sizes` are those of the new ones."""
-        for one in messages:
-            count, size = self._held.get(id(one)) or (0, sizes[id(one)])
-            self._held[id(one)] = count + 1, size
+        for message in messages:
+            count, size = self._held.get(id(message)) or (0, sizes[id(message)])
+            self._held[id(message)] = count + 1, size
             self.size += 0 if count else size
 
     def release(self, messages: Iterable[Message]) -> None:
         """A response is forgotten that held these messages."""
-        for one in messages:
-            count, size = self._held.pop(id(one))
+        for message in messages:
+            count, size = self._held.pop(id(message))
             if count > 1:
-                self._held[id(one)] = count - 1, size
+                self._held[id(message)] = count - 1, size
             else:
                 self.size -= size
 
@@ -93,7 +93,7 @@ class ResponseMemory:
     """The responses of one gateway. Each belongs to the key of its client."""
 
     def __init__(self) -> None:
-        self._size = 0  # of all responses, beside the messages that they hold
+        self._size = 0  # of all responses, besides the messages that they hold
         self._held = HeldMessages()
         self._responses: Kept = OrderedDict()
         self._calls: Kept = OrderedDict()
@@ -227,8 +227,8 @@ def _is_same(reply: Message, message: Message) -> bool:
     Servers use ids of calls again, so that the reasoning, if the client sends it, has to be that of the response too.
     """
     calls, others = reply.tool_calls, message.tool_calls
-    has_same_calls = [(one.id, one.name, one.arguments) for one in calls] == [
-        (one.id, one.name, one.arguments) for one in others
+    has_same_calls = [(call.id, call.name, call.arguments) for call in calls] == [
+        (call.id, call.name, call.arguments) for call in others
     ]
     is_same_text = reply.text.strip() == message.text.strip()
     return has_same_calls and is_same_text and _reasoning(message) in ("", _reasoning(reply))

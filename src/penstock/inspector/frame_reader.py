@@ -54,16 +54,16 @@ class FrameReader:
             for comment in self._comments.feed(data):
                 yield self._numbered(":", comment, at)
         for framed in self._body.feed(data):
-            for one in _single(framed):
-                yield self._frame(one, at)
-                yield from self._decoded(self._wire.feed([one]), at)
+            for frame in _single(framed):
+                yield self._frame(frame, at)
+                yield from self._decoded(self._wire.feed([frame]), at)
 
     def close(self, at: float) -> Iterator[Entry]:
         """The entries of the end of the response."""
         rest = self._body.close()
         for framed in rest:  # the wire reads them together, because the last frame may be cut
-            for one in _single(framed):
-                yield self._frame(one, at)
+            for single in _single(framed):
+                yield self._frame(single, at)
         yield from self._decoded(self._wire.close(rest), at)
         for frame, quirk in self._habits.find():
             if quirk not in self._quirks and quirk in quirks():

@@ -52,7 +52,7 @@ class CallHealing:
         match event:
             case ToolCallStart():
                 self._open[event.block] = _SentArguments()
-                name, quirk = self._meant(event.name)
+                name, quirk = self._declared_name(event.name)
                 return replace(event, name=name) if quirk else event
             case ToolCallDelta():
                 return self._delta(event)
@@ -73,7 +73,7 @@ class CallHealing:
 
     def _named(self, event: T) -> T:
         """The call by the name of the tool that it means; a name that means none is noted."""
-        name, quirk = self._meant(event.name)
+        name, quirk = self._declared_name(event.name)
         if quirk:
             self._report.add(quirk)
             return replace(event, name=name)
@@ -81,9 +81,9 @@ class CallHealing:
             self._report.note_undeclared(name)
         return event
 
-    def _meant(self, name: str) -> tuple[str, int]:
+    def _declared_name(self, name: str) -> tuple[str, int]:
         """The name of the tool that is meant, and the quirk of the name; 0 if it stays."""
-        return (name, 0) if self._repair == "off" else self._names.meant(name)
+        return (name, 0) if self._repair == "off" else self._names.declared_name(name)
 
     def _delta(self, event: ToolCallDelta) -> ToolCallDelta | None:
         call = self._open.get(event.block)

@@ -140,13 +140,13 @@ class HealedDecoding:
             self.output.add(chunks)
         return chunks if _RARE.isdisjoint(map(type, chunks)) else [*self._noted(chunks)]
 
-    def _without_marks(self, found: list[StreamChunk], chunks: list[StreamChunk]) -> list[StreamChunk]:
+    def _without_marks(self, events: list[StreamChunk], chunks: list[StreamChunk]) -> list[StreamChunk]:
         """The events that were found in the text; notes the first reasoning, unless the server marks it itself."""
-        if not self.output.has_reasoning and Reasoning in map(type, found):
+        if not self.output.has_reasoning and Reasoning in map(type, events):
             self.output.has_reasoning = True
             if Reasoning not in map(type, chunks):
                 self._report.add(REASONING_MARKS)
-        return found
+        return events
 
     def _noted(self, chunks: list[StreamChunk]) -> Iterator[StreamChunk]:
         """The events, with an estimate of the usage before the end if there is none."""
@@ -178,8 +178,8 @@ class HealedDecoding:
 class TextFlow(Struct, frozen=True):
     """A text that flows through all stages as it comes, until other bytes are fed.
 
-    Bytes that `read` knows, and whose text is one that `takes`, are this piece of text and nothing else. They count as
-    fed when `output` has been told of the characters.
+    If `read` returns a text for some bytes, and `takes` accepts the text, the bytes are this piece of text and nothing
+    else. They count as fed when the number of characters was added to `output`.
     """
 
     read: ReadText

@@ -80,7 +80,7 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     history = settle(request, FACTS, quirks)
     system, messages = split_system(history)
     written = alternating(messages, _Writer().blocks)
-    body: Json = {"messages": [{**one, "content": _with_text(one["content"])} for one in written]}
+    body: Json = {"messages": [{**message, "content": _with_text(message["content"])} for message in written]}
     body |= {"system": marked_system(history, _Writer().blocks) or [{"text": system}]} if system else {}
     tools = _tools(request, messages)
     body |= {"toolConfig": tools} if tools else {}
@@ -99,11 +99,13 @@ def _with_cache_points(body: Json, point: Json) -> Json:
 
     The first of these two was the last one in the request before, so that its cache is found however much came since.
     """
-    users = [at for at, message in enumerate(body["messages"]) if message["role"] == "user"][-FACTS.marked_messages :]
+    users = [index for index, message in enumerate(body["messages"]) if message["role"] == "user"][
+        -FACTS.marked_messages :
+    ]
     marked: Json = {
         "messages": [
-            {**message, "content": [*message["content"], point]} if at in users else message
-            for at, message in enumerate(body["messages"])
+            {**message, "content": [*message["content"], point]} if index in users else message
+            for index, message in enumerate(body["messages"])
         ]
     }
     if "system" in body:

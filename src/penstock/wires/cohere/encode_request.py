@@ -58,7 +58,7 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
 
 
 def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
-    """How the model is asked for structured output: a format beside tools is refused."""
+    """How the model is asked for structured output: a format together with tools is refused."""
     return "native" if is_enforceable(request.output, FACTS.output) and not request.tools else "tool"
 
 

@@ -82,7 +82,7 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
 
 
 def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
-    """How the model is asked for structured output: beside tools, a format is refused before Gemini 3."""
+    """How the model is asked for structured output: a format together with tools is refused before Gemini 3."""
     takes_format = not request.tools or _version(request.model) >= 3
     return "native" if takes_format and is_enforceable(request.output, FACTS.output) else "tool"
 
@@ -124,12 +124,12 @@ class _Contents:
         self._vendor_ids: dict[str, Any] = {}
 
     def all(self, messages: list[Message]) -> list[Json]:
-        last_user = max((at for at, message in enumerate(messages) if message.role == "user"), default=-1)
+        last_user = max((index for index, message in enumerate(messages) if message.role == "user"), default=-1)
         written: list[Json] = []
-        for at, message in enumerate(messages):
+        for index, message in enumerate(messages):
             match message.role:
                 case "assistant":
-                    parts = self._model(message, is_current=at > last_user)
+                    parts = self._model(message, is_current=index > last_user)
                 case "tool":
                     parts = self._responses(message.results)
                 case _:
@@ -197,7 +197,7 @@ class _Contents:
     def _within(self, result: ToolResult, media: list[Json]) -> list[Json]:
         """The media inside a response: all if the model accepts it, or those that were inside it before."""
         match result.state_of(WIRE).get(PARTS):
-            case [*fields] if len(fields) == len(media) and all(isinstance(one, dict) for one in fields):
+            case [*fields] if len(fields) == len(media) and all(isinstance(field, dict) for field in fields):
                 return [] if self._is_version_2 else [*map(merge, media, fields)]
             case _:
                 return media if self._is_version_3 else []

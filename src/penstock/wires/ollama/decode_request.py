@@ -41,13 +41,13 @@ class OllamaReader(MessageReader):
         if not isinstance(images, list | tuple):
             raise unreadable(f"{place}.images", f"expected a list, got {type(images).__name__}")
         for number, image in enumerate(images):
-            at = f"{place}.images[{number}]"
+            part_place = f"{place}.images[{number}]"
             value: Any = image.get("value") if isinstance(image, Mapping) else image
             if not isinstance(value, str | bytes):
-                raise unreadable(at, f"expected base64 text or bytes, got {type(value).__name__}")
+                raise unreadable(part_place, f"expected base64 text or bytes, got {type(value).__name__}")
             data = base64_text(value)
             kind = next((kind for start, kind in _STARTS.items() if data.startswith(start)), "image/png")
-            yield at, {"type": "image_url", "image_url": {"url": data_url(kind, data)}}
+            yield part_place, {"type": "image_url", "image_url": {"url": data_url(kind, data)}}
 
 
 READER = OllamaReader()

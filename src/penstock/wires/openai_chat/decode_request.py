@@ -66,7 +66,7 @@ class ChatReader(MessageReader):
             return f"is a LangChain message of the type {kind!r}; {_FROM_LANGCHAIN}"
         return ""
 
-    def read_content(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
+    def read_content(self, parts: MessageBuilder, part: Json, place: str, context: ReadContext) -> bool:
         wire = parts.wire if context.facts_of(parts.wire).has_chat_parts else WIRE
         match part:
             case {"type": "text", "text": str(text)}:
@@ -91,19 +91,19 @@ class ChatReader(MessageReader):
             case {"type": "document_url", "document_url": str(url)}:  # Mistral's
                 parts.media(File(url, type_of_url(url, "application/pdf"), str(part.get("document_name") or "")))
             case {"type": "file", "file": Mapping() as file}:
-                parts.media(read_file(file, at), other_fields(part, FILE_FIELDS), wire)
+                parts.media(read_file(file, place), other_fields(part, FILE_FIELDS), wire)
             case _:
                 return False
         return True
 
-    def read_answer(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
+    def read_answer(self, parts: MessageBuilder, part: Json, place: str, context: ReadContext) -> bool:
         match part:
             case {"type": "text", "text": str(text)} if not part.get("citations"):  # which other wires have
                 parts.text(text, other_fields(part, ("type", "text", "parsed")))
             case {"type": "refusal", "refusal": str(text)}:
                 parts.refusal(text)
             case {"type": "thinking", "thinking": [*pieces]}:  # Mistral's
-                parts.reasoning("".join(_reasoning_text(piece, at) for piece in pieces))
+                parts.reasoning("".join(_reasoning_text(piece, place) for piece in pieces))
             case _:
                 return False
         return True
@@ -117,7 +117,7 @@ class ChatReader(MessageReader):
             raise unreadable(f"{place}.reasoning_details", f"expected a list, got {type(details).__name__}")
         text, field = _reasoning(message)
         if details or text:
-            parts.at = f"{place}.{field or 'reasoning_details'}"
+            parts.place = f"{place}.{field or 'reasoning_details'}"
             block = parts.reasoning(text)
             sources = [field for field in _ECHOED if text and message.get(field) == text]
             parts.state(block, "reasoning_fields", sources, WIRE)
@@ -125,17 +125,17 @@ class ChatReader(MessageReader):
 
     def read_after_content(self, parts: MessageBuilder, message: Json, place: str) -> None:
         if message.get("refusal"):
-            parts.at = f"{place}.refusal"
+            parts.place = f"{place}.refusal"
             parts.refusal(str(message["refusal"]))
-        for at, call in read_objects(message.get("tool_calls") or (), f"{place}.tool_calls"):
-            parts.at = at
-            _read_call(parts, call, at)
+        for part_place, call in read_objects(message.get("tool_calls") or (), f"{place}.tool_calls"):
+            parts.place = part_place
+            _read_call(parts, call, part_place)
         if message.get("function_call"):
-            parts.at = at = f"{place}.function_call"
-            function = read_object(message["function_call"], at)
-            name = read_text(function, "name", at)
-            _refuse_unread_arguments(function, "arguments", at)
-            parts.call(parts.calls.new_id(name), name, function.get("arguments"), at)
+            parts.place = part_place = f"{place}.function_call"
+            function = read_object(message["function_call"], part_place)
+            name = read_text(function, "name", part_place)
+            _refuse_unread_arguments(function, "arguments", part_place)
+            parts.call(parts.calls.new_id(name), name, function.get("arguments"), part_place)
 
     def known_fields(self, message: Json) -> Iterator[str]:
         yield from _FIELDS
@@ -152,35 +152,35 @@ def _reasoning(message: Json) -> tuple[str, str]:
     return next((pair for pair in texts if pair[0]), ("", ""))
 
 
-def _reasoning_text(piece: Any, at: str) -> str:
-    match piece if isinstance(piece, str) else read_object(piece, at):
+def _reasoning_text(piece: Any, place: str) -> str:
+    match piece if isinstance(piece, str) else read_object(piece, place):
         case str(text) | {"type": "text", "text": str(text)}:
             return text
         case _:
-            raise unreadable(at, "its thinking may contain only text")
+            raise unreadable(place, "its thinking may contain only text")
 
 
-def _refuse_unread_arguments(function: Json, field: str, at: str) -> None:
+def _refuse_unread_arguments(function: Json, field: str, place: str) -> None:
     if function.get(field) in (None, ""):
-        refuse_unread(function, ("name", field), at, field)
+        refuse_unread(function, ("name", field), place, field)
 
 
-def _read_call(parts: MessageBuilder, call: Json, at: str) -> None:
+def _read_call(parts: MessageBuilder, call: Json, place: str) -> None:
     match call:
         case {"function": function}:
-            inner = read_object(function, f"{at}.function")
-            name, arguments = read_text(inner, "name", f"{at}.function"), inner.get("arguments")
-            _refuse_unread_arguments(inner, "arguments", f"{at}.function")
+            inner = read_object(function, f"{place}.function")
+            name, arguments = read_text(inner, "name", f"{place}.function"), inner.get("arguments")
+            _refuse_unread_arguments(inner, "arguments", f"{place}.function")
             has_no_id = not call.get("id") and isinstance(arguments, Mapping)  # as some servers write it
-            id = parts.calls.new_id(name) if has_no_id else read_text(call, "id", at)
-            block = parts.call(id, name, arguments, at)
+            id = parts.calls.new_id(name) if has_no_id else read_text(call, "id", place)
+            block = parts.call(id, name, arguments, place)
         case {"custom": custom}:
-            inner = read_object(custom, f"{at}.custom")
-            id, name = read_text(call, "id", at), read_text(inner, "name", f"{at}.custom")
-            _refuse_unread_arguments(inner, "input", f"{at}.custom")
-            block = parts.call(id, name, inner.get("input"), at, "custom")
+            inner = read_object(custom, f"{place}.custom")
+            id, name = read_text(call, "id", place), read_text(inner, "name", f"{place}.custom")
+            _refuse_unread_arguments(inner, "input", f"{place}.custom")
+            block = parts.call(id, name, inner.get("input"), place, "custom")
         case _:
-            raise unreadable(at, "is neither a function call nor a custom call")
+            raise unreadable(place, "is neither a function call nor a custom call")
     parts.state(block, "extra_content", call.get("extra_content"), WIRE)  # QUIRKS 149
     fields = other_fields(call, ("id", "type", "function", "custom", "extra_content"))
     kind = "function" if "function" in call else "custom"

@@ -98,13 +98,13 @@ QUIRKS_IN_WORDS = {
     ECHO_REASONING:  # QUIRKS 84
         "Reasoning is sent back as `reasoning_content`; on a message with calls even if it is empty.",
     ECHO_AS_REASONING: "Reasoning is sent back as `reasoning`.",
-    DROP_REASONING: "Reasoning is not sent back, in no field.",
+    DROP_REASONING: "Reasoning is not sent back in any field.",
     REFUSAL_AS_TEXT: "The field `refusal` is not accepted; refusals are sent back as text.",
     NO_FORMAT: "There is no response format with a schema for streams; output is asked for by a tool.",
-    FORMAT_OR_TOOLS: "A response format beside tools is refused or ignored; then output is asked for by a tool.",
+    FORMAT_OR_TOOLS: "A response format together with tools is refused or ignored; then output is asked for by a tool.",
     GRAMMAR_FORMAT:
-        "A response format is a grammar that the model does not see: the schema is in the prompt too. Beside tools it "
-        "would prevent calls; then output is asked for by a tool.",
+        "A response format is a grammar that the model does not see: the schema is in the prompt too. Together with "
+        "tools it would prevent calls; then output is asked for by a tool.",
     KNOWN_FIELDS: "Fields that are not OpenAI's own are refused; state of other providers is left out.",
 }  # fmt: skip
 """The description of each quirk, for docs/providers.md."""

@@ -97,7 +97,7 @@ class ResponsesReader(MessageReader):
             context.refuse_known(message, place)
         return _read(message, place, context, is_among_items=wire == WIRE)
 
-    def read_content(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
+    def read_content(self, parts: MessageBuilder, part: Json, place: str, context: ReadContext) -> bool:
         match part:
             case {"type": "input_text" | "output_text", "text": str(text)}:
                 parts.text(text, other_fields(part, ("type", "text")), WIRE)
@@ -107,12 +107,12 @@ class ResponsesReader(MessageReader):
             case {"type": "input_image", "file_id": str(id)}:
                 parts.media(Image(id), without_usual_detail(other_fields(part, ("type", "file_id"))), WIRE)
             case {"type": "input_file"}:
-                parts.media(read_file(part, at), other_fields(part, FILE_FIELDS), WIRE)
+                parts.media(read_file(part, place), other_fields(part, FILE_FIELDS), WIRE)
             case _:
                 return False
         return True
 
-    def read_answer(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
+    def read_answer(self, parts: MessageBuilder, part: Json, place: str, context: ReadContext) -> bool:
         match part:
             case {"type": "output_text", "text": str(text)}:
                 parts.text(text, other_fields(part, ("type", "text", "parsed")), WIRE)
@@ -132,7 +132,7 @@ def _read(item: Json, place: str, context: ReadContext, *, is_among_items: bool)
         case "function_call_output" | "custom_tool_call_output":
             yield place_results([(place, _result(item, place, context))], place, joins="item")
         case str(kind) if kind in OUTPUT_ITEMS and context.calls.knows(_output_id(item, OUTPUT_ITEMS[kind])):
-            yield place_results([(place, _client_result(item, place, context))], place, joins="item")
+            yield place_results([(place, _client_result(item, context))], place, joins="item")
         case str(kind) if kind not in _ITEMS and not is_among_items:
             raise unreadable(place, f"has no role, and {kind!r} is not a type of Responses items; {WHAT_TO_SEND}")
         case str(kind):
@@ -180,13 +180,13 @@ def _message(item: Json, place: str, context: ReadContext) -> PlacedMessage:
                 refuse_unread(fields, (), place, "content")
             return parts.build("assistant", joins="item")
         case "user" | "system" | "developer" as role:
-            for at, part in read_parts(item.get("content"), f"{place}.content"):
-                parts.at = at
-                context.read_content(parts, part, at)
+            for part_place, part in read_parts(item.get("content"), f"{place}.content"):
+                parts.place = part_place
+                context.read_content(parts, part, part_place)
             if parts.is_empty:
                 refuse_unread(fields, (), place, "content")
             if fields:
-                parts.at = place
+                parts.place = place
                 parts.opaque(MESSAGE_FIELDS, fields)
             return parts.build("user" if role == "user" else "system")
         case role:
@@ -194,15 +194,15 @@ def _message(item: Json, place: str, context: ReadContext) -> PlacedMessage:
 
 
 def _read_answer(parts: MessageBuilder, item: Json, fields: Json, place: str) -> None:
-    for at, part in read_parts(item.get("content"), f"{place}.content"):
-        parts.at = at
+    for part_place, part in read_parts(item.get("content"), f"{place}.content"):
+        parts.place = part_place
         match part:
             case {"type": "text" | "output_text", "text": str(text)}:
                 block = parts.text(text, other_fields(part, ("type", "text", "parsed")))
             case {"type": "refusal", "refusal": str(text)}:
                 block = parts.refusal(text, other_fields(part, ("type", "refusal")))
             case _:
-                raise unreadable(at, f"{describe_part(part)} is not a known part of an assistant message")
+                raise unreadable(part_place, f"{describe_part(part)} is not a known part of an assistant message")
         parts.state(block, MESSAGE_FIELDS, fields and {"type": "message", "role": "assistant", **fields})
 
 
@@ -211,8 +211,8 @@ def _result(item: Json, place: str, context: ReadContext) -> ToolResult:
     if output in (None, ""):
         refuse_unread(item, ("type", "call_id", "output"), place, "output")
     content = MessageBuilder(WIRE, context.calls, place)
-    for at, part in read_parts(output, f"{place}.output"):
-        context.read_content(content, part, at)
+    for part_place, part in read_parts(output, f"{place}.output"):
+        context.read_content(content, part, part_place)
     call_id = read_text(item, "call_id", place)
     fields = other_fields(item, ("type", "call_id", "output"))
     fields |= {"type": item["type"]} if item["type"] != "function_call_output" else {}
@@ -225,7 +225,7 @@ def _output_id(item: Json, kind: str) -> str:
     return id if isinstance(id, str) else ""
 
 
-def _client_result(item: Json, place: str, context: ReadContext) -> ToolResult:
+def _client_result(item: Json, context: ReadContext) -> ToolResult:
     kind = OUTPUT_ITEMS[item["type"]]
     content, is_error, fields = read_output(kind, item)
     state = (Opaque(0, WIRE, PART_FIELDS, to_json(fields)),) if fields else ()
@@ -306,10 +306,10 @@ def _flattened(
             continue
         fields = Fields(tool, place)
         namespace = fields.required_text("name", "the name of the namespace")
-        for at, inner in fields.objects("tools"):
-            name = Fields(inner, at).required_text("name", "the name of the tool")
+        for tool_place, inner in fields.objects("tools"):
+            name = Fields(inner, tool_place).required_text("name", "the name of the tool")
             paths[flat_name(namespace, name)] = ToolPath(namespace, name)
-            tools.append((at, {**inner, "name": flat_name(namespace, name)}))
+            tools.append((tool_place, {**inner, "name": flat_name(namespace, name)}))
     return tools, paths
 
 

@@ -57,18 +57,18 @@ class OpenPart:
     def __init__(self, event: Content, item: OpenItem) -> None:
         self.rope = Rope()
         self.part: Json
-        at: Json = {"item_id": item.id, "output_index": item.index}
+        item_place: Json = {"item_id": item.id, "output_index": item.index}
         number = len(item.parts)
         if isinstance(event, Reasoning):
             self.stem, self.frames, self.field = "reasoning_summary_text", "reasoning_summary_part", "text"
-            self.place, self.part = {**at, "summary_index": number}, {"type": "summary_text", "text": ""}
+            self.place, self.part = {**item_place, "summary_index": number}, {"type": "summary_text", "text": ""}
         elif isinstance(event, Refusal):
             self.stem, self.frames, self.field = "refusal", "content_part", "refusal"
-            self.place, self.part = {**at, "content_index": number}, {"type": "refusal", "refusal": ""}
+            self.place, self.part = {**item_place, "content_index": number}, {"type": "refusal", "refusal": ""}
         else:
             self.stem, self.frames, self.field = "output_text", "content_part", "text"
             part: Json = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-            self.place, self.part = {**at, "content_index": number}, part
+            self.place, self.part = {**item_place, "content_index": number}, part
 
     @property
     def more(self) -> Json:
@@ -155,9 +155,9 @@ class OpenAIResponsesEncoder(ResponseEncoder):
         item, index = self._added.pop(call)
         stem, field, _ = self._call_item(call)
         done = {**call.states.get(item["type"], {}), **item, "status": status, field: arguments}
-        at = {"item_id": item["id"], "output_index": index}
+        item_place = {"item_id": item["id"], "output_index": index}
         if status == "completed":
-            self._frame(f"{stem}.done", **at, **{field: arguments})
+            self._frame(f"{stem}.done", **item_place, **{field: arguments})
         self._done(done, index)
 
     def state(self, event: Opaque, is_open: bool) -> None:

@@ -31,7 +31,7 @@ def rename_options(request: Request, names: Mapping[str, str]) -> Json:
     """
     for name in request.options:
         if name not in OPTIONS:
-            raise UsageError(f"there is no option {name!r}; put options that only this provider has into extra")
+            raise UsageError(f"unknown option {name!r}; pass options that only this provider has in extra=")
     options = {name: request.options[name] for name in names if request.options.get(name) is not None}
     if isinstance(options.get("stop"), str):
         options["stop"] = [options["stop"]]

@@ -31,7 +31,7 @@ class Dropped(Struct, frozen=True):
 
 
 class RequestSettings(Struct, frozen=True, kw_only=True):
-    """What a request asks for beside its messages. `options` are those of `Request`.
+    """What a request asks for besides its messages. `options` are those of `Request`.
 
     `echo` are the fields that the response repeats. `namespaces` maps the flat names of tools to those that the client
     declared. `previous_response` is the id of a response that the server is expected to know, and `is_kept` says that

@@ -1,4 +1,4 @@
-"""What a response says about itself beside its content, and the forms in which a response leaves a server."""
+"""What a response says about itself besides its content, and the forms in which a response leaves a server."""
 
 from __future__ import annotations
 
