@@ -89,6 +89,14 @@ def test_comments_and_broken_bytes_are_frames() -> None:
     assert [(entry.name, entry.text[:7]) for entry in of(entries, FrameEntry)[:2]] == [(":", ": busy"), ("", "base64:")]
 
 
+def test_comments_are_found_wherever_the_bytes_are_cut() -> None:
+    whole = b": busy\n\n" + chunk({"content": "a:b"}) + b":still busy\r\n\r\n" + chunk({}, "stop")
+    for cut in range(1, len(whole)):
+        entries = upstream(Inspections(), [whole[:cut], whole[cut:]]).entries()
+        comments = [entry.text for entry in of(entries, FrameEntry) if entry.name == ":"]
+        assert comments == [": busy", ":still busy"], cut
+
+
 def test_what_was_sent_on_stands_beside_the_frame_before_it() -> None:
     exchange = Inspections().open()
     recorder = exchange.recorder("openai-chat", "m", HTTPRequest("http://up", {}, b"{}"))

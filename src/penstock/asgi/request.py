@@ -83,6 +83,10 @@ class HTTPRequest:
             raise RejectedRequest(
                 415, "json_required", "the body must be JSON: send the header Content-Type: application/json"
             )
+        if (coding := self.headers.get("content-encoding", "").strip().lower()) not in ("", "identity"):
+            raise RejectedRequest(
+                415, "compressed", f"bodies in the encoding {coding!r} are not read: send JSON without Content-Encoding"
+            )
         body = await self.body()
         try:
             if is_too_deep(body.decode(), self._limits.depth):

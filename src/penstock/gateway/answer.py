@@ -25,6 +25,7 @@ from penstock.events import Error, Finish, StreamChunk, Unknown, Usage
 from penstock.gateway.asking import Caller, UpstreamRequest, ask
 from penstock.gateway.attempts import Attempts
 from penstock.gateway.circuit import Circuit
+from penstock.gateway.failures import from_event
 from penstock.gateway.routing import Candidate
 from penstock.history.client_request import ClientRequest
 
@@ -129,7 +130,7 @@ def failure_in(chunks: Sequence[StreamChunk]) -> ProviderError | None:
     for chunk in chunks:
         match chunk:
             case Error():
-                return ProviderError(chunk.message, code=chunk.code, retryable=chunk.retryable, raw=chunk.raw)
+                return from_event(chunk)
             case Finish(reason="cut"):
                 return ConnectionFailed("the response ended before it was complete", retryable=True)
             case Usage() | Unknown():

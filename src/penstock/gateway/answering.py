@@ -13,7 +13,7 @@ from penstock.asgi.stream import BEFORE_JSON, ResponseStream
 from penstock.errors import ProviderError, UsageError
 from penstock.events import Usage
 from penstock.gateway.answer import Answer, open_answer, whole_answer
-from penstock.gateway.asking import Caller, takes_custom_tools, uses_client_key
+from penstock.gateway.asking import Caller, passed_headers, takes_custom_tools, uses_client_key
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.failures import in_band, rejection
 from penstock.gateway.inspecting import InspectedCall
@@ -39,7 +39,10 @@ class Answering:
         self._encoder = find_response_encoder(wire)
         self._inspected = InspectedCall(context.inspections, call.request.id, context.record)
         self._headers: dict[str, str] = {}
-        self._caller = Caller(id=call.request.id, key=context.client_key(call.request), record=self._inspected.record)
+        self._caller = Caller(
+            id=call.request.id, key=context.client_key(call.request), record=self._inspected.record,
+            headers=passed_headers(wire, call.request.headers),
+        )  # fmt: skip
         self._journal = Journal(context, call, self._inspected)
 
     async def answer(self, model: str = "", is_streaming: bool | None = None) -> None:
@@ -117,7 +120,8 @@ class Answering:
 
     def _failed(self, request: ClientRequest, error: RejectedRequest) -> bytes:
         self._journal.fail(error)
-        encoder = self._encoder(request.head(self._caller.id, int(time.time()), has_custom_tools=True))
+        head = request.head(self._caller.id, int(time.time()), has_custom_tools=True)
+        encoder = self._encoder(replace(head, translates_errors=True))
         return encoder.feed([in_band(error)]) + encoder.close()
 
     async def _opened(self, request: ClientRequest, candidates: list[Candidate]) -> Answer:
@@ -172,7 +176,7 @@ class Answering:
         """The head of the response. It names the model that answers, which may be another than was asked for."""
         has_custom = takes_custom_tools(answer.candidate.upstream)
         head = request.head(self._caller.id, int(time.time()), has_custom_tools=has_custom)
-        return replace(head, model=answer.candidate.model)
+        return replace(head, model=answer.candidate.model, translates_errors=True)
 
     def _rejection(self, error: UsageError | ProviderError, candidates: list[Candidate]) -> RejectedRequest:
         is_client_key = any(uses_client_key(candidate.upstream, self._caller.key) for candidate in candidates)
@@ -189,7 +193,10 @@ class Answering:
         self._journal.fail(error)
         head = ResponseHead(id=self._caller.id)
         code = error.code if error.code == UNKNOWN_RESPONSE else ""  # others are codes of ours
-        encoded = self._encoder.encode_error(error.status, error.message, code, head)
+        retry_after = error.headers.get("retry-after")
+        encoded = self._encoder.encode_error(
+            error.status, error.message, code, head, None if retry_after is None else float(retry_after)
+        )
         return replace(encoded, headers={**error.headers, **encoded.headers})
 
 

@@ -116,6 +116,10 @@ class InspectedExchange:
         """Something was healed in what is sent on."""
         self.add(HealedEntry(self.now(), 0, quirk, text, count))
 
+    def note(self, text: str) -> None:
+        """A remark for the reader, for example about what was not passed on."""
+        self.add(Note(self.now(), text))
+
     def tool(self, id: str, name: str, seconds: float, *, is_error: bool = False) -> None:
         """A tool has run for this many seconds."""
         now = self.now()

@@ -28,6 +28,7 @@ from penstock.serve.client_calls import CallRef, read_call_id
 from penstock.wires import all_readers
 from penstock.wires.shared.body import object_schema
 from penstock.wires.shared.places import Places
+from penstock.wires.shared.request_settings import NO_PROBABILITIES
 from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE
 
 _REFUSED = ("call_without_result", "result_without_call", "duplicate_result", "empty_id", "misplaced_part")
@@ -36,7 +37,6 @@ _REFUSED = ("call_without_result", "result_without_call", "duplicate_result", "e
 
 _UNUSUAL: tuple[tuple[str, Any, str], ...] = (
     ("n", 1, "an agent gives one answer: leave it out, or send 1"),
-    ("logprobs", False, "an agent has no probabilities of tokens: leave it out"),
     ("modalities", ["text"], "an agent answers with text: leave it out"),
     ("background", False, "an answer is sent when it is made: leave it out, or start a run at /runs"),
 )
@@ -116,6 +116,10 @@ def _check_settings(request: ClientRequest, limits: ServerLimits) -> None:
     for name, usual, why in _UNUSUAL:
         if settings.extra.get(name, usual) != usual:
             raise RejectedRequest(400, "setting_refused", f"{name}: {why}")
+    for dropped in settings.dropped:
+        if dropped.why == NO_PROBABILITIES:
+            why = "an agent has no probabilities of tokens: leave it out"
+            raise RejectedRequest(400, "setting_refused", f"{dropped.place}: {why}")
     if len(settings.tools) > limits.tools:
         raise RejectedRequest(400, "too_many_tools", f"a request may have at most {limits.tools} tools")
     for tool in settings.tools:

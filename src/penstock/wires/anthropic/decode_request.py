@@ -229,6 +229,9 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
     options = fields.options(_OPTIONS) | _read_reasoning(thinking, config)
     output = _output(fields, config)
     fields.put_back("output_config", config)
+    if thinking.rest.get("display") == "summarized":
+        del thinking.rest["display"]  # as we ask for it
+    fields.put_back("thinking", thinking)
     is_single = choice.flag("disable_parallel_tool_use")
     thread = fields.inner("thread")
     is_continued = thread.text("type") == "continue"
@@ -245,7 +248,7 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
         is_thread=bool(body.get("thread")),
         has_instructions=bool(body.get("system")),
         extra=fields.rest,
-        dropped=thinking.unread("the provider decides how it shows reasoning"),
+        partial=frozenset(fields.partial),
     )
 
 
@@ -262,7 +265,7 @@ def _tool_choice(choice: Fields) -> str:
 
 
 def _read_reasoning(thinking: Fields, config: Fields) -> dict[str, Any]:
-    effort = config.text("effort")
+    effort = config.effort("effort")
     match thinking.text("type"):
         case "disabled":
             return {"reasoning": "none"}

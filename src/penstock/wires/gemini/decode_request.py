@@ -39,7 +39,13 @@ from penstock.wires.shared.message_builder import MessageBuilder, build_result
 from penstock.wires.shared.message_reader import ReadContext, RequestReader
 from penstock.wires.shared.places import PlacedMessage, place_results
 from penstock.wires.shared.request import OutputFormat
-from penstock.wires.shared.request_settings import Dropped, Fields, RequestSettings, read_tools
+from penstock.wires.shared.request_settings import (
+    NO_PROBABILITIES,
+    Fields,
+    RequestSettings,
+    ToolChoice,
+    read_tools,
+)
 
 WIRE = FACTS.wire
 SIGNATURE = "thought_signature"
@@ -254,6 +260,10 @@ _OPTIONS = {
     "frequencyPenalty": "frequency_penalty",
 }  # fmt: skip
 _MODES = {"AUTO": "auto", "ANY": "required", "NONE": "none", "VALIDATED": "auto", "MODE_UNSPECIFIED": ""}
+_FORMATS = ("responseMimeType", "responseJsonSchema", "responseSchema")
+JSON = "application/json"
+DYNAMIC = -1
+"""The budget that leaves it to the model how much it thinks."""
 _LEVELS = {"MINIMAL": "minimal", "LOW": "low", "MEDIUM": "medium", "HIGH": "high"}
 
 
@@ -265,53 +275,68 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
     named = model or fields.required_text("model", "it in the path: /models/{model}:generateContent")
     fields.rest.pop("model", None)
     tools = read_tools(fields.objects("tools"))
-    choice, dropped = _tool_choice(fields)
+    choice = _tool_choice(fields)
     config = fields.inner("generationConfig", camel_case)
-    options = config.options(_OPTIONS) | _read_reasoning(config)
+    options, reasoning = config.options(_OPTIONS), _read_reasoning(config)
+    exact = {"tool_choice": choice.exact} if choice.exact else {}
+    if reasoning.get("reasoning") == DYNAMIC:
+        reasoning = {"reasoning": "medium"}
+        exact["reasoning"] = {"generationConfig": {"thinkingConfig": {"thinkingBudget": DYNAMIC}}}
+    formats = {name: config.rest[name] for name in _FORMATS if name in config.rest}
     output = _output(config)
+    dropped = config.leave_out("responseLogprobs", "logprobs", why=NO_PROBABILITIES)
+    if formats.get("responseMimeType", JSON) != JSON:
+        exact["output"] = {"generationConfig": formats}
     fields.put_back("generationConfig", config)
     return RequestSettings(
         model=named.removeprefix("models/"),
         tools=tools,
-        tool_choice=choice,
+        tool_choice=choice.choice,
         is_streaming=bool(is_streaming),
-        options=options,
+        options=options | reasoning,
         output=output,
+        allowed_tools=choice.allowed,
+        exact=exact,
         extra=fields.rest,
+        partial=frozenset(fields.partial),
         dropped=dropped,
     )
 
 
-def _tool_choice(fields: Fields) -> tuple[str, tuple[Dropped, ...]]:
+def _tool_choice(fields: Fields) -> ToolChoice:
     outer = Fields(camel_case(fields.take("toolConfig", dict, "an object") or {}), "toolConfig")
-    config = Fields(
-        camel_case(outer.take("functionCallingConfig", dict, "an object") or {}), "toolConfig.functionCallingConfig"
-    )
+    sent = camel_case(outer.take("functionCallingConfig", dict, "an object") or {})
+    config = Fields(sent, "toolConfig.functionCallingConfig")
     fields.put_back("toolConfig", outer)
-    mode = config.text("mode")
-    names = config.take("allowedFunctionNames", list, "a list of names") or []
-    if mode and mode.upper() not in _MODES:
+    mode = config.text("mode").upper()
+    names: list[Any] = config.take("allowedFunctionNames", list, "a list of names") or []
+    if mode and mode not in _MODES:
         raise unreadable(config.place("mode"), f"{mode!r} is not known; send AUTO, ANY or NONE")
-    if mode.upper() == "ANY" and len(names) == 1 and isinstance(names[0], str):
-        return names[0], ()
-    dropped = (Dropped(config.place("allowedFunctionNames"), "all functions are declared"),) if names else ()
-    return _MODES.get(mode.upper(), ""), dropped
+    if not all(isinstance(name, str) for name in names):
+        raise unreadable(config.place("allowedFunctionNames"), "must be a list of names")
+    if mode == "ANY" and len(names) == 1:
+        return ToolChoice(names[0])
+    exact = {"toolConfig": {"functionCallingConfig": sent}} if names or mode == "VALIDATED" else {}
+    return ToolChoice(_MODES.get(mode, ""), tuple(names), exact)
 
 
 def _read_reasoning(config: Fields) -> dict[str, Any]:
+    """The level or the budget. Whether thoughts are shown is put back, unless we ask for the same."""
     thinking = Fields(
         camel_case(config.take("thinkingConfig", dict, "an object") or {}), "generationConfig.thinkingConfig"
     )
-    level, budget = thinking.text("thinkingLevel"), thinking.take("thinkingBudget", int, "a whole number")
-    if level:
-        return {"reasoning": _LEVELS.get(level.upper(), "medium")}
-    if budget is not None and budget >= 0:
-        return {"reasoning": budget}
-    return {"reasoning": "medium"} if budget == -1 else {}  # -1 leaves the budget to the model
+    level, budget = thinking.rest.get("thinkingLevel"), thinking.take("thinkingBudget", int, "a whole number")
+    reasoning: dict[str, Any] = {} if budget is None else {"reasoning": budget}
+    if isinstance(level, str) and level.upper() in _LEVELS:
+        reasoning = {"reasoning": _LEVELS[thinking.text("thinkingLevel").upper()]}
+    if reasoning and budget != DYNAMIC and thinking.rest.get("includeThoughts") is bool(reasoning["reasoning"]):
+        del thinking.rest["includeThoughts"]
+    config.put_back("thinkingConfig", thinking)
+    return reasoning
 
 
 def _output(config: Fields) -> OutputFormat | None:
     media_type = config.text("responseMimeType")
     schemas = [config.take(name, dict, "a schema") for name in ("responseJsonSchema", "responseSchema")]
     schema: Any = next((schema for schema in schemas if schema is not None), None)
-    return OutputFormat(schema) if schema is not None or media_type == "application/json" else None
+    return OutputFormat(schema) if schema is not None or media_type == JSON else None

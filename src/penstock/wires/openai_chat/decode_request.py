@@ -25,9 +25,10 @@ from penstock.wires.shared.media_fields import FILE_FIELDS, read_file, without_u
 from penstock.wires.shared.message_builder import MessageBuilder
 from penstock.wires.shared.message_reader import MessageReader, ReadContext
 from penstock.wires.shared.request_settings import (
-    Dropped,
+    NO_PROBABILITIES,
     Fields,
     RequestSettings,
+    ToolChoice,
     check_tool_choice,
     read_schema_format,
     read_tools,
@@ -36,7 +37,7 @@ from penstock.wires.shared.request_settings import (
 WIRE = FACTS.wire
 
 _ROLES = ("system", "developer", "tool", "function")
-_TYPES = ("text", "refusal", "image_url", "file", "input_audio", "document_url")
+_TYPES = ("text", "refusal", "image_url", "file", "input_audio", "document_url", "video_url", "audio_url")
 _ECHOED = ("reasoning_content", "reasoning")
 """The fields of `REASONING_FIELDS` that servers take back."""
 _LANGCHAIN = ("human", "ai", "HumanMessageChunk", "AIMessageChunk")
@@ -81,6 +82,12 @@ class ChatReader(MessageReader):
                 parts.media(
                     File(data_url(media_type, data), media_type), other_fields(part, ("type", "input_audio")), wire
                 )
+            case {"type": "video_url", "video_url": {"url": str(url), **more}}:  # vLLM's, as the next one
+                fields = other_fields(part, ("type", "video_url")) | ({"video_url": more} if more else {})
+                parts.media(File(url, type_of_url(url, "video/mp4")), fields, wire)
+            case {"type": "audio_url", "audio_url": {"url": str(url), **more}}:
+                fields = other_fields(part, ("type", "audio_url")) | ({"audio_url": more} if more else {})
+                parts.media(File(url, type_of_url(url, "audio/mpeg")), fields, wire)
             case {"type": "document_url", "document_url": str(url)}:  # Mistral's
                 parts.media(File(url, type_of_url(url, "application/pdf"), str(part.get("document_name") or "")))
             case {"type": "file", "file": Mapping() as file}:
@@ -196,31 +203,37 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
     named, is_stream = model or fields.required_text("model", "the name of a model"), bool(fields.flag("stream"))
     fields.rest.pop("model", None)
     options = fields.options(_OPTIONS) | _read_reasoning(fields)
+    has_old_calls = bool(fields.rest.get("functions")) and not fields.rest.get("tools")
     tools = read_tools([*fields.objects("tools"), *fields.objects("functions")])
-    choice, dropped = _tool_choice(fields)
+    choice = _tool_choice(fields)
+    unsent = fields.leave_out("logprobs", "top_logprobs", why=NO_PROBABILITIES)
     format = fields.rest.pop("response_format", None)
     stream_options = fields.inner("stream_options")
     has_usage = bool(stream_options.flag("include_usage"))
     return RequestSettings(
         model=named,
         tools=tools,
-        tool_choice=check_tool_choice(choice, tools, "tool_choice"),
-        is_parallel=fields.flag("parallel_tool_calls"),
+        tool_choice=check_tool_choice(choice.choice, tools, "tool_choice"),
+        is_parallel=False if has_old_calls else fields.flag("parallel_tool_calls"),
         is_streaming=is_stream if is_streaming is None else is_streaming,
         options=options,
         output=None if format is None else read_schema_format(format, "response_format"),
         has_usage=has_usage,
+        has_old_calls=has_old_calls,
+        allowed_tools=choice.allowed,
+        exact={"tool_choice": choice.exact} if choice.exact else {},
         extra=fields.rest,
-        dropped=(*dropped, *stream_options.unread("only token counts can be asked for")),
+        partial=frozenset(fields.partial),
+        dropped=(*unsent, *stream_options.unread("only token counts can be asked for")),
     )
 
 
 def _read_reasoning(fields: Fields) -> dict[str, Any]:
     """The effort, or the budget of the providers that take an object."""
-    effort = fields.text("reasoning_effort")
+    effort = fields.effort("reasoning_effort")
     inner = fields.inner("reasoning") if isinstance(fields.rest.get("reasoning"), dict) else None
     if inner is not None:
-        effort = effort or inner.text("effort")
+        effort = effort or inner.effort("effort")
         budget = inner.take("max_tokens", int, "a whole number")
         fields.put_back("reasoning", inner)
         if budget is not None:
@@ -228,22 +241,27 @@ def _read_reasoning(fields: Fields) -> dict[str, Any]:
     return {"reasoning": effort} if effort else {}
 
 
-def _tool_choice(fields: Fields) -> tuple[str, tuple[Dropped, ...]]:
+def _tool_choice(fields: Fields) -> ToolChoice:
     choice: Any = fields.rest.pop("tool_choice", None)
     choice = fields.rest.pop("function_call", None) if choice is None else choice
     match choice:
         case None:
-            return "", ()
+            return ToolChoice()
         case str():
-            return ("required" if choice == "any" else choice), ()
+            return ToolChoice("required" if choice == "any" else choice)
         case {"function": {"name": str(name)}} | {"custom": {"name": str(name)}} | {"name": str(name)}:
-            return name, ()
-        case {"type": "allowed_tools"}:
-            inner: Any = choice.get("allowed_tools")
-            mode = inner.get("mode") if isinstance(inner, dict) else None
-            kept = mode if isinstance(mode, str) else "auto"
-            return kept, (Dropped("tool_choice", "only some tools are allowed; all are declared"),)
+            return ToolChoice(name)
+        case {"type": "allowed_tools", "allowed_tools": {"mode": str(mode), "tools": [*tools]}}:
+            return ToolChoice(mode, tuple(map(_allowed_name, tools)), {"tool_choice": choice})
         case _:
             raise unreadable(
                 "tool_choice", 'send auto, none, required, or {"type": "function", "function": {"name": …}}'
             )
+
+
+def _allowed_name(tool: Any) -> str:
+    match tool:
+        case {"function": {"name": str(name)}} | {"custom": {"name": str(name)}} | {"name": str(name)}:
+            return name
+        case _:
+            raise unreadable("tool_choice.allowed_tools", 'send {"type": "function", "function": {"name": …}}')

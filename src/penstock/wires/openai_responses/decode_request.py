@@ -32,9 +32,11 @@ from penstock.wires.shared.message_builder import MessageBuilder, build_result
 from penstock.wires.shared.message_reader import MessageReader, ReadContext
 from penstock.wires.shared.places import PlacedMessage, place_results
 from penstock.wires.shared.request_settings import (
+    NO_PROBABILITIES,
     Dropped,
     Fields,
     RequestSettings,
+    ToolChoice,
     check_tool_choice,
     read_schema_format,
     read_tools,
@@ -234,6 +236,7 @@ def _client_result(item: Json, context: ReadContext) -> ToolResult:
 # Settings.
 
 _OPTIONS = {"max_output_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p"}
+PROBABILITIES = "message.output_text.logprobs"
 SEPARATOR = "__"
 """Stands between a namespace and the name of a tool in its flat name."""
 
@@ -252,9 +255,9 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
     fields.rest.pop("model", None)
     placed, namespaces = _flattened(fields.objects("tools"))
     tools = read_tools(placed)
-    choice, dropped = _tool_choice(fields)
+    choice = _tool_choice(fields)
     reasoning = fields.inner("reasoning")
-    effort = reasoning.text("effort")
+    effort = reasoning.effort("effort")
     fields.put_back("reasoning", reasoning)
     text = fields.inner("text")
     format = text.rest.pop("format", None)
@@ -262,7 +265,7 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
     return RequestSettings(
         model=named,
         tools=tools,
-        tool_choice=check_tool_choice(choice, tools, "tool_choice"),
+        tool_choice=check_tool_choice(choice.choice, tools, "tool_choice"),
         is_parallel=fields.flag("parallel_tool_calls"),
         is_streaming=is_stream if is_streaming is None else is_streaming,
         options=fields.options(_OPTIONS) | ({"reasoning": effort} if effort else {}),
@@ -272,9 +275,23 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
         is_kept=body.get("store") is not False,
         has_instructions=bool(body.get("instructions")),
         echo={key: body[key] for key in ECHOED if body.get(key) is not None},
+        allowed_tools=choice.allowed,
+        dropped=_without_probabilities(fields),
+        exact={"tool_choice": choice.exact} if choice.exact else {},
         extra=fields.rest,
-        dropped=dropped,
+        partial=frozenset(fields.partial),
     )
+
+
+def _without_probabilities(fields: Fields) -> tuple[Dropped, ...]:
+    """Removes what asks for the probabilities of tokens."""
+    dropped = fields.leave_out("top_logprobs", why=NO_PROBABILITIES)
+    included: list[Any] = fields.take("include", list, "a list") or []
+    if PROBABILITIES in included:
+        dropped += (Dropped("include", NO_PROBABILITIES),)
+    if kept := [name for name in included if name != PROBABILITIES]:
+        fields.rest["include"] = kept
+    return dropped
 
 
 def _flattened(
@@ -296,21 +313,35 @@ def _flattened(
     return tools, paths
 
 
-def _tool_choice(fields: Fields) -> tuple[str, tuple[Dropped, ...]]:
+def _tool_choice(fields: Fields) -> ToolChoice:
     match fields.rest.pop("tool_choice", None):
         case None:
-            return "", ()
+            return ToolChoice()
         case str(choice):
-            return choice, ()
+            return ToolChoice(choice)
+        case {"type": "allowed_tools", "mode": str(mode), "tools": [*tools]}:
+            named = [(_chosen_name(tool), tool) for tool in tools]
+            flat = [{**_without_namespace(tool), "name": name} if "name" in tool else tool for name, tool in named]
+            exact = {"type": "allowed_tools", "mode": mode, "tools": flat}
+            return ToolChoice(mode, tuple(name for name, _ in named), {"tool_choice": exact})
+        case tool:
+            return ToolChoice(_chosen_name(tool))
+
+
+def _chosen_name(tool: Any) -> str:
+    """The name under which a tool is declared."""
+    match tool:
         case {"server_label": str(label)}:
-            return label, ()
+            return label
         case {"namespace": str(namespace), "name": str(name)}:
-            return flat_name(namespace, name), ()
+            return flat_name(namespace, name)
         case {"name": str(name)} | {"function": {"name": str(name)}}:
-            return name, ()
-        case {"type": "allowed_tools", "mode": str(mode)}:
-            return mode, (Dropped("tool_choice", "only some tools are allowed; all are declared"),)
+            return name
         case {"type": str(kind)}:
-            return kind, ()  # a hosted tool, which has the name of its type
+            return kind  # a hosted tool, which has the name of its type
         case _:
             raise unreadable("tool_choice", 'send auto, none, required, or {"type": "function", "name": …}')
+
+
+def _without_namespace(tool: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in tool.items() if key != "namespace"}

@@ -7,13 +7,13 @@ keep the id with which they were added: clients find them by it, so an id in ven
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from penstock.calls.arguments import strict_object
 from penstock.calls.rope import Rope
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, ToolCallInvalid, Usage
-from penstock.turn import Turn
+from penstock.turn import Turn, TurnPart
 from penstock.wires.openai_responses.facts import ECHOED, FACTS
 from penstock.wires.shared.json_writing import named_sse, quote, split_around
 from penstock.wires.shared.openai_errors import OPENAI_ERRORS, openai_error
@@ -100,6 +100,7 @@ class OpenAIResponsesEncoder(ResponseEncoder):
         self._part: OpenPart | None = None
         self._ended: Json = {}
         self._added: dict[WrittenCall, tuple[Json, int]] = {}  # the items of calls as they were added, and their index
+        self._blocks: dict[str, set[int]] = {}  # of items that are not calls, by their id
 
     # The stream.
 
@@ -168,6 +169,7 @@ class OpenAIResponsesEncoder(ResponseEncoder):
             self._end_item()
             index = self._next_index()
             begun = {"status": "in_progress"} if "status" in event.data else {}
+            self._blocks[str(event.data.get("id"))] = {event.block}
             self._frame("output_item.added", output_index=index, item={**event.data, **begun})
             self._done(event.data, index)
 
@@ -224,6 +226,7 @@ class OpenAIResponsesEncoder(ResponseEncoder):
     def _begin_item(self, type: str) -> OpenItem:
         index = self._next_index()
         item = OpenItem(type, f"{'rs' if type == 'reasoning' else 'msg'}_{self.head.id}_{index}", index)
+        self._blocks[item.id] = item.blocks
         self._frame("output_item.added", output_index=index, item={**item.whole("in_progress"), **_no_parts(type)})
         return item
 
@@ -252,6 +255,10 @@ class OpenAIResponsesEncoder(ResponseEncoder):
         return "function_call_arguments", "arguments", {
             "id": f"fc_{id}", "type": "function_call", "call_id": call.id, **name,
         }  # fmt: skip
+
+    def item_blocks(self, parts: Iterable[TurnPart]) -> dict[str, set[int]]:
+        self.feed(with_starts(parts))
+        return self._blocks | {self._call_item(call)[2]["id"]: {block} for block, call in self.calls.items()}
 
     # The response.
 
