@@ -404,7 +404,7 @@ def test_extra_is_merged_into_the_body(wire: str) -> None:
     [
         ({"options": {"reasoning": "a lot"}}, "one of none, minimal, low"),
         ({"options": {"reasoning": -1}}, "a number of tokens"),
-        ({"options": {"temprature": 1}}, "no option 'temprature'"),
+        ({"options": {"temprature": 1}}, "unknown option 'temprature'"),
         ({"tools": (WEATHER,), "tool_choice": "wether"}, "weather"),
     ],
 )
