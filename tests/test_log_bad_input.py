@@ -38,7 +38,7 @@ SOON = 30.0
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long for a store that fails."""
-    monkeypatch.setattr(store_retries, "MAX_FAILING", 0.2)
+    monkeypatch.setattr(store_retries, "RETRY_SECONDS", 0.2)
 
 
 # -- damaged and foreign logs ------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call
 
 path, sent = sys.argv[1:]
-store_retries.MAX_FAILING = 0.5
+store_retries.RETRY_SECONDS = 0.5
 
 @penstock.tool
 def send() -> str:

@@ -11,7 +11,7 @@ from penstock.log.store import StoreError
 
 T = TypeVar("T")
 
-MAX_FAILING = 60.0
+RETRY_SECONDS = 60.0
 """How many seconds a store may fail before its last error is raised."""
 
 
@@ -19,7 +19,7 @@ class Attempts:
     """The attempts at one operation."""
 
     def __init__(self, seconds: float | None = None) -> None:
-        self._end = time.monotonic() + (MAX_FAILING if seconds is None else seconds)
+        self._end = time.monotonic() + (RETRY_SECONDS if seconds is None else seconds)
         self._pause = 0.025
 
     def pause_after(self, error: StoreError) -> float:
