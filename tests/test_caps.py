@@ -732,7 +732,6 @@ ELSEWHERE = {
     "guard.MAX_HELD": "test_guard.py",
     "log.MAX_BYTES": "test_log_open.py",
     "log.MAX_DELAY": "test_flusher.py",
-    "log.MAX_FAILING": "test_log_bad_input.py",
     "log.MAX_GATHERED": "test_flusher.py",
     "log.MAX_KNOWN": "test_sqlite_events.py",
     "log.MAX_LEASES": "test_log_owners.py",
