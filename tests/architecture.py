@@ -39,7 +39,7 @@ ALLOWED = {
     "providers": "errors redaction",
     "history": "errors events messages declarations turn jsontext framing calls wires providers",
     "run": "errors events results messages turn jsontext calls tools output",
-    "log": "errors events messages redaction jsontext tools output run",
+    "log": "errors events results messages redaction jsontext tools output run",
     "transport": "errors events redaction jsontext",
     "model": f"{VOCABULARY} wires dialects tools output decoder providers history transport",
     "agent": "errors events results messages turn jsontext wires dialects tools output guard history run log transport"

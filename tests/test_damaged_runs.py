@@ -31,9 +31,9 @@ def write(store: Store, seq: int, body: bytes | None) -> None:
     """Replace or delete an event, which no operation of a store does."""
     match store:
         case SQLiteStore():
-            store._connection.execute("DELETE FROM events WHERE run_id = 'r' AND seq = ?", (seq,))
+            store._file.own.connection.execute("DELETE FROM events WHERE run_id = 'r' AND seq = ?", (seq,))
             if body is not None:
-                store._connection.execute("INSERT INTO events VALUES (NULL, 'r', ?, 0, ?, 0)", (seq, body))
+                store._file.own.connection.execute("INSERT INTO events VALUES (NULL, 'r', ?, 0, ?, 0)", (seq, body))
         case PostgresStore():
             store._execute("DELETE FROM {schema}.events WHERE run_id = 'r' AND seq = %(seq)s", seq=seq)
             if body is not None:
@@ -211,7 +211,7 @@ def test_the_command_line_gives_a_run_that_was_repaired_back_to_the_workers(log:
     assert penstock("retry", "r").stdout == "r can be read again: the next worker continues it\n"
     assert row_of(log).state == "ready"
     refused = penstock("retry", "r")
-    assert "only a damaged run can be tried again, and r is ready" in refused.stderr
+    assert "only a damaged run can be retried, and r is ready" in refused.stderr
     desk = Desk(log)
     assert desk.runs.drive("r").state == "over"
     assert desk.sent == ["sent"]
@@ -222,11 +222,23 @@ def test_the_command_line_cancels_a_damaged_run(log: SQLiteStore) -> None:
     assert row_of(log).state == "over"
 
 
+@every_damage
+def test_the_command_line_decides_nothing_for_a_run_that_cannot_be_read(damage: Damage, log: SQLiteStore) -> None:
+    """Also if nobody has set it aside yet."""
+    write(log, 3, STEP)
+    damage(log, row_of(log).seq)
+    log._file.own.connection.execute("UPDATE runs SET state = 'waiting'")
+    decided = penstock("decide", "r", "--yes")
+    assert (decided.exit_code, type(decided.exception)) == (2, SystemExit), decided
+    assert decided.stderr.count("\n") == 1
+    assert log.inputs(["r"]) == []
+
+
 @pytest.mark.parametrize("state", ["ready", "over"])
 def test_the_command_line_shows_what_can_be_read_of_a_run_that_nobody_has_set_aside(
     state: str, log: SQLiteStore
 ) -> None:
-    log._connection.execute("UPDATE runs SET state = ?", (state,))
+    log._file.own.connection.execute("UPDATE runs SET state = ?", (state,))
     shown = penstock("show", "r", "--plain")
     assert shown.exit_code == 0
     assert "damage     event 3 of the run r cannot be read" in shown.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -288,3 +290,23 @@ def test_a_run_that_waits_is_continued_after_a_decision(engine: str, postgres_ur
 def test_a_sweep_adds_a_job_for_every_run_that_has_none(engine: str, postgres_url: str, tmp_path: Path) -> None:
     with opened(engine, postgres_url, tmp_path) as desk:
         assert desk.sweeps() == [MANY, 0]
+
+
+def test_a_sweep_of_pgqueuer_that_fails_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
+    """Its driver may raise any error."""
+    engine = pytest.importorskip("penstock.runs.pgqueuer")
+    attempts: list[int] = []
+
+    class Queries:
+        async def enqueue(self, *_: Any, **__: Any) -> list[int]:
+            attempts.append(1)
+            if len(attempts) == 1:
+                raise OSError("the connection is lost")
+            raise asyncio.CancelledError
+
+    runs = penstock.Runs(penstock.log.memory(), {"desk": penstock.Agent("sim:demo", name="desk")})
+    runs.start("desk", "Hi.")
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(engine._keep_sweeping(Queries(), runs, "penstock", 0.001))
+    assert len(attempts) == 2
+    assert "cannot look for runs: OSError('the connection is lost')" in caplog.text

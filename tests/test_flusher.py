@@ -16,7 +16,7 @@ from penstock.log import flusher, run_writer
 from penstock.log.flusher import flusher_of
 from penstock.log.run_writer import RunCallbacks, RunWriter
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, Claim, LostRunError, RunRow
+from penstock.log.store import Batch, Claim, LostRunError, RunRow, StoreError
 from penstock.messages import user
 from penstock.run.events import Done, Said
 
@@ -125,6 +125,42 @@ def test_an_event_that_cannot_be_encoded_is_an_error_of_its_own_run(
             writer.put([Text(0, "x")])
     writer.put([Said(user("Hello."))])
     assert commits.next() == 1
+
+
+def test_what_one_run_cannot_write_does_not_end_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as an event that is larger than any database takes."""
+    hold_text(monkeypatch)
+    store = SQLiteStore(tmp_path / "runs.db")
+    lost = SimpleQueue[tuple[str, Exception]]()
+    committed = SimpleQueue[str]()
+    append = store.append
+
+    def callbacks_of(run_id: str) -> RunCallbacks:
+        return RunCallbacks(lambda _: committed.put(run_id), lambda _: None, lambda error: lost.put((run_id, error)))
+
+    def refuse(batches: Sequence[Batch], *, durable: bool) -> list[bool]:
+        if any(batch.run_id == "large" for batch in batches):
+            raise StoreError("string or blob too big")
+        return append(batches, durable=durable)
+
+    monkeypatch.setattr(store, "append", refuse)
+    writers = []
+    for run_id in ("small", "large", "other"):
+        store.create(RunRow(id=run_id, agent="support"), b"start")
+        claim = store.claim("one", run_id=run_id)
+        assert claim is not None
+        writers.append(flusher_of(store).attach(claim, callbacks_of(run_id)))
+    writers[0].put([Said(user("Hello."))])
+    assert committed.get(timeout=SECONDS) == "small"
+    for writer in writers:
+        writer.put([Text(0, "x")])
+    writers[2].put([Said(user("Hello."))])  # which takes them all along
+    assert {committed.get(timeout=SECONDS), committed.get(timeout=SECONDS)} == {"small", "other"}
+    run_id, error = lost.get(timeout=SECONDS)
+    assert (run_id, str(error)) == ("large", "string or blob too big")
+    for writer in writers:
+        flusher_of(store).remove(writer)
+    store.close()
 
 
 def test_after_a_long_outage_the_lease_is_renewed_before_the_run_continues(

@@ -202,64 +202,43 @@ run()
         run(code, server, "sync")
 
 
-def test_a_child_writes_to_a_log_to_which_threads_of_its_parent_write() -> None:
-    """The parent forks while a transaction is open, and another write waits for it."""
-    code = """
-import signal, tempfile
-from penstock.log.sqlite_file import SQLiteFile
+@pytest.mark.parametrize("log", ["None", "penstock.log.memory()"])
+def test_a_child_that_leaves_an_inherited_run_does_not_wait_for_threads_of_its_parent(log: str) -> None:
+    """A thread of the parent may have held the lock of the run when it was forked."""
+    code = f"""
+import signal, penstock
+from penstock import Agent, tool
+from penstock.testing import Reply, Scripted, call
 
-def prepare(connection, path):
-    connection.execute("CREATE TABLE notes (text TEXT)")
+@tool(read_only=True)
+def look() -> str:
+    "Look."
+    return "seen"
 
-def add(text, then=int):
-    def operation(connection):
-        connection.execute("INSERT INTO notes VALUES (?)", (text,))
-        then()
-    file.write(operation, durable=False)
+agent = Agent(Model("openai:gpt", via=Scripted([Reply(call("look")), Reply("Done.")])), [look], name="desk")
+has_lock, may_go_on = threading.Event(), threading.Event()
 
-def stay():
-    is_inside.set()
-    may_go_on.wait(30)
+def hold(lock):
+    with lock:
+        has_lock.set()
+        may_go_on.wait(30)
 
-file = SQLiteFile(tempfile.mkdtemp() + "/notes.db", wait=5)
-file.open(prepare)
-is_inside, may_go_on = threading.Event(), threading.Event()
-threads = [threading.Thread(target=add, args=("first", stay)), threading.Thread(target=add, args=("second",))]
-threads[0].start()
-assert is_inside.wait(30)
-threads[1].start()
-while not file._writes:
-    time.sleep(0.01)
-threading.Timer(0.1, may_go_on.set).start()
-pid = os.fork()
-if pid == 0:
-    signal.alarm(20)
-    add("child")
-    os._exit(0)
-assert ended_well(pid)
-for thread in threads:
-    thread.join(30)
-assert sorted(text for text, in file.connection.execute("SELECT text FROM notes")) == ["child", "first", "second"]
-"""
-    with Loopback(echo) as server:
-        run(code, server, "sync")
-
-
-def test_a_child_that_closes_a_log_does_not_close_that_of_its_parent() -> None:
-    code = """
-import tempfile
-from penstock import log
-
-store = log.open(tempfile.mkdtemp() + "/runs.db")
-pid = os.fork()
-if pid == 0:
-    inherited = [own.connection for own in store._file.connections]
-    store.close()
-    for connection in inherited:
-        connection.execute("SELECT 1")
-    os._exit(len(inherited) != 1)
-assert ended_well(pid)
-assert store.list() == []
+with agent.stream("Hi.", log={log}) as run:
+    events = iter(run)
+    next(events)
+    thread = threading.Thread(target=hold, args=(run._driver.lock,))
+    thread.start()
+    assert has_lock.wait(30)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        run.cancel()
+        sys.exit()
+    assert ended_well(pid)
+    may_go_on.set()
+    thread.join()
+    list(events)
+assert run.output == "Done.", run.output
 """
     with Loopback(echo) as server:
         run(code, server, "sync")

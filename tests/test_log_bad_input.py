@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.errors import UsageError
-from penstock.log import patience, points
+from penstock.log import points, store_retries
 from penstock.log.bodies import body_of
 from penstock.log.follow import follow
 from penstock.log.in_memory import MemoryStore
@@ -25,6 +27,7 @@ from penstock.log.store import VERSION, Batch, RunRow, Store, StoreError
 from penstock.log.take_up import read_log
 from penstock.messages import user
 from penstock.run.events import RunStart, StreamEvent, ToolEnd
+from penstock.runs.worker import Worker
 from penstock.testing import FakeClock
 from tests.log_stores import Clock, Desk, interrupted_desk
 from tests.postgres import NoServer, drop, new_schema, own_server
@@ -35,7 +38,7 @@ SOON = 30.0
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long for a store that fails."""
-    monkeypatch.setattr(patience, "PATIENCE", 0.2)
+    monkeypatch.setattr(store_retries, "RETRY_SECONDS", 0.2)
 
 
 # -- damaged and foreign logs ------------------------------------------------------------------------------------------
@@ -50,6 +53,18 @@ def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     assert path.read_text() == "Buy milk. " * 1000
     with pytest.raises(StoreError, match="unable to open database file"):
         SQLiteStore(tmp_path)
+
+
+def test_a_database_of_another_program_is_refused_and_not_changed(tmp_path: Path) -> None:
+    path = tmp_path / "contacts.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE contacts (name TEXT)")
+        connection.commit()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"contacts\.db is a database of another program, not a log"):
+        SQLiteStore(path)
+    assert path.read_bytes() == before
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_a_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
@@ -68,7 +83,7 @@ def forget_event(store: Store, run_id: str, seq: int) -> None:
     """Delete an event, which no operation of a store does."""
     match store:
         case SQLiteStore():
-            store._connection.execute("DELETE FROM events WHERE run_id = ? AND seq = ?", (run_id, seq))
+            store._file.own.connection.execute("DELETE FROM events WHERE run_id = ? AND seq = ?", (run_id, seq))
         case PostgresStore():
             store._execute("DELETE FROM {schema}.events WHERE run_id = %(run)s AND seq = %(seq)s", run=run_id, seq=seq)
         case MemoryStore():
@@ -133,12 +148,12 @@ FULL = """
 import resource, sys
 from pathlib import Path
 import penstock
-from penstock.log import patience
+from penstock.log import store_retries
 from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call
 
 path, sent = sys.argv[1:]
-patience.PATIENCE = 0.5
+store_retries.RETRY_SECONDS = 0.5
 
 @penstock.tool
 def send() -> str:
@@ -256,6 +271,27 @@ def test_a_file_that_is_gone_ends_a_run_before_its_tool_starts(way: str, tmp_pat
     desk.store.close()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps files that are open")
+def test_a_file_that_is_gone_is_not_created_again(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    store = SQLiteStore(path)
+    path.rename(tmp_path / "kept.db")
+    errors: list[Exception] = []
+
+    def read() -> None:
+        try:
+            store.list()
+        except StoreError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=read)  # which has no connection yet
+    thread.start()
+    thread.join()
+    assert "was deleted or replaced" in str(errors[0])
+    assert not path.exists()
+    store.close()
+
+
 # -- stores that go away -----------------------------------------------------------------------------------------------
 
 
@@ -369,7 +405,8 @@ def test_a_worker_does_not_take_a_run_from_itself_after_an_outage(store: Store, 
         time.sleep(0.001)
     clock.now += store.lease + 1
     outage.end_after(0)
-    assert desk.runs._claim(threading.Event()) is None, "the end of the tool waits to be written"
+    claim = Worker(store, lambda: store.claim("two"), desk.runs._go_on).take()
+    assert claim is None, "the end of the tool waits to be written"
     driving.join(SOON)
     assert desk.sent == ["sent"]
     [end] = [event for _, _, event in read_log(store, "r") if isinstance(event, ToolEnd)]

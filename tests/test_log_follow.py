@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import UsageError
 from penstock.events import Usage
 from penstock.log.bodies import body_of
 from penstock.log.follow import afollow, follow
@@ -20,7 +21,7 @@ from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import Batch, Row, RunRow, Store, UnknownRunError
 from penstock.messages import user
 from penstock.run.events import Done, LogEvent, RunStart, Said
-from tests.log_stores import Clock
+from tests.log_stores import Clock, Desk
 from tests.postgres import drop, new_schema
 
 LONG = 3600.0
@@ -141,6 +142,63 @@ def test_waiting_ends_after_some_seconds_or_if_the_run_is_deleted(store: Store) 
         next(follow(store, "r", 3))
 
 
+def numbers(store: Store, after: int) -> list[int]:
+    return [number for number, _ in follow(store, "r", after)]
+
+
+async def async_numbers(store: Store, after: int) -> list[int]:
+    return [number async for number, _ in afollow(store, "r", after)]
+
+
+def test_a_reader_that_has_had_the_end_of_a_run_gets_no_more_events(store: Store) -> None:
+    """Its connection may have broken when it had just got the end."""
+    start(store)
+    append(store, 2, DONE)
+    assert (numbers(store, 2), numbers(store, 3)) == ([3], [])
+    assert asyncio.run(async_numbers(store, 3)) == []
+    follower = Follower(stored_start(store, "r", after=3), Settings({}))
+    follower.open()
+    assert follower.next_events() == []
+    assert follower.done is not None
+    assert (follower.done.reason, follower.has_more) == ("answered", False)
+
+
+@pytest.mark.parametrize("after", [-1, 4, "3", 2.0, True, None])
+def test_a_number_after_which_there_can_be_no_event_is_an_error(after: int, store: Store) -> None:
+    start(store)
+    append(store, 2, SAID)
+    with pytest.raises(UsageError, match=r"after is the number of an event|'r' has 3 events: none can be read after"):
+        numbers(store, after)
+    with pytest.raises(UsageError):
+        asyncio.run(async_numbers(store, after))
+
+
+def test_a_reader_of_a_run_that_is_deleted_meanwhile_is_told_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(store)
+    append(store, 2, DONE)
+    read = store.read
+
+    def delete_and_read(run_id: str, after: int = 0, limit: int = 1000) -> list[Row]:
+        store.prune(before=time.time())
+        return read(run_id, after, limit)
+
+    monkeypatch.setattr(store, "read", delete_and_read)
+    with pytest.raises(UnknownRunError):
+        numbers(store, 0)
+
+
+def test_a_reader_of_a_run_that_is_deleted_and_started_again_is_told_so(store: Store) -> None:
+    start(store)
+    events = follow(store, "r")
+    append(store, 2, SAID)
+    assert [next(events)[0] for _ in range(3)] == [1, 2, 3]
+    append(store, 3, DONE)
+    store.prune(before=time.time())
+    start(store)
+    with pytest.raises(UsageError, match="'r' has 2 events: none can be read after event 3"):
+        next(events)
+
+
 def test_a_reader_takes_over_a_run_whose_owner_is_gone_although_no_event_comes() -> None:
     clock = Clock()
     store = MemoryStore(lease=0.4, clock=clock)
@@ -180,3 +238,30 @@ def test_many_async_readers_wait_without_blocking_threads(store: Store) -> None:
             return await asyncio.gather(*readers)
 
     assert asyncio.run(scenario()) == [[1, 2, 3, 4]] * 50
+
+
+def test_an_async_reader_of_the_run_of_another_process_blocks_no_thread(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The threads of an event loop are few, and its readers many."""
+
+    def block(*_: object) -> None:
+        raise AssertionError("a thread waits for events")
+
+    monkeypatch.setattr(store, "wait", block)
+    desk = Desk(store)
+    desk.runs.start("desk", "Send it.", run_id="r")
+    assert store.claim("other", run_id="r") is not None
+
+    async def read() -> list[str]:
+        async with asyncio.timeout(60), desk.agent.astream("Send it.", log=store, run_id="r") as run:
+            return [event.type async for event in run]
+
+    async def scenario() -> list[str]:
+        reader = asyncio.create_task(read())
+        await asyncio.to_thread(append, store, 2, SAID)
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(append, store, 3, DONE)
+        return await reader
+
+    assert asyncio.run(scenario()) == ["said", "done"]

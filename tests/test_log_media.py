@@ -28,7 +28,7 @@ def stored_media(store: Store) -> int:
         return len(fields["_media"])
     if "_connections" in fields and hasattr(fields["_connections"], "execute"):
         return int(fields["_connections"].execute(f"SELECT count(*) FROM {fields['_schema']}.media")[0][0])
-    return int(store._connection.execute("SELECT count(*) FROM media").fetchone()[0])  # type: ignore[attr-defined]
+    return int(store._file.own.connection.execute("SELECT count(*) FROM media").fetchone()[0])  # type: ignore[attr-defined]
 
 
 def add_run(store: Store, run_id: str) -> None:

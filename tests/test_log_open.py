@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -248,3 +249,24 @@ def test_a_full_store_in_memory_takes_runs_in_linear_time() -> None:
 def test_a_store_in_memory_is_capped_by_default() -> None:
     with pytest.raises(StoreError, match=f"it holds at most {MAX_BYTES} bytes"):
         penstock.log.memory().create(RunRow(id="a", agent="support"), b"s" * (MAX_BYTES + 1))
+
+
+@pytest.mark.parametrize("lease", [0, -1.0, float("nan"), float("inf"), "5", None])
+def test_a_lease_that_no_worker_could_keep_is_refused(lease: Any, tmp_path: Path) -> None:
+    for wrong in (
+        lambda: penstock.log.open(tmp_path / "runs.db", lease=lease),
+        lambda: penstock.log.memory(lease=lease),
+    ):
+        with pytest.raises(UsageError, match="lease is a number of seconds, more than 0"):
+            wrong()
+    assert not (tmp_path / "runs.db").exists()
+
+
+@pytest.mark.parametrize("address", [None, b"runs.db", 5, "runs\0.db"])
+def test_what_is_not_the_path_of_a_log_creates_no_file(
+    address: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="open takes the path of a file or a postgresql:// URL"):
+        penstock.log.open(address)
+    assert [*tmp_path.iterdir()] == []

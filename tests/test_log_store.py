@@ -19,6 +19,15 @@ def row(id: str = "r", **fields: str) -> RunRow:
     return RunRow(id=id, agent="support", **fields)  # type: ignore[arg-type]
 
 
+def test_runs_with_long_names_in_any_language_are_written_together(store: Store) -> None:
+    """A notification of PostgreSQL has at most 8,000 bytes."""
+    run_ids = [f"{number}-{'長' * 400}" for number in range(10)]
+    for run_id in run_ids:
+        store.create(RunRow(id=run_id, agent="support"), b"start", owner="one")
+    batches = [Batch(run_id, 1, 2, [b"event"]) for run_id in run_ids]
+    assert store.append(batches, durable=True) == [True] * 10
+
+
 def test_a_run_is_created_once_and_another_start_under_its_id_is_refused(store: Store) -> None:
     assert store.create(row(), b"start")
     assert not store.create(row(), b"start")

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.log import points
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.sqlite_file import SQLiteFile, _Write
+from penstock.log.sqlite_file import SQLiteFile, ThreadConnection, _Write
 from penstock.log.store import Batch, RunRow, StoreError
 
 NORMAL, FULL = 1, 2  # of `PRAGMA synchronous`: a commit waits for the disk only with FULL
@@ -47,7 +47,7 @@ def note(text: str) -> Callable[[sqlite3.Connection], int]:
 
 
 def notes(file: SQLiteFile) -> list[str]:
-    return sorted(text for (text,) in file.connection.execute("SELECT text FROM notes"))
+    return sorted(text for (text,) in file.own.connection.execute("SELECT text FROM notes"))
 
 
 class Crowd:
@@ -75,7 +75,7 @@ class Crowd:
                 for number, operation in enumerate(operations)
             ]
             end = time.monotonic() + SECONDS
-            while len(self._file._writes) < len(operations) and time.monotonic() < end:
+            while len(self._file._writes.waiting) < len(operations) and time.monotonic() < end:
                 time.sleep(0.001)
             meanwhile()
             may_end.set()
@@ -89,9 +89,9 @@ def groups(file: SQLiteFile, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     groups: list[int] = []
     commit = file._commit
 
-    def counted(connection: sqlite3.Connection, writes: list[_Write[Any]]) -> list[_Write[Any]]:
+    def counted(own: ThreadConnection, writes: list[_Write[Any]]) -> list[_Write[Any]]:
         groups.append(len(writes))
-        return commit(connection, writes)
+        return commit(own, writes)
 
     monkeypatch.setattr(file, "_commit", counted)
     return groups
@@ -151,10 +151,10 @@ def test_a_thread_that_is_interrupted_takes_no_write_of_another_thread_with_it(f
         raise KeyboardInterrupt
 
     other = _Write(note("a"), durable=False)
-    file._writes.append(other)
+    file._writes.waiting.append(other)
     with pytest.raises(KeyboardInterrupt):
         file.write(interrupt, durable=False)
-    assert [*file._writes] == [other]
+    assert [*file._writes.waiting] == [other]
     assert file.write(note("b"), durable=False) == NORMAL
     assert other.is_over
     assert notes(file) == ["a", "b"]
@@ -164,17 +164,20 @@ def test_a_write_is_over_if_its_thread_is_interrupted_after_the_commit(file: SQL
     """A signal that comes while a thread waits for the disk interrupts it right after the commit."""
 
     class Interrupted:
-        in_transaction = property(lambda self: file.connection.in_transaction)
+        in_transaction = property(lambda self: file.own.connection.in_transaction)
 
         def execute(self, statement: str) -> sqlite3.Cursor:
-            cursor = file.connection.execute(statement)
+            cursor = file.own.connection.execute(statement)
             if statement == "COMMIT":
                 raise KeyboardInterrupt
             return cursor
 
-    write = _Write(lambda _: note("a")(file.connection), durable=False)
+        def close(self) -> None:
+            pass
+
+    write = _Write(lambda _: note("a")(file.own.connection), durable=False)
     with pytest.raises(KeyboardInterrupt):
-        file._commit(cast(sqlite3.Connection, Interrupted()), [write])
+        file._commit(ThreadConnection(cast(sqlite3.Connection, Interrupted())), [write])
     assert write.is_over
     assert notes(file) == ["a"]
 
@@ -186,7 +189,7 @@ def test_an_append_waits_for_the_disk_only_if_it_is_durable(
     store = SQLiteStore(tmp_path / "runs.db")
     store.create(RunRow(id="r", agent="desk"), b"start", owner="one")
     settings: list[int] = []
-    monkeypatch.setattr(points, "hook", lambda *_: settings.append(synchronous(store._connection)))
+    monkeypatch.setattr(points, "hook", lambda *_: settings.append(synchronous(store._file.own.connection)))
     for seq, is_durable in enumerate([not durable, durable, durable, not durable, durable], 2):
         assert store.append([Batch("r", 1, seq, [b'{"type":"text"}'])], durable=is_durable) == [True]
     assert [settings[index] for index in (1, 2, 4)] == [setting] * 3

@@ -43,9 +43,9 @@ def append(store: SQLiteStore, seq: int, epoch: int = 1) -> list[bool]:
 def comparisons(store: SQLiteStore, seq: int) -> int:
     """How many statements of an append look at the heads in the file."""
     statements: list[str] = []
-    store._connection.set_trace_callback(statements.append)
+    store._file.own.connection.set_trace_callback(statements.append)
     assert append(store, seq) == [True, True]
-    store._connection.set_trace_callback(None)
+    store._file.own.connection.set_trace_callback(None)
     return sum("SELECT" in statement and "heads" in statement for statement in statements)
 
 

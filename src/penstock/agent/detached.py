@@ -6,6 +6,8 @@ import atexit
 import weakref
 from typing import Protocol
 
+from penstock.transport.forks import after_fork
+
 
 class DetachedDriver(Protocol):
     """A driver of a run without a reader."""
@@ -21,6 +23,9 @@ _drivers: weakref.WeakSet[DetachedDriver] = weakref.WeakSet()
 def give_back_at_exit(driver: DetachedDriver) -> None:
     """Close this driver when the program ends, so that another process can continue its run at once."""
     _drivers.add(driver)
+
+
+after_fork(_drivers.clear)  # a child process does not have their threads; its parent gives the runs back
 
 
 @atexit.register

@@ -142,13 +142,13 @@ def logged_start(name: str, messages: Sequence[Message], options: LogOptions) ->
     if store is None:
         for option in ("run_id", "thread", "tenant", "meta"):
             if options.get(option):
-                raise UsageError(f"{option} is for a run with a log: pass log= as well")
+                raise UsageError(f"{option}= needs a log: pass log= as well")
         return None
     from penstock.log.follower import LoggedStart
     from penstock.log.start import new_start
+    from penstock.log.store import expect_store
 
-    if not hasattr(store, "claim"):
-        raise UsageError(f"log must be a store, as in penstock.log.open('runs.db'), not {store!r}")
+    expect_store(store)
     if not name:
         raise UsageError("a run with a log needs the name of its agent: add one, as in Agent(..., name='support')")
     row, start = new_start(

@@ -1,4 +1,4 @@
-"""The driver of a run in plain code."""
+"""The driver of a run in sync code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAX_BLOCKED: float | None = 0.1 if os.name == "nt" else None
 
 
 class SyncDriver(Driver[SyncDispatcher]):
-    """Drives a run that is read in plain code."""
+    """Drives a run that is read in sync code."""
 
     def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None = None) -> None:
         driven = DrivenRun(config, run, deps, owned)
@@ -40,11 +40,18 @@ class SyncDriver(Driver[SyncDispatcher]):
         dispatcher = kind(driven)
         super().__init__(driven, dispatcher)
         self.lock = dispatcher.lock
+        self._process = 0  # in which the run has begun
+
+    @property
+    def _is_inherited(self) -> bool:
+        """Whether the run has begun before this process was forked: its threads are in the parent process, and one of
+        them may have had its lock."""
+        return self._has_begun and self._process != os.getpid()
 
     def begin(self) -> None:
         if self._has_begun:
             return
-        self._has_begun = True
+        self._has_begun, self._process = True, os.getpid()
         driven, dispatcher = self._driven, self._dispatcher
         driven.enter()
         dispatcher.tools.loop.attach()
@@ -56,7 +63,8 @@ class SyncDriver(Driver[SyncDispatcher]):
             dispatcher.start_time_limit()
 
     def cancel(self, why: str) -> None:
-        self._dispatcher.cancel(why)
+        if not self._is_inherited:
+            self._dispatcher.cancel(why)
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str) -> None:
         self._resolve(call_id, "approval", lambda run: run.decide(call_id, approved, arguments, reason))
@@ -93,7 +101,7 @@ class SyncDriver(Driver[SyncDispatcher]):
         self.begin()
         is_alone, view = self._is_alone, None if self._is_alone else self.view
         has_callbacks = self._driven.config.callbacks.are_set and not is_alone
-        has_more = has_callbacks or view is not None  # than the events that a unit had when the run was cancelled
+        may_be_late = has_callbacks or view is not None  # they hold events that `cancel` cannot drop
         driven, run, lock = self._driven, self.run, self.lock
         take, arrivals = driven.outbox.take, self._dispatcher.arrivals
         try:
@@ -115,7 +123,7 @@ class SyncDriver(Driver[SyncDispatcher]):
                 for event in events if view is None else view.through(events):
                     if has_callbacks:
                         self._call_back(event)
-                    if has_more and driven.is_cancelled and not is_due_after_cancel(event):
+                    if may_be_late and driven.is_cancelled and not is_due_after_cancel(event):
                         continue
                     yield event
                     if type(event) is Done:
@@ -135,6 +143,8 @@ class SyncDriver(Driver[SyncDispatcher]):
         A run that is detached continues in a thread.
         """
         self._is_closed = True
+        if self._is_inherited:
+            return
         if self._goes_on_alone:
             self._go_on_alone()
         elif not self._is_alone:
@@ -178,6 +188,6 @@ class SyncDriver(Driver[SyncDispatcher]):
 
         In a thread, because this one may be in the middle of anything when an object is freed.
         """
-        if self._has_begun and not self._is_closed:
+        if self._has_begun and not self._is_closed and not self._is_inherited:
             with suppress(RuntimeError):  # the interpreter is shutting down
                 in_thread(self.close, "close", self._driven.scope.variables)

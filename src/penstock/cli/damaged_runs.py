@@ -10,13 +10,13 @@ from penstock.cli.model_options import CommandError
 from penstock.log.ending import release_claimed
 from penstock.log.follower import new_owner
 from penstock.log.store import DamagedRunError, RunRow, Store
-from penstock.log.take_up import check_log, take_up
+from penstock.log.take_up import read_run, take_up
 
 
 def damage_text(store: Store, row: RunRow) -> str:
     """What is wrong with the log of a run, also if nobody has set it aside yet; empty if nothing is."""
     try:
-        check_log(store, row)
+        read_run(store, row)
     except DamagedRunError as error:
         return str(error)
     return "nothing any more: the log was repaired" if row.state == "damaged" else ""
@@ -41,14 +41,14 @@ def damaged_hint(rows: Sequence[RunRow], log: str) -> str:
     if not damaged:
         return ""
     command = shlex.join(["penstock", "runs", *log_arguments(log), "show", damaged[0].id])
-    return f"A damaged run is left alone until somebody repairs its log: `{command}` says what is wrong."
+    return f"Workers skip a damaged run until its log is repaired: `{command}` says what is wrong."
 
 
 def retry(store: Store, row: RunRow) -> str:
     """Gives a damaged run back to the workers, if its log can be read again; returns what happens."""
     if row.state != "damaged":
-        raise CommandError(f"only a damaged run can be tried again, and {row.id} is {row.state}")
-    check_log(store, row)
+        raise CommandError(f"only a damaged run can be retried, and {row.id} is {row.state}")
+    read_run(store, row)
     claim = store.claim(new_owner(), run_id=row.id)
     if claim is not None:
         take_up(store, claim, {})

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from penstock.cli.screen.call_card import Span
 from penstock.log.follow import follow
 from penstock.log.store import RunRow, Store
-from penstock.log.take_up import read_log
+from penstock.log.take_up import read_log, read_run
 from penstock.run.events import ApprovalRequest, Done, LogEvent, Nested, ToolEnd, ToolStart
-from penstock.run.rebuild import rebuild
 
 Timed = tuple[int, float, LogEvent]
 """An event with its number, and its time in seconds since 1970."""
@@ -32,6 +31,13 @@ def follow_events(store: Store, run_id: str, after: int = 0) -> Iterator[Timed]:
         yield number, time.time(), event
 
 
+def end_of(store: Store, run_id: str) -> Done | None:
+    """The end of a run, if the log has it."""
+    row = store.find(run_id)
+    events = [event for _, _, event in read_log(store, run_id, row.seq - 1)] if row else []
+    return next((event for event in events if isinstance(event, Done)), None)
+
+
 def spans_of(store: Store, run_id: str) -> dict[str, Span]:
     """When the tools of a run ran that have ended, by call id."""
     starts: dict[tuple[str, ...], float] = {}
@@ -50,5 +56,4 @@ def waiting_calls(store: Store, row: RunRow) -> list[ApprovalRequest]:
     if row.state in ("over", "damaged"):
         return []
     answered = {input.key for input in store.inputs([row.id]) if input.kind in ("decide", "provide")}
-    waiting = rebuild((event for _, _, event in read_log(store, row.id)), {}).waiting
-    return [request for request in waiting if request.call_id not in answered]
+    return [request for request in read_run(store, row).waiting if request.call_id not in answered]

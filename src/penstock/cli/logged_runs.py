@@ -11,6 +11,7 @@ import hashlib
 import re
 import shlex
 import time
+from contextlib import suppress
 
 import click
 from msgspec.structs import replace
@@ -33,7 +34,7 @@ from penstock.log.ending import cancel_claimed, release_claimed
 from penstock.log.follower import LoggedStart, new_owner, stored_start
 from penstock.log.inputs import cancel_input
 from penstock.log.start import new_start
-from penstock.log.store import Store
+from penstock.log.store import Store, StoreError
 from penstock.messages import Message
 from penstock.redaction import without_secrets
 from penstock.run.events import ApprovalRequest, RunStart
@@ -117,7 +118,10 @@ class LoggedRuns:
         return True
 
     def print_resume(self, run_id: str, *, is_damaged: bool = False) -> None:
-        """Prints the command that resumes a run, or says what to do about a damaged one."""
+        """Prints the command that resumes a run, or says what to do about a damaged one; nothing if there is none."""
+        with suppress(StoreError):  # it may be there
+            if self._store.find(run_id) is None:
+                return
         if is_damaged:
             command = shlex.join(["penstock", "runs", *log_arguments(self._address), "show", run_id])
             click.echo(escape(f"The run is left as it is; how to continue or end it: {command}"), err=True)

@@ -119,7 +119,7 @@ class _Report:
 
 def _split(rules: _Rules, history: Sequence[Message]) -> _Parts:
     """Shorten the old results, and find the exchanges to remove."""
-    first = next((at for at, message in enumerate(history) if message.role == "user"), -1) + 1
+    first = next((index for index, message in enumerate(history) if message.role == "user"), -1) + 1
     head, exchanges = list(history[:first]), _exchanges(history[first:])
     old, recent = exchanges[: -rules.keep], exchanges[-rules.keep :]
     left = rules.count(history)
@@ -163,9 +163,9 @@ def _joined(rules: _Rules, parts: _Parts, summary: str) -> list[Message]:
     if kept and head and kept[0].role == "user" == head[-1].role:
         head, kept = [*head[:-1], join_messages(head[-1], kept[0])], kept[1:]
     if rules.count([*head, *kept]) > rules.max_tokens:  # what is left are recent results
-        share = max(rules.max_result, 4 * rules.target // max(1, sum(len(one.results) for one in kept)))
-        newest = max((at for at, message in enumerate(kept) if message.role == "assistant"), default=-1)
-        kept = [_shortened(message, share, keeps_media=at > newest) for at, message in enumerate(kept)]
+        share = max(rules.max_result, 4 * rules.target // max(1, sum(len(message.results) for message in kept)))
+        newest = max((index for index, message in enumerate(kept) if message.role == "assistant"), default=-1)
+        kept = [_shortened(message, share, keeps_media=index > newest) for index, message in enumerate(kept)]
     return [*head, *kept]
 
 
@@ -188,7 +188,7 @@ def _shortened(message: Message, most: int, *, keeps_media: bool = False) -> Mes
 def _short_part(part: Part, most: int, keeps_media: bool) -> Part:
     if not isinstance(part, ToolResult):
         return part
-    media = tuple(one for one in part.content if not isinstance(one, Text))
+    media = tuple(content for content in part.content if not isinstance(content, Text))
     if len(part.text) <= most and (keeps_media or not media):
         return part
     text = part.text

@@ -1,7 +1,7 @@
-"""Who waits for the next events of a run hears that there may be some. It is a hint, and the waiting side also polls.
+"""Notifies readers that wait for events of a run. A notification is only a hint, so readers also poll.
 
-A store rings for what its own process writes, and hands over what it has written, so that nobody has to read it back. A
-store that is notified by other processes rings for them too.
+A store notifies them of what its own process writes, and passes the events on, so that they need not be read back. A
+store that hears of the writes of other processes notifies them of these too.
 """
 
 from __future__ import annotations
@@ -9,36 +9,41 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from penstock.log.forks import ForkLock
+from penstock.log.forks import Shared
 from penstock.log.store import unknown_run
 
 if TYPE_CHECKING:
     from penstock.log.store import Batch, Store, Watcher
 
 
-class Doorbell:
+class Doorbell(Shared):
     """The callbacks of everybody who waits for events, by run."""
 
     def __init__(self) -> None:
-        self._lock = ForkLock()
         self._callbacks: dict[str, list[Watcher]] = {}
+        super().__init__()
+
+    def in_child(self) -> None:
+        super().in_child()
+        self._callbacks.clear()  # those who wait are in the parent process
 
     @contextmanager
     def watch(self, run_id: str, callback: Watcher) -> Generator[None]:
         """Call back whenever the run may have new events, from any thread."""
-        with self._lock.lock:
+        with self.lock:
             self._callbacks.setdefault(run_id, []).append(callback)
         try:
             yield
         finally:
-            with self._lock.lock:
-                callbacks = self._callbacks[run_id]
-                callbacks.remove(callback)
+            with self.lock:
+                callbacks = self._callbacks.get(run_id, [])
+                with suppress(ValueError):  # this is a child process
+                    callbacks.remove(callback)
                 if not callbacks:
-                    del self._callbacks[run_id]
+                    self._callbacks.pop(run_id, None)
 
     @property
     def is_watched(self) -> bool:
@@ -49,7 +54,7 @@ class Doorbell:
         """Call those who wait for events of these runs."""
         if not self._callbacks:
             return
-        with self._lock.lock:
+        with self.lock:
             callbacks = [callback for run_id in run_ids for callback in self._callbacks.get(run_id, ())]
         for callback in callbacks:
             callback(())
@@ -58,7 +63,7 @@ class Doorbell:
         """Call those who wait for events of these runs, with the committed events and their time."""
         if not self._callbacks:
             return
-        with self._lock.lock:
+        with self.lock:
             watched = [(batch, at, [*self._callbacks.get(batch.run_id, ())]) for batch, at in batches]
         for batch, at, callbacks in watched:
             if callbacks:
@@ -67,8 +72,8 @@ class Doorbell:
                     callback(rows)
 
     def ring_all(self) -> None:
-        """Call back everybody: nobody knows of which runs there are events."""
-        with self._lock.lock:
+        """Call back all who wait: it is not known which runs have new events."""
+        with self.lock:
             run_ids = [*self._callbacks]
         self.ring(run_ids)
 

@@ -2,14 +2,13 @@
 
 A run hands over its units and continues. A callback tells it that they are committed; only then its reader gets them.
 The thread gathers what comes while a commit is under way, so there are few commits whatever the number of runs. Large
-commits are made less often: they take the interpreter from the runs. It also renews the leases, and looks for inputs
+commits are made less often: they keep the interpreter from the runs. It also renews the leases, and looks for inputs
 from other processes, so that neither depends on an event loop that may be blocked.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections import deque
@@ -20,10 +19,10 @@ from msgspec import Struct
 
 from penstock.log import points
 from penstock.log.bodies import types_of
-from penstock.log.forks import ForkLock
-from penstock.log.patience import patiently
+from penstock.log.forks import Shared
 from penstock.log.run_writer import RunCallbacks, RunWriter, Unit
 from penstock.log.store import Batch, Claim, Input, LostRunError, Store, StoreError
+from penstock.log.store_retries import with_retries
 
 DELAY = 0.01
 """How many seconds events wait for others, to be committed together, after a commit of up to `USUAL_EVENTS`."""
@@ -36,9 +35,6 @@ MAX_DELAY = 0.04
 
 POLL = 0.1
 """The seconds between two polls for inputs from other processes."""
-
-FINISH = 5.0
-"""How many seconds a store that is closed waits for the thread, which must not use it any more."""
 
 RETRY = 1.0
 """How many seconds pass until leases are renewed again after the store has failed, if that is sooner than usual."""
@@ -53,12 +49,11 @@ class _Gathered(Struct, frozen=True):
     durable: bool
 
 
-class Flusher:
+class Flusher(Shared):
     """Commits the units of all runs of a process to one store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._wake = threading.Condition(threading.Lock())
         self._writers: dict[str, RunWriter] = {}  # by the id of the run
         self._units: deque[Unit] = deque()  # which wait for the next commit
         self._is_idle = False  # whether the thread waits for any unit, and not only for one that is urgent
@@ -67,7 +62,19 @@ class Flusher:
         self._last_flush = 0.0
         self._delay = DELAY
         self.is_behind = False  # the store has failed: leases of runs that are owned here may have ended meanwhile
-        self.process = os.getpid()
+        super().__init__()
+        self._wake = threading.Condition(self.lock)
+
+    def in_child(self) -> None:
+        """The parent process has the thread, and goes on to write the runs."""
+        super().in_child()
+        self._wake = threading.Condition(self.lock)
+        for writer in self._writers.values():
+            writer.is_closed = True
+        self._writers.clear()
+        self._units.clear()
+        self._thread = None
+        self._is_idle = self._is_urgent = self.is_behind = False
 
     def attach(self, claim: Claim, callbacks: RunCallbacks, inputs: Sequence[Input] = ()) -> RunWriter:
         """Write the log of a run that was claimed, and that knows of these inputs.
@@ -105,13 +112,6 @@ class Flusher:
             if self._writers.get(writer.claim.run_id) is writer:
                 del self._writers[writer.claim.run_id]
             self._wake.notify()
-
-    def finish(self) -> None:
-        """Wait until the thread has ended, if no run is left for it: it may still look for inputs."""
-        with self._wake:
-            thread = None if self._writers else self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(FINISH)
 
     # -- the thread --------------------------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class Flusher:
                 if (left := until - time.monotonic()) <= 0:
                     return _Gathered((), (), 0.0, False)
                 self._is_idle = True
-                if not self._units:  # else one has come before its thread could see that
+                if not self._units:  # a unit that came before the line above did not wake this thread
                     self._wake.wait(left)
                 self._is_idle = False
             self._is_urgent = False
@@ -167,7 +167,7 @@ class Flusher:
     def _take_units(self) -> _Gathered:
         waiting, durable, now = self._units, False, time.monotonic()
         batches: dict[RunWriter, Batch] = {}
-        joined: dict[RunWriter, list[Batch]] = {}  # the few that are not written as they are
+        joined: dict[RunWriter, list[Batch]] = {}  # writers with several units, or with a lease to renew
         for _ in range(len(waiting)):
             unit = waiting.popleft()
             writer = unit.writer
@@ -189,11 +189,10 @@ class Flusher:
         writers, batches, sent = gathered.writers, gathered.batches, gathered.at
         try:
             _visit("before_append", gathered)
-            owned = patiently(partial(self._append, batches, gathered.durable))
+            owned = with_retries(partial(self._append, batches, gathered.durable))
             _visit("after_append", gathered)
         except Exception as error:  # noqa: BLE001  # it is reported to the runs
-            for writer in writers:
-                self.lose(writer, error)
+            self._fail(gathered, error)
             return
         self._last_flush = time.monotonic()
         for writer, batch, is_owner in zip(writers, batches, owned, strict=True):
@@ -204,16 +203,28 @@ class Flusher:
                 writer.renewed(sent, self.store.lease)
             if batch.state != "running":
                 self.remove(writer)
-        if self.is_behind or self._last_flush > sent + self.store.lease:  # the runs are still owned, or not
+        if (
+            self.is_behind or self._last_flush > sent + self.store.lease
+        ):  # the store was away: find out which runs are still owned
             self._renew()
         for writer, batch, is_owner in zip(writers, batches, owned, strict=True):
             if not is_owner:
-                if not writer.is_closed:  # else it knows already
+                if not writer.is_closed:  # a closed one was notified already
                     self.lose(writer, _lost(writer))
                 continue
             if batch.state == "over" and points.hook is not None:
                 points.hook("after_done", (), writer)
             writer.callbacks.on_committed(batch.units)
+
+    def _fail(self, gathered: _Gathered, error: Exception) -> None:
+        """Report to the runs that they cannot be written. If one of several may be the cause, each is tried alone."""
+        is_temporary = isinstance(error, StoreError) and error.is_temporary
+        if len(gathered.batches) > 1 and not is_temporary:
+            for writer, batch in zip(gathered.writers, gathered.batches, strict=True):
+                self._flush(_Gathered([writer], [batch], gathered.at, gathered.durable))
+        else:
+            for writer in gathered.writers:
+                self.lose(writer, error)
 
     def _append(self, batches: Sequence[Batch], durable: bool) -> list[bool]:
         try:
@@ -261,14 +272,14 @@ class Flusher:
         writer.callbacks.on_lost(error)
 
 
-_lock = ForkLock()
+_creating = Shared()
 
 
 def flusher_of(store: Store) -> Flusher:
     """The flusher of a store, one per process."""
-    with _lock.lock:
+    with _creating.lock:
         flusher = store.flusher
-        if not isinstance(flusher, Flusher) or flusher.process != os.getpid():  # a thread does not survive a fork
+        if not isinstance(flusher, Flusher):
             flusher = store.flusher = Flusher(store)
         return flusher
 

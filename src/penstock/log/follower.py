@@ -24,7 +24,7 @@ from penstock.log.store import (
     first_claim,
     unknown_run,
 )
-from penstock.log.take_up import begin, check_log, read_log, take_up
+from penstock.log.take_up import begin, read_log, read_run, take_up
 from penstock.output.output_type import OutputType
 from penstock.run.commands import Emit
 from penstock.run.events import Done, LogEvent, RunStart, StreamEvent, Taken, Waiting
@@ -34,10 +34,10 @@ from penstock.run.rebuild import Replay
 from penstock.tools.policy import ToolPolicy
 
 POLL = 0.05
-"""How many seconds pass between two looks at a log for new events, or for a run that can be claimed."""
+"""The seconds between two checks of a log for new events, or for a run that can be claimed."""
 
 MAX_WAIT = 0.2
-"""How many seconds pass between two looks at the state of a run without new events."""
+"""The seconds between two checks of the state of a run without new events."""
 
 
 def new_owner() -> str:
@@ -112,7 +112,7 @@ class Follower:
         row = self._row()
         check_version(row)
         if row.state == "damaged":
-            check_log(self.store, row)
+            read_run(self.store, row)
         if not self._claim():
             self._catch_up()
 
@@ -157,8 +157,11 @@ class Follower:
             assert isinstance(done, Done)
             self.done = done
             return [done]
+        if self.run.is_over:  # the reader has had all events, the end too
+            self.done = self.run.done(*self.run.ending)
+            return []
         if row.state == "damaged":
-            check_log(self.store, row)
+            read_run(self.store, row)
         if row.state == "ready" or (row.state != "over" and time.monotonic() >= self._next_claim):
             self._claim()
         return []

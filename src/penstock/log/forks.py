@@ -1,29 +1,44 @@
-"""Forks: a child process inherits what its parent shares between threads, and only the thread that forked."""
+"""Forks: a child process inherits what its parent shares between threads, and only the thread that forked.
+
+A fork waits until no other thread uses what is shared. So a child inherits no lock of a thread that it does not have,
+and nothing that is half done.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from weakref import WeakSet
+import time
+from weakref import ref
 
-FORK_SECONDS = 5.0
-"""How many seconds a fork waits at most for a thread that holds a lock: as long as a write waits for others."""
+FORK_SECONDS = 10.0
+"""How many seconds a fork waits at most for threads that hold locks: longer than a write waits for other processes."""
 
 
-class ForkLock:
-    """A lock that is held while the process forks: so no child inherits it from a thread that it does not have.
+HIGHEST_RANK = 3
 
-    SQLite needs this too. A child in which a transaction of its parent seems to be open could never write. Use it as
-    `with it.lock`: a method of this class could be interrupted by Ctrl-C when it has just acquired the lock.
+
+class Shared:
+    """What the threads of a process share, under its `lock`, which is held while the process forks.
+
+    Use it as `with it.lock`: a method of this class could be interrupted by Ctrl-C when it has just acquired the lock.
+    A thread that has such a lock waits only for one of a higher `rank`: forks acquire them in this order. `__init__` is
+    called when everything else is there, because another thread may fork from then on.
     """
 
-    def __init__(self) -> None:
-        self.reset()
-        _locks.add(self)
+    rank = 0
 
-    def reset(self) -> None:
-        """Nobody has it, also in a child."""
+    def __init__(self) -> None:
         self.lock = threading.RLock()  # the garbage collector may close something in a thread that has it
+        key = id(self)
+        _shared[key] = ref(self, lambda _: _shared.pop(key, None))
+
+    def before_fork(self) -> None:
+        """The process is about to fork; this thread has the lock."""
+
+    def in_child(self) -> None:
+        """This is a child process, right after the fork: nobody has the lock."""
+        self.lock = threading.RLock()
 
 
 class _Held(threading.local):
@@ -32,13 +47,24 @@ class _Held(threading.local):
     locks: tuple[threading.RLock, ...] = ()
 
 
-_locks: WeakSet[ForkLock] = WeakSet()
+_shared: dict[int, ref[Shared]] = {}  # copied at once, which a set of weak references cannot while threads add to it
 _held = _Held()
 
 
+def _all() -> list[Shared]:
+    return [one for reference in list(_shared.values()) if (one := reference()) is not None]
+
+
 def _before() -> None:
-    locks = [shared.lock for shared in list(_locks)]
-    _held.locks = tuple(lock for lock in locks if lock.acquire(timeout=FORK_SECONDS))
+    end = time.monotonic() + FORK_SECONDS
+    held: list[Shared] = []
+    for rank in range(HIGHEST_RANK + 1):  # those of a rank are looked for when others may prevent that there are more
+        for one in _all():
+            if one.rank == rank and one.lock.acquire(timeout=max(0.0, end - time.monotonic())):
+                _held.locks += (one.lock,)  # at once: Ctrl-C may interrupt the next one
+                held.append(one)
+    for one in held:
+        one.before_fork()
 
 
 def _in_parent() -> None:
@@ -49,8 +75,8 @@ def _in_parent() -> None:
 
 def _in_child() -> None:
     _held.locks = ()
-    for shared in list(_locks):
-        shared.reset()
+    for one in _all():
+        one.in_child()
 
 
 if hasattr(os, "register_at_fork"):

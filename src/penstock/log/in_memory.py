@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
@@ -12,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.log.doorbell import Doorbell, wait_for_event
+from penstock.log.forks import Shared
 from penstock.log.media import Rows, put_back, take_out
 from penstock.log.store import (
     LEASE,
@@ -42,8 +42,11 @@ class _Run(Struct):
     size: int = 0
 
 
-class MemoryStore:
-    """Logs in memory. When it is full, the runs that are over are deleted, the oldest first."""
+class MemoryStore(Shared):
+    """Logs in memory. When it is full, the runs that are over are deleted, the oldest first.
+
+    A child process that inherits it begins without runs: it would otherwise take over those of its parent.
+    """
 
     def __init__(
         self, *, max_bytes: int = MAX_BYTES, lease: float = LEASE, clock: Callable[[], float] = time.time
@@ -54,7 +57,6 @@ class MemoryStore:
         self._doorbell = Doorbell()
         self._max_bytes = max_bytes
         self._clock = clock
-        self._lock = threading.RLock()
         self._runs: dict[str, _Run] = {}
         self._over: dict[str, None] = {}  # the ids of the runs that are over, in the order in which they ended
         self._media: dict[str, bytes] = {}
@@ -62,6 +64,7 @@ class MemoryStore:
         self._size = 0
         self._inputs = 0
         self._is_closed = False
+        super().__init__()
 
     # -- the operations of a store -----------------------------------------------------------------------------------
 
@@ -88,9 +91,9 @@ class MemoryStore:
             if not free:
                 return None
             run = min(free, key=lambda run: run.row.updated)
-            found = run.row.state
+            previous_state = run.row.state
             self._take(run, owner, now)
-            claim = Claim(run.row.id, run.row.agent, run.row.epoch, run.row.seq, deadline, found)
+            claim = Claim(run.row.id, run.row.agent, run.row.epoch, run.row.seq, deadline, previous_state)
         self._doorbell.ring([claim.run_id])
         return claim
 
@@ -144,7 +147,7 @@ class MemoryStore:
             run = self._runs.get(input.run_id)
             if run is None:
                 raise unknown_run(input.run_id)
-            if (input.kind, input.key) in run.inputs:
+            if run.row.state == "over" or (input.kind, input.key) in run.inputs:
                 return False
             self._make_room([input.body])
             self._inputs += 1
@@ -158,8 +161,8 @@ class MemoryStore:
     def inputs(self, run_ids: Sequence[str]) -> list[Input]:
         with self._open():
             runs = [self._runs[run_id] for run_id in run_ids if run_id in self._runs]
-            inputs = [one for run in runs for one in run.inputs.values() if one.number in run.open_inputs]
-            return sorted(inputs, key=lambda one: one.number)
+            inputs = [input for run in runs for input in run.inputs.values() if input.number in run.open_inputs]
+            return sorted(inputs, key=lambda input: input.number)
 
     def find(self, run_id: str) -> RunRow | None:
         with self._open():
@@ -185,18 +188,26 @@ class MemoryStore:
             return len(old)
 
     def close(self) -> None:
-        with self._lock:
+        with self.lock:
             self._is_closed = True
-            self._runs.clear()
-            self._over.clear()
-            self._media.clear()
-            self._media_runs.clear()
+            self._clear()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
+    def in_child(self) -> None:
+        super().in_child()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._runs.clear()
+        self._over.clear()
+        self._media.clear()
+        self._media_runs.clear()
+        self._size = 0
+
     @contextmanager
     def _open(self) -> Generator[None]:
-        with self._lock:
+        with self.lock:
             if self._is_closed:
                 raise StoreError("the log in memory was closed")
             yield
@@ -211,15 +222,15 @@ class MemoryStore:
         run = self._runs.get(batch.run_id)
         if run is None or (run.row.epoch, run.row.seq) != (batch.epoch, batch.seq):
             return False
-        for key, one in list(run.inputs.items()):
-            if one.number not in run.open_inputs or one.number not in (*batch.inputs, *batch.refused):
+        for key, input in list(run.inputs.items()):
+            if input.number not in run.open_inputs or input.number not in (*batch.inputs, *batch.refused):
                 continue
-            run.open_inputs.discard(one.number)
-            self._grow(run, -len(one.body))
-            if one.number in batch.refused:
+            run.open_inputs.discard(input.number)
+            self._grow(run, -len(input.body))
+            if input.number in batch.refused:
                 del run.inputs[key]
             else:
-                run.inputs[key] = replace(one, body=b"")  # the events have what it contained
+                run.inputs[key] = replace(input, body=b"")  # the events have what it contained
         state: RunPhase = "ready" if batch.state == "waiting" and run.open_inputs else batch.state
         lease = now + self.lease if batch.state == "running" else 0.0
         wake_at = 0.0 if batch.wake_in is None else now + batch.wake_in

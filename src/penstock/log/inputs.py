@@ -7,11 +7,16 @@ from typing import Any
 
 import msgspec
 
-from penstock.events import ToolCall
+from penstock.errors import UsageError
+from penstock.jsontext.nearest import nearest_json
+from penstock.log.start import expect_line
 from penstock.log.store import Input, ProvidedResult, not_text
-from penstock.messages import Media, Message, result
+from penstock.messages import Media, Message
+from penstock.results import as_outcome
 from penstock.run.events import Decision, Said
 from penstock.run.input_checks import checked_text, expect_decision, expect_user
+
+_NO_JSON = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 def decision_input(
@@ -19,23 +24,33 @@ def decision_input(
 ) -> Input:
     """Approve or decline a call; the first decision on it counts."""
     expect_decision(approved, reason)
-    return Input(run_id, "decide", call_id, _body(Decision(call_id, approved, arguments, reason)))
+    if arguments is not None and not isinstance(arguments, dict):
+        raise UsageError(f"arguments must be a dict, not {arguments!r:.60}")
+    body = _encode("arguments", Decision(checked_text("call_id", call_id), approved, arguments, reason))
+    return Input(run_id, "decide", call_id, body)
 
 
 def result_input(run_id: str, call_id: str, value: Any, is_error: bool = False) -> Input:
-    """Give the result of a deferred call; the first one counts."""
-    content = result(ToolCall(call_id, "", {}), value).content
-    if any(isinstance(part, Media) for part in content):
-        provided = ProvidedResult(call_id, None, is_error, content)
-    else:
-        provided = ProvidedResult(call_id, value, is_error)
-    return Input(run_id, "provide", call_id, _body(provided))
+    """Give the result of a deferred call, anything that a tool may return; the first one counts.
+
+    JSON is converted for the model by the owner of the run, as it came. Of anything else, the owner gets what the
+    model reads, and apart from that the data.
+    """
+    call_id = checked_text("call_id", call_id)
+    outcome = as_outcome(value)
+    has_media = any(isinstance(part, Media) for part in outcome.content)
+    provided = ProvidedResult(call_id, value, is_error)
+    if has_media or not _is_json(value):
+        data = None if has_media else nearest_json(outcome.data)
+        provided = ProvidedResult(call_id, data, is_error or outcome.is_error, outcome.content)
+    return Input(run_id, "provide", call_id, _encode("the result", provided))
 
 
 def message_input(run_id: str, message: Message, key: str | None = None) -> Input:
     """Add a user message; with a `key`, it counts once."""
     expect_user(message)
-    return Input(run_id, "say", key or uuid.uuid4().hex, _body(Said(message)))
+    expect_line("key", key or "")
+    return Input(run_id, "say", key or uuid.uuid4().hex, _encode("the message", Said(message)))
 
 
 def cancel_input(run_id: str, why: str) -> Input:
@@ -43,8 +58,23 @@ def cancel_input(run_id: str, why: str) -> Input:
     return Input(run_id, "cancel", "cancel", checked_text("why", why).encode())
 
 
-def _body(input: Decision | ProvidedResult | Said) -> bytes:
+def _is_json(value: Any) -> bool:
+    """Whether a value is read from JSON as it was."""
+    if not isinstance(value, str | int | float | list | dict | None):
+        return False
+    try:
+        msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return True  # for which there is an error of its own
+    except _NO_JSON:
+        return False
+    return True
+
+
+def _encode(name: str, input: Decision | ProvidedResult | Said) -> bytes:
     try:
         return msgspec.json.encode(input)
     except UnicodeEncodeError as error:
         raise not_text(error) from None
+    except _NO_JSON as error:
+        raise UsageError(f"{name} must be JSON: {error}") from None

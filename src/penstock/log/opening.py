@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import os
 from pathlib import Path
+from typing import Any
 
 from penstock.errors import UsageError
 from penstock.log.in_memory import MAX_BYTES, MemoryStore
@@ -18,7 +21,12 @@ def open(path_or_url: str | Path, *, lease: float = LEASE, schema: str = SCHEMA)
     What does not exist yet, the file or the tables, is created, and tables of an earlier version are brought up to
     this one. A worker owns a run for `lease` seconds after it last wrote to its log. `schema` is for PostgreSQL.
     """
-    address = str(path_or_url)
+    _expect_lease(lease)
+    address: Any = path_or_url
+    if isinstance(address, os.PathLike):
+        address = os.fspath(address)
+    if not isinstance(address, str) or "\0" in address:
+        raise UsageError(f"open takes the path of a file or a postgresql:// URL, not {path_or_url!r:.60}")
     scheme, separator, _ = address.partition("://")
     if separator and scheme in ("postgresql", "postgres"):
         from penstock.log.postgres import PostgresStore
@@ -35,4 +43,11 @@ def open(path_or_url: str | Path, *, lease: float = LEASE, schema: str = SCHEMA)
 
 def memory(*, max_bytes: int = MAX_BYTES, lease: float = LEASE) -> Store:
     """A store in the memory of this process. When it is full, the runs that are over are deleted, the oldest first."""
+    _expect_lease(lease)
     return MemoryStore(max_bytes=max_bytes, lease=lease)
+
+
+def _expect_lease(lease: Any) -> None:
+    """Raise a `UsageError` for a lease that would end before it begins, or never."""
+    if not isinstance(lease, int | float) or not 0 < lease < math.inf:
+        raise UsageError(f"lease is a number of seconds, more than 0, not {lease!r}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from penstock.errors import UsageError
+from penstock.log.forks import Shared
 from penstock.log.store import StoreError, not_text
 from penstock.redaction import without_secrets
 
@@ -67,7 +66,7 @@ def import_psycopg() -> Any:
     return psycopg
 
 
-class Connections:
+class Connections(Shared):
     """The connections of a process to one database, in autocommit mode."""
 
     def __init__(self, url: str) -> None:
@@ -81,9 +80,14 @@ class Connections:
         self._settings: dict[str, Any] = {**_SETTINGS, **settings}
         self._idle: list[BoundedConnection] = []
         self._open: WeakSet[BoundedConnection] = WeakSet()
-        self._lock = threading.Lock()
-        self._process = os.getpid()
         self._is_closed = False
+        super().__init__()
+
+    def in_child(self) -> None:
+        """Leave the connections of the parent process alone: a connection does not survive a fork."""
+        super().in_child()
+        _inherited.extend(self._idle)
+        self._idle, self._open = [], WeakSet()
 
     def _parse(self, url: str) -> dict[str, Any]:
         """The settings that a URL has. The errors of libpq are not shown: they quote the URL, with the password."""
@@ -130,18 +134,19 @@ class Connections:
             code: str | None = error.sqlstate
             is_lost = code is None and isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError)
             raise StoreError(
-                f"the log {self.name} failed: {str(error).strip()}",
+                f"the log {self.name} failed: {' '.join(str(error).split())}",
                 is_temporary=is_lost or (code or "").startswith(_TEMPORARY),
             ) from error
 
     def connect(self, seconds: float | None = None) -> BoundedConnection:
-        """A new connection that the caller closes. Its statements may take so many seconds, or `MAX_STATEMENT`."""
-        self._forget_inherited()
+        """A new connection that the caller closes. Its statements may take this many seconds, or `MAX_STATEMENT`."""
+        if self._is_closed:
+            raise StoreError(f"the log {self.name} was closed")
         with self.failing():
             connection = self._bounded.BoundedConnection.connect(
                 autocommit=True, context=self._adapters, **self._settings
             )
-            with self._lock:
+            with self.lock:
                 self._open.add(connection)
             connection.seconds = MAX_STATEMENT + GRACE
             try:
@@ -155,7 +160,7 @@ class Connections:
 
     def is_own(self, process: int) -> bool:
         """Whether a process of the server works for a connection of these."""
-        with self._lock:
+        with self.lock:
             return any(not each.closed and each.info.backend_pid == process for each in self._open)
 
     def maintain(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
@@ -173,29 +178,20 @@ class Connections:
         self._close_idle()
 
     def _close_idle(self) -> None:
-        with self._lock:
+        with self.lock:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
     def _take(self) -> tuple[BoundedConnection, bool]:
         """An unused connection, and whether it is new."""
-        self._forget_inherited()
-        with self._lock:
-            if self._is_closed:
-                raise StoreError(f"the log {self.name} was closed")
+        with self.lock:
             if self._idle:
                 return self._idle.pop(), False
         return self.connect(), True
 
-    def _forget_inherited(self) -> None:
-        """Leave the connections of a parent process alone: a connection does not survive a fork."""
-        if self._process != os.getpid():
-            _inherited.extend(self._idle)
-            self._idle, self._open, self._lock, self._process = [], WeakSet(), threading.Lock(), os.getpid()
-
     def _give_back(self, connection: BoundedConnection) -> None:
-        with self._lock:
+        with self.lock:
             if not self._is_closed and len(self._idle) < MAX_IDLE:
                 self._idle.append(connection)
                 return

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.log.doorbell import Doorbell
+from penstock.log.forks import Shared
 from penstock.log.postgres_connections import Connections
 from penstock.log.store import StoreError
 
@@ -16,37 +18,37 @@ EVERY_RUN = "*"
 """The payload of a notification about more runs than fit into one."""
 
 _IDLE = 1.0
-"""How many seconds the thread waits for a notification before it looks whether anybody still waits for events."""
+"""How many seconds the thread waits for a notification before it checks whether anybody still waits for events."""
 
 
-class Listener:
+class Listener(Shared):
     """Rings a doorbell for what other processes write."""
 
     def __init__(self, connections: Connections, channel: str, doorbell: Doorbell) -> None:
         self._connections = connections
         self._channel = channel
         self._doorbell = doorbell
-        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
+        self._is_closed = False
+        super().__init__()
 
     def start(self) -> None:
         """Listen, until nobody waits any more."""
-        with self._lock:
-            if self._stop.is_set() or (self._thread is not None and self._thread.is_alive()):
+        with self.lock:
+            if self._is_closed or (self._thread is not None and self._thread.is_alive()):
                 return
             self._thread = threading.Thread(target=self._run, name="penstock-listen", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        self._stop.set()
+        self._is_closed = True
 
     def _run(self) -> None:
         while self._is_wanted():
             try:
                 connection = self._connections.connect()
             except StoreError:
-                self._stop.wait(_IDLE)  # meanwhile, who waits polls
+                time.sleep(_IDLE)  # meanwhile, who waits polls
                 continue
             try:
                 with self._connections.failing():
@@ -57,10 +59,10 @@ class Listener:
                 connection.close()
 
     def _is_wanted(self) -> bool:
-        with self._lock:
+        with self.lock:
             if self._thread is not threading.current_thread():
                 return False
-            if self._stop.is_set() or not self._doorbell.is_watched:
+            if self._is_closed or not self._doorbell.is_watched:
                 self._thread = None
                 return False
             return True
@@ -76,5 +78,5 @@ class Listener:
                     self._doorbell.ring_all()
                 else:
                     self._doorbell.ring(notification.payload.split("\n"))
-                if self._stop.is_set():
+                if self._is_closed:
                     return

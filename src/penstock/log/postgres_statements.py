@@ -9,7 +9,7 @@ from penstock.log.store import FIELDS, MAX_LEASES
 NOW = "coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8)"
 
 _NOTIFY = """
-    (SELECT pg_notify(%(channel)s, CASE WHEN length(ids) < 7000 THEN ids ELSE '*' END)
+    (SELECT pg_notify(%(channel)s, CASE WHEN octet_length(ids) < 7000 THEN ids ELSE '*' END)
      FROM (SELECT string_agg(id, E'\\n') AS ids FROM changed) AS run_ids WHERE ids IS NOT NULL)
 """
 _NOT_DURABLE = "set_config('synchronous_commit', 'off', true)"  # of this statement, which is a transaction
@@ -147,7 +147,7 @@ MEDIA = "SELECT hash, body FROM {schema}.media WHERE hash = ANY (%(hashes)s)"
 PUT = f"""
 WITH added AS (
         INSERT INTO {{schema}}.inputs (run_id, kind, key, body, at)
-        SELECT id, %(kind)s, %(key)s, %(body)b, {NOW} FROM {{schema}}.runs WHERE id = %(run_id)s
+        SELECT id, %(kind)s, %(key)s, %(body)b, {NOW} FROM {{schema}}.runs WHERE id = %(run_id)s AND state <> 'over'
         ON CONFLICT DO NOTHING RETURNING run_id
     ),
     changed AS (

@@ -7,18 +7,17 @@ writers of the file until it continues or dies.
 from __future__ import annotations
 
 import builtins
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from penstock.log import points, sqlite_events
 from penstock.log.bodies import types_of
 from penstock.log.doorbell import Doorbell, wait_for_event
-from penstock.log.flusher import Flusher
 from penstock.log.media import put_back, take_out
 from penstock.log.sqlite_file import SQLiteFile
 from penstock.log.sqlite_heads import Head, Heads
@@ -41,7 +40,7 @@ from penstock.log.store import (
 from penstock.run.events import Taken, encode
 
 POLL = 0.05
-"""How many seconds pass between two looks for events of other processes."""
+"""The seconds between two checks for events of other processes."""
 
 _RUNS = "runs CROSS JOIN heads ON run = number"
 _CREATE = """
@@ -103,11 +102,11 @@ class SQLiteStore:
             ).fetchone()
             if picked is None:
                 return None
-            head, (id, agent, found) = picked[:5], picked[5:]
+            head, (id, agent, previous_state) = picked[:5], picked[5:]
             number, epoch, seq, _, _ = head
             connection.execute(_TAKE, (owner, now + self.lease, self.lease, number))
             self._add(connection, [Batch(id, epoch + 1, seq, [encode(Taken(epoch + 1, owner))])], [head], now)
-            return Claim(id, agent, epoch + 1, seq + 1, deadline, found)
+            return Claim(id, agent, epoch + 1, seq + 1, deadline, previous_state)
 
         claimed = self._file.write(claim, durable=True)
         if claimed is not None:
@@ -120,11 +119,7 @@ class SQLiteStore:
         where, values = _claimable(self._clock(), None, agents)
         if after is not None:
             where, values = f"{where} AND (updated, id) > (?, ?)", [*values, after.updated, after.id]
-        with self._file.failing("read"):
-            rows = self._connection.execute(
-                f"SELECT {FIELDS} FROM {_RUNS} WHERE {where} ORDER BY updated, id LIMIT ?", [*values, limit]
-            )
-            return [row_of(values) for values in rows]
+        return self._rows(f"{where} ORDER BY updated, id LIMIT ?", [*values, limit])
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         now = self._clock()
@@ -150,8 +145,11 @@ class SQLiteStore:
         return self._file.write(renew, durable=False)
 
     def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[tuple[int, float, bytes]]:
-        with self._file.failing("read"):
-            return put_back(run_id, sqlite_events.read(self._connection, run_id, after, limit), self._media)
+        def read(connection: sqlite3.Connection) -> list[tuple[int, float, bytes]]:
+            rows = sqlite_events.read(connection, run_id, after, limit)
+            return put_back(run_id, rows, partial(_media, connection))
+
+        return self._file.read(read)
 
     def wait(self, run_id: str, after: int, seconds: float) -> None:
         wait_for_event(self, run_id, after, seconds)
@@ -163,8 +161,11 @@ class SQLiteStore:
         values = input.run_id, input.kind, input.key, input.body, self._clock()
 
         def put(connection: sqlite3.Connection) -> bool:
-            if connection.execute("SELECT 1 FROM runs WHERE id = ?", (input.run_id,)).fetchone() is None:
+            state = connection.execute("SELECT state FROM runs WHERE id = ?", (input.run_id,)).fetchone()
+            if state is None:
                 raise unknown_run(input.run_id)
+            if state == ("over",):
+                return False
             added = connection.execute(
                 "INSERT INTO inputs (run_id, kind, key, body, at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", values
             )
@@ -182,21 +183,22 @@ class SQLiteStore:
         if not run_ids:
             return []
         places = ", ".join("?" * len(run_ids))
-        with self._file.failing("read"):
-            if self._connection.execute("SELECT 1 FROM inputs WHERE taken_seq IS NULL LIMIT 1").fetchone() is None:
-                return []  # as most often, without a look at each run
-            rows = self._connection.execute(
+
+        def inputs(connection: sqlite3.Connection) -> list[Input]:
+            if connection.execute("SELECT 1 FROM inputs WHERE taken_seq IS NULL LIMIT 1").fetchone() is None:
+                return []  # the usual case, without a search by run
+            rows = connection.execute(
                 "SELECT run_id, kind, key, body, number, at FROM inputs "
                 f"WHERE taken_seq IS NULL AND run_id IN ({places}) ORDER BY number",
                 tuple(run_ids),
             )
             return [Input(*row) for row in rows]
 
+        return self._file.read(inputs)
+
     def find(self, run_id: str) -> RunRow | None:
         self._file.check()
-        with self._file.failing("read"):
-            rows = self._connection.execute(f"SELECT {FIELDS} FROM {_RUNS} WHERE id = ?", (run_id,))
-            return next((row_of(values) for values in rows), None)
+        return next(iter(self._rows("id = ?", [run_id])), None)
 
     def list(
         self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
@@ -205,12 +207,10 @@ class SQLiteStore:
         values = {"state": state, "agent": agent, "thread": thread, "tenant": tenant}
         values = {name: value for name, value in values.items() if value is not None}
         where = "".join(f" AND {name} = ?" for name in values)
-        with self._file.failing("read"):
-            rows = self._connection.execute(
-                f"SELECT {FIELDS} FROM {_RUNS} WHERE id >= ? AND id < ?{where} ORDER BY created DESC, id LIMIT ?",
-                (prefix, f"{prefix}\U0010ffff", *values.values(), limit),
-            )
-            return [row_of(values) for values in rows]
+        return self._rows(
+            f"id >= ? AND id < ?{where} ORDER BY created DESC, id LIMIT ?",
+            [prefix, f"{prefix}\U0010ffff", *values.values(), limit],
+        )
 
     def prune(self, *, before: float, limit: int = 1000) -> int:
         def prune(connection: sqlite3.Connection) -> int:
@@ -229,8 +229,6 @@ class SQLiteStore:
         return self._file.write(prune, durable=False)
 
     def close(self) -> None:
-        if isinstance(self.flusher, Flusher) and self.flusher.process == os.getpid():
-            self.flusher.finish()  # SQLite crashes if a connection is closed while another thread uses it
         self._file.close()
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -241,9 +239,9 @@ class SQLiteStore:
 
     def _append(self, connection: sqlite3.Connection, batches: Sequence[Batch], now: float) -> builtins.list[bool]:
         """Add the batches of runs that this worker owns; for each, whether it does."""
-        found = self._heads.owned(connection, batches)
-        owned = [head is not None for head in found]
-        heads = [head for head in found if head is not None]
+        run_heads = self._heads.owned(connection, batches)
+        owned = [head is not None for head in run_heads]
+        heads = [head for head in run_heads if head is not None]
         if len(heads) < len(owned):
             batches = [batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner]
         self._add(connection, batches, heads, now)
@@ -276,14 +274,16 @@ class SQLiteStore:
                 (batch.run_id, batch.run_id),
             )
 
-    def _media(self, hashes: Sequence[str]) -> dict[str, bytes]:
-        places = ", ".join("?" * len(hashes))
-        rows = self._connection.execute(f"SELECT hash, body FROM media WHERE hash IN ({places})", hashes)
-        return dict(rows.fetchall())
+    def _rows(self, where: str, values: Sequence[Any]) -> builtins.list[RunRow]:
+        """The rows of runs for which a condition holds."""
+        statement = f"SELECT {FIELDS} FROM {_RUNS} WHERE {where}"
+        return self._file.read(lambda connection: [row_of(row) for row in connection.execute(statement, values)])
 
-    @property
-    def _connection(self) -> sqlite3.Connection:
-        return self._file.connection
+
+def _media(connection: sqlite3.Connection, hashes: Sequence[str]) -> dict[str, bytes]:
+    places = ", ".join("?" * len(hashes))
+    rows = connection.execute(f"SELECT hash, body FROM media WHERE hash IN ({places})", hashes)
+    return dict(rows.fetchall())
 
 
 def _claimable(now: float, run_id: str | None, agents: Sequence[str] | None) -> tuple[str, list[Any]]:

@@ -1,7 +1,11 @@
 """The file of a SQLite log: a connection per thread, and transactions that share a commit.
 
-Threads that write at the same time take turns. Who gets the turn writes for all that wait, in one transaction: so they
-wait for the disk once.
+Threads that write at the same time take turns. The thread whose turn it is writes for all that wait, in one
+transaction, so that they wait for the disk once.
+
+A process closes all its connections before it forks, and opens them again when they are needed. What SQLite knows of
+its locks on a file is shared by the connections of a process, and a child inherits that, but not the locks. Its own
+connections would rely on locks that nobody has, and lose what they write when another process closes the file.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from penstock.log.forks import ForkLock
+from penstock.log.forks import Shared
 from penstock.log.store import StoreError, not_text
 
 T = TypeVar("T")
@@ -25,11 +29,23 @@ _TEMPORARY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, 
               sqlite3.SQLITE_CANTOPEN}  # fmt: skip
 
 
-_opening = ForkLock()  # of whoever opens or closes a connection: SQLite has a lock for all of them, which a fork copies
+class _Connecting(Shared):
+    """Whoever opens a connection: while a process forks, there are no new ones."""
+
+    rank = 1
+
+
+class _Closing(Shared):
+    """Whoever closes a connection: SQLite has locks for that, which a fork would copy."""
+
+    rank = 3
+
+
+_connecting, _closing = _Connecting(), _Closing()
 
 
 class _Write(Generic[T]):
-    """What a thread wants to write, and what came of it."""
+    """An operation that a thread wants to carry out, and its result."""
 
     __slots__ = ("durable", "error", "is_over", "operation", "result")
 
@@ -39,6 +55,80 @@ class _Write(Generic[T]):
         self.is_over = False
         self.result: T | None = None
         self.error: BaseException | None = None
+
+
+class _Writes(Shared):
+    """The writes that wait for their turn. Who has the lock has the turn."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[_Write[Any]] = deque()
+        super().__init__()
+
+    def in_child(self) -> None:
+        super().in_child()
+        self.waiting.clear()  # the parent process writes them
+
+
+class ThreadConnection(Shared):
+    """The connection of one thread, which ends with the thread: it occupies two open files.
+
+    Who uses it has its lock; then nobody closes it, which SQLite would not survive. `is_durable` if its transactions
+    wait until the disk has them.
+    """
+
+    rank = 2
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.is_open = True
+        self.is_durable = False
+        self._is_configured = False
+        # Not `__del__`: the garbage collector may call it after it has warned of an open connection.
+        weakref.finalize(self, _drop, connection, os.getpid()).atexit = False
+        super().__init__()
+
+    def configure(self) -> None:
+        """Prepare a new connection for a log."""
+        if self._is_configured:
+            return
+        self.connection.execute("PRAGMA journal_mode = WAL")
+        self.connection.execute("PRAGMA synchronous = NORMAL")
+        # The pages of active runs are written again and again. With a checkpoint every 1000 pages, the default, an
+        # event of 200 runs at once costs about 4 µs more; with fewer than every 4000, none less.
+        self.connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        self._is_configured = True
+
+    def close(self) -> None:
+        """Close it, in a thread that has the lock, or if nobody can use it any more."""
+        with _closing.lock:  # first: a fork that is under way closes it too
+            if self.is_open:
+                self.is_open = False
+                self.connection.close()
+
+    def before_fork(self) -> None:
+        self.close()
+
+    def in_child(self) -> None:
+        super().in_child()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Leave a connection alone that a thread of the parent process has used for too long to be closed."""
+        if self.is_open:
+            self.is_open = False
+            _inherited.append(self.connection)
+
+
+_inherited: list[sqlite3.Connection] = []
+
+
+def _drop(connection: sqlite3.Connection, process: int) -> None:
+    """Close a connection that nobody can use any more, unless another process opened it."""
+    if process == os.getpid():
+        with _closing.lock:
+            connection.close()
+    else:
+        _inherited.append(connection)
 
 
 class SQLiteFile:
@@ -51,9 +141,7 @@ class SQLiteFile:
         self._local = threading.local()
         self.connections: weakref.WeakSet[ThreadConnection] = weakref.WeakSet()
         weakref.finalize(self, _close, self.connections).atexit = False  # threads may use the file until the end
-        self._lock = ForkLock()
-        self._process = os.getpid()
-        self._writes: deque[_Write[Any]] = deque()  # those that wait for their turn
+        self._writes = _Writes()
         self.incomplete = 0  # how many transactions were not committed, with the one that is open
         self._is_closed = False
         self._found: os.stat_result | None = None
@@ -61,38 +149,48 @@ class SQLiteFile:
             raise StoreError(f"the log {self.path} cannot be opened: its folder does not exist")
 
     def open(self, prepare: Callable[[sqlite3.Connection, str], None]) -> None:
-        """Open the file, and let its tables be prepared."""
+        """Open the file, and let its tables be prepared; until then, nothing of it is changed."""
         try:
             with self.failing("opened"):
-                prepare(self.connection, self.path)
+                self._use(lambda own: prepare(own.connection, self.path))
                 self._found = self._place.stat()
+                self._use(ThreadConnection.configure)
         except BaseException:
             self.close()
             raise
 
+    def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
+        """Carry out an operation that changes nothing, and reads all that it selects."""
+        with self.failing("read"):
+            return self._use(lambda own: operation(own.connection))
+
+    def _use(self, operation: Callable[[ThreadConnection], T]) -> T:
+        """Carry out an operation with the connection of this thread, which nobody closes meanwhile."""
+        while True:
+            own = self.own
+            with own.lock:
+                if own.is_open:  # else the process has forked since
+                    if self._found is not None:  # the file is a log, and may be changed
+                        own.configure()
+                    return operation(own)
+
     @property
-    def connection(self) -> sqlite3.Connection:
+    def own(self) -> ThreadConnection:
         """The connection of this thread."""
         own: ThreadConnection | None = getattr(self._local, "own", None)
-        if own is None or own.process != os.getpid():  # a connection does not survive a fork
+        if own is None or not own.is_open:
             own = self._local.own = self._connect()
-        return own.connection
+        return own
 
     def _connect(self) -> ThreadConnection:
-        if self._is_closed:
-            raise StoreError(f"the log {self.path} was closed")
-        with _opening.lock:  # not that of writers, with which it would wait for them before they can write for it
-            connection = sqlite3.connect(self._place, timeout=self._wait, isolation_level=None, check_same_thread=False)
-            own = ThreadConnection(connection)
+        with _connecting.lock:
+            if self._is_closed:
+                raise StoreError(f"the log {self.path} was closed")
+            self.check()  # SQLite would create the file
+            own = ThreadConnection(
+                sqlite3.connect(self._place, timeout=self._wait, isolation_level=None, check_same_thread=False)
+            )
             self.connections.add(own)
-            if self._process != os.getpid():  # what waits was inherited, and the parent process writes it
-                self._writes.clear()
-                self._process = os.getpid()
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")
-            # The pages of active runs are written again and again. With a checkpoint every 1000 pages, the default, an
-            # event of 200 runs at once costs about 4 µs more; with fewer than every 4000, none less.
-            connection.execute("PRAGMA wal_autocheckpoint = 4000")
         return own
 
     def check(self) -> None:
@@ -124,39 +222,41 @@ class SQLiteFile:
         """
         self.check()
         write = _Write(operation, durable)
+        waiting = self._writes.waiting
         with self.failing("written"):
-            connection = self.connection
-            self._writes.append(write)
+            waiting.append(write)
             try:
-                with self._lock.lock:
+                with self._writes.lock:
                     if not write.is_over:  # else another thread had the turn
-                        self._write_all(connection)
-            except BaseException:  # this thread is interrupted
+                        self._use(self._write_all)
+            except BaseException:  # this thread is interrupted, or cannot open the file
                 with suppress(ValueError):  # another thread has taken it
-                    self._writes.remove(write)
+                    waiting.remove(write)
                 raise
             if write.error is not None:
                 raise write.error
         return cast(T, write.result)
 
-    def _write_all(self, connection: sqlite3.Connection) -> None:
+    def _write_all(self, own: ThreadConnection) -> None:
         """Carry out everything that waits, in one transaction; what fails is left out."""
-        left = [self._writes.popleft() for _ in range(len(self._writes))]
+        waiting = self._writes.waiting
+        left = [waiting.popleft() for _ in range(len(waiting))]
         while left:
             try:
-                left = self._commit(connection, left)
+                left = self._commit(own, left)
             except BaseException:
-                self._writes.extend(write for write in left if not write.is_over)  # their threads still wait
+                waiting.extend(write for write in left if not write.is_over)  # their threads still wait
                 raise
 
-    def _commit(self, connection: sqlite3.Connection, writes: list[_Write[Any]]) -> list[_Write[Any]]:
+    def _commit(self, own: ThreadConnection, writes: list[_Write[Any]]) -> list[_Write[Any]]:
         """Commit these writes. If one of them fails, nothing is committed, and the others are returned."""
+        connection = own.connection
         current: _Write[Any] | None = None
         over: list[_Write[Any]] = []
         is_complete = False
         self.incomplete += 1
         try:
-            self._begin(connection, writes)
+            self._begin(own, writes)
             for current in writes:
                 current.result = current.operation(connection)
             current, is_complete = None, True
@@ -176,44 +276,24 @@ class SQLiteFile:
                 write.is_over = True
         return [write for write in writes if not write.is_over]
 
-    def _begin(self, connection: sqlite3.Connection, writes: Sequence[_Write[Any]]) -> None:
+    def _begin(self, own: ThreadConnection, writes: Sequence[_Write[Any]]) -> None:
         durable = any(write.durable for write in writes)
-        own: ThreadConnection = self._local.own
         if own.is_durable is not durable:
-            connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            own.connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             own.is_durable = durable
-        connection.execute("BEGIN IMMEDIATE")
+        own.connection.execute("BEGIN IMMEDIATE")
 
     def close(self) -> None:
-        """Close all connections."""
-        with self._lock.lock, _opening.lock:
-            self._is_closed = True
-            _close(self.connections)
-
-
-class ThreadConnection:
-    """The connection of one thread, which ends with the thread: it occupies two open files.
-
-    `is_durable` if its transactions wait until the disk has them.
-    """
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
-        self.process = os.getpid()
-        self.is_durable = False
-
-    def __del__(self) -> None:
-        if self.process == os.getpid():
-            with _opening.lock:
-                self.connection.close()
-        else:
-            _inherited.append(self.connection)
-
-
-_inherited: list[sqlite3.Connection] = []  # of the parent process: closing them might change its file
+        """Close all connections; threads that use them finish first what they do."""
+        with self._writes.lock:
+            with _connecting.lock:
+                self._is_closed = True  # from here on nobody opens one
+            for own in list(self.connections):
+                with own.lock:
+                    own.close()
 
 
 def _close(connections: weakref.WeakSet[ThreadConnection]) -> None:
+    """Close the connections of a file that nobody can use any more."""
     for own in list(connections):
-        if own.process == os.getpid():
-            own.connection.close()
+        own.close()

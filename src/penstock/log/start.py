@@ -15,7 +15,7 @@ from penstock.messages import Message
 from penstock.run.events import RunStart
 
 MAX_TEXT = 500
-"""How many characters the id, the thread and the tenant of a run have at most: PostgreSQL indexes no long text."""
+"""How many characters the id and other columns of a run have at most: PostgreSQL indexes no long text."""
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # and halves of characters
 
@@ -28,13 +28,17 @@ def new_start(
 
     A `UsageError` for what some store cannot keep: it must be the same in all of them.
     """
-    texts: dict[str, Any] = {"run_id": run_id or "", "thread": thread, "tenant": tenant}
-    for name, text in texts.items():
-        if not isinstance(text, str) or len(text) > MAX_TEXT or _CONTROLS.search(text):
-            raise UsageError(f"{name} must be one line of text, at most {MAX_TEXT} characters long, not {text!r:.60}")
+    for name, text in {"agent": agent, "run_id": run_id or "", "thread": thread, "tenant": tenant}.items():
+        expect_line(name, text)
     try:
         msgspec.json.encode(meta)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"meta must be JSON: {error}") from None
     row = RunRow(id=run_id or uuid.uuid4().hex, agent=agent, thread=thread, tenant=tenant)
     return row, RunStart(tuple(messages), agent, meta)
+
+
+def expect_line(name: str, text: Any) -> None:
+    """Raise a `UsageError` for what cannot be a column in every store."""
+    if not isinstance(text, str) or len(text) > MAX_TEXT or _CONTROLS.search(text):
+        raise UsageError(f"{name} must be one line of text, at most {MAX_TEXT} characters long, not {text!r:.60}")

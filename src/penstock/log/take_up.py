@@ -114,7 +114,7 @@ def rebuild_claimed(
             seq, last = number, at
             yield event
 
-    run = _fold(claim.run_id, events(), policies, limits, run_repaired, output)
+    run = fold(claim.run_id, events(), policies, limits, run_repaired, output)
     if seq < claim.seq:
         raise hole(claim.run_id, seq + 1)
     inputs = [input for input in store.inputs([claim.run_id]) if not _is_late(input, deadlines)]
@@ -125,8 +125,8 @@ def rebuild_claimed(
     return run, OwnedRun(store, claim, seconds, meta, inputs, began=began)
 
 
-def check_log(store: Store, row: RunRow) -> None:
-    """Raise a `DamagedRunError` if a run cannot be rebuilt from its log. It claims and changes nothing."""
+def read_run(store: Store, row: RunRow) -> Run:
+    """A run as its log has it; a `DamagedRunError` if it cannot be rebuilt. It claims and changes nothing."""
     seq = 0
 
     def events() -> Iterator[LogEvent]:
@@ -135,12 +135,14 @@ def check_log(store: Store, row: RunRow) -> None:
             seq = number
             yield event
 
-    _fold(row.id, events(), {})
+    run = fold(row.id, events(), {})
     if seq < row.seq:
         raise hole(row.id, seq + 1)
+    return run
 
 
-def _fold(run_id: str, events: Iterable[LogEvent], policies: Mapping[str, ToolPolicy], *rules: Any) -> Run:
+def fold(run_id: str, events: Iterable[LogEvent], policies: Mapping[str, ToolPolicy], *rules: Any) -> Run:
+    """The run whose log has these events; a `DamagedRunError` if they contradict each other."""
     try:
         return rebuild(events, policies, *rules)
     except StoreError:

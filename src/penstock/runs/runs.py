@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import builtins
 import logging
-import math
-import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from inspect import isawaitable
+from typing import Any, get_args
 
 from msgspec.structs import replace
 
@@ -18,17 +17,15 @@ from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AsyncAgentRun
 from penstock.agent.callbacks import Callbacks
 from penstock.agent.config import AgentConfig
-from penstock.agent.plain_code import run_coroutine
-from penstock.errors import PenstockError, UsageError
+from penstock.agent.coroutines import run_coroutine
+from penstock.errors import UsageError
 from penstock.history.read import as_messages
 from penstock.log import points
 from penstock.log.bodies import body_of
 from penstock.log.ending import release_claimed
-from penstock.log.flusher import flusher_of
 from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
-from penstock.log.patience import apatiently
 from penstock.log.start import new_start
 from penstock.log.store import (
     Claim,
@@ -40,12 +37,15 @@ from penstock.log.store import (
     Store,
     StoreError,
     check_version,
+    expect_store,
     unknown_run,
 )
-from penstock.log.take_up import PAGE, check_log, read_start, take_up
+from penstock.log.store_retries import awith_retries
+from penstock.log.take_up import PAGE, read_run, read_start, take_up
 from penstock.run.events import Done, LogEvent
 from penstock.run.machine import Run
 from penstock.runs.client_tools import with_client_tools, with_declarations
+from penstock.runs.worker import Worker, claim_run
 
 logger = logging.getLogger("penstock.runs")
 
@@ -59,8 +59,8 @@ class Runs:
 
     Runs are driven by a worker (`work`, or `penstock worker`), or by a job engine that calls `drive`. `deps` is called
     with the `meta` of a run and returns what its tools get as `Context.deps`. `on_waiting` is called with the id of a
-    run that starts to wait for approvals or results. Methods that begin with `a` are for async code: the others use the
-    store at once, which blocks an event loop.
+    run that starts to wait for approvals or results. Both may be async functions. Methods that begin with `a` are for
+    async code: the others use the store at once, which blocks an event loop.
     """
 
     def __init__(
@@ -71,6 +71,10 @@ class Runs:
         deps: Callable[[Any], Any] | None = None,
         on_waiting: Callable[[str], Any] | None = None,
     ) -> None:
+        expect_store(store)
+        named: Any = agents
+        if not isinstance(named, Mapping) or not all(isinstance(agent, Agent) for agent in named.values()):
+            raise UsageError(f"agents must be a dict of agents by their names, not {named!r:.80}")
         self._store = store
         self._agents = dict(agents)
         self._deps = deps
@@ -103,11 +107,11 @@ class Runs:
     def decide(
         self, run_id: str, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
     ) -> bool:
-        """Approve or decline a call; the first decision counts. False if there was one."""
+        """Approve or decline a call; the first decision counts. False if there was one, or the run is over."""
         return self._store.put(decision_input(run_id, call_id, approved, arguments, reason))
 
     def provide(self, run_id: str, call_id: str, value: Any, is_error: bool = False) -> bool:
-        """Give the result of a deferred call; the first one counts. False if there was one."""
+        """Give the result of a deferred call; the first one counts. False if there was one, or the run is over."""
         return self._store.put(result_input(run_id, call_id, value, is_error))
 
     def say(self, run_id: str, message: Any, *, key: str | None = None) -> bool:
@@ -123,17 +127,17 @@ class Runs:
         return self._store.put(message_input(run_id, messages[0], key))
 
     def cancel(self, run_id: str, why: str = "the run was cancelled") -> bool:
-        """End the run. False if it was cancelled before."""
+        """End the run. False if it was cancelled before, or is over."""
         return self._store.put(cancel_input(run_id, why))
 
     async def adecide(
         self, run_id: str, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
     ) -> bool:
-        """Approve or decline a call; the first decision counts. False if there was one."""
+        """Approve or decline a call; the first decision counts. False if there was one, or the run is over."""
         return await asyncio.to_thread(self.decide, run_id, call_id, approved, arguments, reason)
 
     async def aprovide(self, run_id: str, call_id: str, value: Any, is_error: bool = False) -> bool:
-        """Give the result of a deferred call; the first one counts. False if there was one."""
+        """Give the result of a deferred call; the first one counts. False if there was one, or the run is over."""
         return await asyncio.to_thread(self.provide, run_id, call_id, value, is_error)
 
     async def asay(self, run_id: str, message: Any, *, key: str | None = None) -> bool:
@@ -141,7 +145,7 @@ class Runs:
         return await asyncio.to_thread(self.say, run_id, message, key=key)
 
     async def acancel(self, run_id: str, why: str = "the run was cancelled") -> bool:
-        """End the run. False if it was cancelled before."""
+        """End the run. False if it was cancelled before, or is over."""
         return await asyncio.to_thread(self.cancel, run_id, why)
 
     def find(self, run_id: str) -> RunRow:
@@ -156,6 +160,8 @@ class Runs:
         tenant: str | None = None, limit: int = 100,
     ) -> list[RunRow]:  # fmt: skip
         """The runs with these properties, the newest first."""
+        if state is not None and state not in (states := get_args(RunPhase)):
+            raise UsageError(f"there is no state {state!r} of a run; there are: {', '.join(states)}")
         return self._store.list(state=state, agent=agent, thread=thread, tenant=tenant, limit=limit)
 
     def claimable(self, limit: int | None = None) -> builtins.list[str]:
@@ -185,16 +191,16 @@ class Runs:
         While another process owns the run, this waits, and takes the run over when its owner dies. So a job engine
         may call it at any time, more than once, in several processes.
         """
-        row = await apatiently(lambda: self.find(run_id))
+        row = await awith_retries(lambda: self.find(run_id))
         self._agent(row.agent)
         check_version(row)
         if row.state == "damaged":  # it may have been repaired
-            await apatiently(partial(check_log, self._store, row))
+            await awith_retries(partial(read_run, self._store, row))
         while True:
-            claim = await apatiently(lambda: self._store.claim(self._owner, run_id=run_id))
+            claim = await claim_run(self._store, partial(self._store.claim, self._owner, run_id=run_id))
             if claim is not None:
                 await self._go_on(claim)
-            row = await apatiently(lambda: self.find(run_id))
+            row = await awith_retries(lambda: self.find(run_id))
             if row.state in ("waiting", "over"):
                 return row
             if claim is None:
@@ -206,25 +212,8 @@ class Runs:
 
     async def awork(self, *, parallel: int = 100, poll: float = 0.5) -> None:
         """Drive runs, this many at once, until the task is cancelled. Runs that are under way are left to others."""
-        tasks: set[asyncio.Task[None]] = set()
-        stopped = threading.Event()
-        try:
-            while True:
-                claim = None
-                if len(tasks) < parallel:
-                    claim = await apatiently(partial(self._claim, stopped), math.inf)
-                if claim is not None:
-                    task = asyncio.create_task(self._go_on(claim), name=claim.run_id)
-                    tasks.add(task)
-                    task.add_done_callback(tasks.discard)
-                    task.add_done_callback(_log_failure)
-                else:
-                    await asyncio.sleep(poll)
-        finally:
-            stopped.set()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        take = partial(self._store.claim, self._owner, agents=[*self._agents])
+        await Worker(self._store, take, self._go_on).work(parallel, poll)
 
     def work(self, *, parallel: int = 100, poll: float = 0.5) -> None:
         """Drive runs, this many at once, until Ctrl-C: see `awork`."""
@@ -237,79 +226,58 @@ class Runs:
         if points.hook is not None:
             points.hook("after_claim", (), None)
         agent = self._agent(claim.agent)
-        config = replace(agent.config, approvals="pause", callbacks=Callbacks(), separate_text=False)
-        config, run, owned = await self._rebuilt(claim, config)
-        deps = self._deps(owned.meta) if self._deps and not run.is_stuck else None
-        logger.info("run %s: %s, agent %s", claim.run_id, _beginning(claim), agent.name or claim.agent)
         try:
-            async with AsyncAgentRun(config, run, deps, replace(owned, outlives_reader=True)) as running:
+            config, run, owned = await awith_retries(partial(self._rebuild, claim, agent.config))
+            deps = self._deps(owned.meta) if self._deps and not run.is_stuck else None
+            if isawaitable(deps):
+                deps = await deps
+        except asyncio.CancelledError:  # the worker stops
+            with suppress(StoreError):
+                await asyncio.to_thread(release_claimed, self._store, claim)
+            raise
+        logger.info("run %s: %s, agent %s", claim.run_id, _beginning(claim), agent.name or claim.agent)
+        running = AsyncAgentRun(config, run, deps, replace(owned, outlives_reader=True))
+        try:
+            async with running:
                 async for _ in running:
                     pass
         except LostRunError:
             logger.info("run %s: another worker has taken it over", claim.run_id)
             return
-        except asyncio.CancelledError:
-            logger.info("run %s: given back, so that another worker can continue it", claim.run_id)
+        except asyncio.CancelledError:  # the worker stops; the run may have ended nevertheless
+            logger.info("run %s: %s", claim.run_id, _ending(running.done))
             raise
         logger.info("run %s: %s", claim.run_id, _ending(running.done))
         if self._on_waiting is not None and running.finish_reason == "paused":
-            self._on_waiting(claim.run_id)
+            result = self._on_waiting(claim.run_id)
+            if isawaitable(result):
+                await result
 
-    async def _rebuilt(self, claim: Claim, agent: AgentConfig) -> tuple[AgentConfig, Run, OwnedRun]:
-        """The run that was claimed, and its configuration. It is given back if the worker stops meanwhile."""
+    def _rebuild(self, claim: Claim, config: AgentConfig) -> tuple[AgentConfig, Run, OwnedRun]:
+        """The run that was claimed, and its configuration."""
+        config = replace(config, approvals="pause", callbacks=Callbacks(), separate_text=False)
+        with suppress(DamagedRunError):  # which `take_up` reports
+            config = with_client_tools(config, read_start(self._store, claim.run_id).meta)
+        rules = config.policies, config.limits, config.run_repaired, config.output
+        return config, *take_up(self._store, claim, *rules)
 
-        def rebuild() -> tuple[AgentConfig, Run, OwnedRun]:
-            config = agent
-            with suppress(DamagedRunError):  # which `take_up` reports
-                config = with_client_tools(agent, read_start(self._store, claim.run_id).meta)
-            rules = config.policies, config.limits, config.run_repaired, config.output
-            return config, *take_up(self._store, claim, *rules)
-
-        try:
-            return await apatiently(rebuild)
-        except asyncio.CancelledError:
-            with suppress(StoreError):
-                await asyncio.to_thread(release_claimed, self._store, claim)
-            raise
-
-    def _claim(self, stopped: threading.Event) -> Claim | None:
-        """Claim any run for this worker, unless it has stopped. A store that fails is in the log messages.
-
-        After a failure, first those runs are secured that this process owns, and whose leases may have ended: otherwise
-        it would take them from itself, with what it has not written yet.
-        """
-        if flusher_of(self._store).is_behind:
-            return None
-        try:
-            claim = self._store.claim(self._owner, agents=[*self._agents])
-            if claim is not None and stopped.is_set():  # meanwhile
-                release_claimed(self._store, claim)
-                return None
-        except StoreError as error:
-            logger.warning("cannot look for runs: %s", error)
-            raise
-        return claim
-
-    def _agent(self, name: str) -> Agent[Any, Any]:
-        if name not in self._agents:
+    def _agent(self, name: Any) -> Agent[Any, Any]:
+        if not isinstance(name, str) or name not in self._agents:
             raise UsageError(f"there is no agent called {name!r} here; there are: {', '.join(self._agents) or 'none'}")
         return self._agents[name]
 
 
 def _beginning(claim: Claim) -> str:
     """What a worker does with a run that it has claimed."""
-    if claim.found == "running":
+    if claim.previous_state == "running":
         return "taken over from a worker that has died or did not renew its lease"
     return "started" if claim.epoch == 1 else "continued"
 
 
 def _ending(done: Done | None) -> str:
-    if done is None or done.reason == "paused":
+    """What a worker did with a run last."""
+    if done is None:
+        return "given back, so that another worker can continue it"
+    if done.reason == "paused":
         return "waits for a decision or a result"
     return f"ended, {done.reason}" + (f": {done.why}" if done.why else "")
-
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        problem = error if isinstance(error, PenstockError) else repr(error)
-        logger.error("run %s: it could not be continued: %s", task.get_name(), problem)

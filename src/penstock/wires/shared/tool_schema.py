@@ -14,7 +14,8 @@ from typing import Any
 
 from penstock.declarations import ToolDeclaration
 from penstock.schemas import Json, keep_everywhere, pruned, repeats_less, resolve, with_root_definition
-from penstock.wires.shared.body import object_schema
+from penstock.wires.shared.body import function_description, object_schema
+from penstock.wires.shared.openapi_schemas import json_schema
 from penstock.wires.shared.output_format import GRAMMAR_REPEATS
 
 _CHOICES = ("allOf", "anyOf", "oneOf")
@@ -30,7 +31,7 @@ def declared_schema(tool: ToolDeclaration) -> Json:
     schema = object_schema(tool)
     if _NOT_AT_ROOT.isdisjoint(schema):
         return schema
-    root = with_root_definition(dict(tool.parameters))
+    root = with_root_definition(dict(json_schema(tool.parameters)))
     definitions: Json = {key: root[key] for key in ("$defs", "definitions") if key in root}
     return pruned({"properties": {}, **_Folding(root).fold(root), "type": "object", **definitions})
 
@@ -39,8 +40,8 @@ def function_tool(tool: ToolDeclaration) -> Json:
     """A tool as Chat Completions declares it, and the wires that copied it."""
     if tool.hosted is not None:
         return dict(tool.hosted)
-    described = {"description": tool.description} if tool.description else {}
-    return {"type": "function", "function": {"name": tool.name, **described, "parameters": declared_schema(tool)}}
+    function = {"name": tool.name, **function_description(tool), "parameters": declared_schema(tool)}
+    return {"type": "function", "function": function}
 
 
 def for_claude(schema: Json) -> Json:
