@@ -1,6 +1,6 @@
 """The functions that a stream passes on its way from the socket to the user's loop: `make walk`.
 
-One agent run with two calls over HTTP on 127.0.0.1, in plain code. The server sends a frame whenever the client reads,
+One agent run with two calls over HTTP on 127.0.0.1, in sync code. The server sends a frame whenever the client reads,
 so that each read brings one frame. Every function of the package that is entered counts, also when a generator is
 resumed; comprehensions do not.
 """

@@ -111,7 +111,7 @@ def test_an_in_text_agent_writes_and_reads_xml() -> None:
     assert "<function_results>" in str(line.requests[1].body["messages"][-1])
 
 
-def test_a_streamer_in_plain_code_starts_inline() -> None:
+def test_a_streamer_in_sync_code_starts_inline() -> None:
     text = "<function_calls><invoke name='pay'><parameter name='euros'>3</parameter></invoke></function_calls>"
     agent = AgentStreamer(Model("openai-compatible:m", via=Scripted([Reply(text.replace("'", '"')), "Done."])), [pay])
     ends = [event for event in events_of(agent, "sync") if isinstance(event, ToolEnd)]

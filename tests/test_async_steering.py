@@ -64,7 +64,7 @@ async def _of(steer: Callable[[Runs, str], Awaitable[bool]], runs: Runs) -> bool
 
 
 @pytest.mark.parametrize("name", STEERS)
-def test_async_and_plain_code_leave_the_same_input(name: str) -> None:
+def test_async_and_sync_code_leave_the_same_input(name: str) -> None:
     def inputs(steer: Callable[[Runs], Any]) -> list[tuple[str, str, bytes]]:
         store = MemoryStore()
         runs = Desk(store).runs

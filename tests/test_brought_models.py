@@ -112,7 +112,7 @@ def test_a_call_of_a_tool_that_a_hook_brought_is_not_lost(mode: str) -> None:
     """A person approves it; that the agent does not know the tool is for the program to hear, and not for the model."""
     _, run = drive(streaming(bringing()), mode)
     assert run.finish_reason == "paused"
-    with pytest.raises(UsageError, match="needs the tool 'secret', which before_step brought"):
+    with pytest.raises(UsageError, match="needs the tool 'secret', which before_step added"):
         resumed(bringing(), run.dump(), mode)
 
 

@@ -91,7 +91,7 @@ def test_a_run_ends_well_after_a_crash_at_any_point(point: Point, tmp_path: Path
 
 
 @pytest.mark.parametrize("point", SYNC_POINTS)
-def test_a_run_in_plain_code_crashes_like_one_in_async_code(point: Point, tmp_path: Path) -> None:
+def test_a_run_in_sync_code_crashes_like_one_in_async_code(point: Point, tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     run_id = desk.runs.start("desk", "Pay.")
     agent = desk.agent()

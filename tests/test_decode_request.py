@@ -13,8 +13,8 @@ from penstock.errors import UsageError
 from penstock.events import Text, ToolCall
 from penstock.history.client_request import ClientRequest, decode_request
 from penstock.messages import Message
-from penstock.wires import SERVED_WIRES, WIRES, find_encoder
-from penstock.wires.shared.request import OutputFormat
+from penstock.wires import SERVED_WIRES, WIRES, find_encoder, find_left_out
+from penstock.wires.shared.request import OutputFormat, Request
 from penstock.wires.shared.response_head import ToolPath
 from tests.cases import each
 from tests.test_corpus import ALL, NOT_SPOKEN
@@ -102,7 +102,8 @@ def test_fields_of_one_protocol_are_passed_on_to_it_alone(wire: str) -> None:
     assert client.settings.extra == EXTRA[wire]
     other = "cohere"
     _, dropped = client.request_for(other)
-    assert {loss.place for loss in dropped} == EXTRA[wire].keys()
+    partly = {"reasoning": "reasoning.summary", "options": "options.mirostat"}
+    assert {loss.place for loss in dropped} == {partly.get(name, name) for name in EXTRA[wire]}
     same, dropped = client.request_for(wire)
     assert dropped == ()
     assert same.extra.items() >= {key: same.extra[key] for key in EXTRA[wire]}.items()
@@ -155,6 +156,8 @@ BAD: list[tuple[str, Any, str]] = [
     ("openai-chat", {"model": "m", "messages": USER, "tools": {}}, "tools: must be a list"),
     ("openai-chat", {"model": "m", "messages": USER, "tools": [7]}, "tools[0]: must be an object"),
     ("openai-chat", {"model": "m", "messages": USER, "tools": [{"function": {}}]}, "tools[0]: "),
+    ("openai-chat", {"model": "m", "messages": USER, "tools": [{"type": "custom", "custom": {}}]}, "tools[0]: "),
+    ("openai-chat", {"model": "m", "messages": USER, "tools": [{"custom": {"name": [1]}}]}, "tools[0]: "),
     ("openai-chat", {"model": "m", "messages": USER, "tool_choice": "x"}, "tool_choice: 'x' is not a declared tool"),
     ("openai-chat", {"model": "m", "messages": USER, "tool_choice": 7}, "tool_choice: send auto"),
     ("openai-chat", {"model": "m", "messages": USER, "stream": "yes"}, "stream: must be true or false"),
@@ -239,11 +242,15 @@ def test_a_request_can_be_sent_on_every_wire(wire: str, body: dict[str, Any], mo
     ("wire", "fields", "place"),
     [
         ("openai-chat", {"stream_options": {"include_obfuscation": False}}, "stream_options.include_obfuscation"),
-        ("anthropic", {"thinking": {"type": "adaptive", "display": "summarized"}}, "thinking.display"),
+        ("openai-chat", {"logprobs": True}, "logprobs"),
+        ("openai-responses", {"top_logprobs": 2}, "top_logprobs"),
+        ("openai-responses", {"include": ["message.output_text.logprobs"]}, "include"),
+        ("gemini", {"generationConfig": {"responseLogprobs": True}}, "generationConfig.responseLogprobs"),
+        ("ollama", {"logprobs": True}, "logprobs"),
     ],
 )
 def test_settings_that_no_provider_gets_are_reported(wire: str, fields: dict[str, Any], place: str) -> None:
-    request = decode_request({**BODIES[wire], **fields}, wire)
+    request = read(wire, {**BODIES[wire], **fields})
     assert [dropped.place for dropped in request.request_for(wire)[1]] == [place]
 
 
@@ -260,3 +267,301 @@ def test_a_hosted_tool_without_a_name_is_reported_by_its_field() -> None:
     body = {**BODIES["gemini"], "tools": [*BODIES["gemini"]["tools"], {"googleSearch": {}}]}
     dropped = decode_request(body, "gemini", "m", True).request_for("openai-chat")[1]
     assert any(one.why.startswith("googleSearch runs") for one in dropped)
+
+
+# What one protocol says more exactly than the others.
+
+
+def encoded(wire: str, fields: dict[str, Any], to: str, model: str = "m") -> dict[str, Any]:
+    """The body for a provider, of a request with these fields."""
+    request, _ = read(wire, {**BODIES[wire], "reasoning_effort": None, "reasoning": None, **fields}).request_for(to)
+    return find_encoder(to)(msgspec.structs.replace(request, model=model), frozenset()).body
+
+
+OTHER = {"name": "other", "parameters": {"type": "object", "properties": {}}}
+ALLOWED: dict[str, dict[str, Any]] = {
+    "openai-chat": {
+        "tools": [{"type": "function", "function": FUNCTION}, {"type": "function", "function": OTHER}],
+        "tool_choice": {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "weather"}}]},
+        },
+    },
+    "openai-responses": {
+        "tools": [{"type": "function", **FUNCTION}, {"type": "function", **OTHER}],
+        "tool_choice": {
+            "type": "allowed_tools",
+            "mode": "required",
+            "tools": [{"type": "function", "name": "weather"}],
+        },
+    },
+    "gemini": {
+        "generationConfig": {},
+        "tools": [{"functionDeclarations": [FUNCTION, OTHER, {"name": "third"}]}],
+        "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["weather", "third"]}},
+    },
+}
+
+
+@pytest.mark.parametrize("wire", ALLOWED)
+def test_other_providers_get_only_the_tools_that_may_be_called(wire: str) -> None:
+    same, other = encoded(wire, ALLOWED[wire], wire), encoded(wire, ALLOWED[wire], "anthropic")
+    name = "toolConfig" if wire == "gemini" else "tool_choice"
+    assert same[name] == ALLOWED[wire][name], "its own protocol has the list"
+    assert "other" not in [tool["name"] for tool in other["tools"]]
+    assert other["tools"][0]["name"] == "weather"
+    request, dropped = read(wire, {**BODIES[wire], **ALLOWED[wire]}).request_for("anthropic")
+    assert request.tool_choice == "required"
+    assert not any("choice" in one.place or "Config" in one.place for one in dropped)
+
+
+@pytest.mark.parametrize("choice", [{"type": "allowed_tools"}, {"type": "allowed_tools", "allowed_tools": {"mode": 1}}])
+def test_a_list_of_allowed_tools_that_cannot_be_read_is_refused(choice: Any) -> None:
+    with pytest.raises(UsageError, match="tool_choice: send auto"):
+        read("openai-chat", {**BODIES["openai-chat"], "tool_choice": choice})
+
+
+@pytest.mark.parametrize(
+    ("config", "to", "expected"),
+    [
+        ({"thinkingBudget": -1}, "gemini", {"thinkingBudget": -1}),
+        ({"thinkingBudget": -1, "includeThoughts": True}, "gemini", {"thinkingBudget": -1, "includeThoughts": True}),
+        ({"includeThoughts": True}, "gemini", {"includeThoughts": True}),
+        ({"thinkingBudget": 99, "includeThoughts": True}, "gemini", {"thinkingBudget": 99, "includeThoughts": True}),
+        ({"thinkingBudget": 99, "includeThoughts": False}, "gemini", {"thinkingBudget": 99, "includeThoughts": False}),
+        ({"thinkingBudget": 0, "includeThoughts": False}, "gemini", {"thinkingBudget": 0}),
+        ({"thinkingBudget": -1}, "openai-chat", "medium"),
+    ],
+)
+def test_whether_gemini_shows_its_thoughts_and_decides_their_length_is_passed_on(
+    config: Any, to: str, expected: Any
+) -> None:
+    body = encoded("gemini", {"generationConfig": {"thinkingConfig": config}}, to, "gemini-2.5-flash")
+    found = body["generationConfig"]["thinkingConfig"] if to == "gemini" else body["reasoning_effort"]
+    assert found == expected
+
+
+def test_a_format_that_is_not_json_is_passed_on_to_gemini() -> None:
+    config = {"responseMimeType": "text/x.enum", "responseSchema": {"type": "STRING", "enum": ["a", "b"]}}
+    assert encoded("gemini", {"generationConfig": config}, "gemini")["generationConfig"] == config
+
+
+@pytest.mark.parametrize(("display", "expected"), [("omitted", "omitted"), ("summarized", "summarized")])
+def test_how_thinking_is_shown_is_passed_on_to_the_same_protocol(display: str, expected: str) -> None:
+    fields = {"max_tokens": 9000, "thinking": {"type": "adaptive", "display": display}, "output_config": {}}
+    assert encoded("anthropic", fields, "anthropic", "claude-opus-4-7")["thinking"]["display"] == expected
+    _, dropped = read("anthropic", {**BODIES["anthropic"], **fields}).request_for("openai-chat")
+    assert ("thinking.display" in [one.place for one in dropped]) == (display == "omitted")
+
+
+@pytest.mark.parametrize(("think", "expected"), [(True, True), (False, False), ("high", "high")])
+def test_a_switch_for_thinking_stays_a_switch(think: Any, expected: Any) -> None:
+    assert encoded("ollama", {"think": think}, "ollama")["think"] == expected
+    effort = {True: "medium", False: "none", "high": "high"}[think]
+    assert encoded("ollama", {"think": think}, "openai-chat")["reasoning_effort"] == effort
+
+
+def test_whole_numbers_may_be_written_with_a_point() -> None:
+    body = b'{"contents": [{"parts": [{"text": "Hi"}]}], "generationConfig": {"topK": 40.0, "maxOutputTokens": 9.0}}'
+    assert read("gemini", body).settings.options == {"max_tokens": 9, "top_k": 40}
+
+
+def test_json_with_a_schema_has_two_spellings() -> None:
+    format = {"type": "json_object", "schema": SCHEMA}
+    output = read("openai-chat", {**BODIES["openai-chat"], "response_format": format}).settings.output
+    assert output == OutputFormat(SCHEMA)
+
+
+# What another provider does not have.
+
+
+CAPITALS = {
+    "type": "OBJECT",
+    "propertyOrdering": ["city", "days"],
+    "required": ["city"],
+    "properties": {
+        "city": {"type": "STRING", "nullable": True, "format": "enum", "enum": ["Rome"], "maxLength": "9"},
+        "days": {"type": "ARRAY", "items": {"type": "INTEGER", "format": "int32"}, "maxItems": "3"},
+        "type": {"type": "OBJECT", "properties": {"type": {"type": "NUMBER"}}},
+        "any": {"anyOf": [{"type": "STRING"}, {"type": "TYPE_UNSPECIFIED"}], "nullable": True},
+    },
+}
+LOWER = {
+    "type": "object",
+    "required": ["city"],
+    "properties": {
+        "city": {"type": ["string", "null"], "enum": ["Rome", None], "maxLength": 9},
+        "days": {"type": "array", "items": {"type": "integer"}, "maxItems": 3},
+        "type": {"type": "object", "properties": {"type": {"type": "number"}}},
+        "any": {"anyOf": [{"type": "string"}, {}, {"type": "null"}]},
+    },
+}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_schema_with_types_in_capitals_is_a_json_schema_for_all_other_providers(wire: str) -> None:
+    fields = {
+        "tools": [{"functionDeclarations": [{"name": "weather", "parameters": CAPITALS}]}],
+        "generationConfig": {"responseMimeType": "application/json", "responseSchema": CAPITALS},
+    }
+    request, _ = read("gemini", {**BODIES["gemini"], **fields}).request_for(wire)
+    expected = CAPITALS if wire == "gemini" else LOWER
+    assert request.tools[0].parameters == expected
+    body = msgspec.json.encode(find_encoder(wire)(request, frozenset()).body).decode()
+    assert ("OBJECT" in body) == (wire == "gemini")
+    direct = msgspec.structs.replace(request, tools=(ToolDeclaration("weather", parameters=CAPITALS),))
+    assert ("OBJECT" in msgspec.json.encode(find_encoder(wire)(direct, frozenset()).body).decode()) == (
+        wire == "gemini"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wire", "fields", "name"),
+    [
+        ("openai-responses", {"conversation": "conv_1"}, "conversation"),
+        ("openai-responses", {"prompt": {"id": "pmpt_1"}}, "prompt"),
+        ("openai-responses", {"input": [{"type": "item_reference", "id": "msg_1"}, *USER]}, "item_reference 'msg_1'"),
+        ("gemini", {"cachedContent": "cachedContents/1"}, "cachedContent"),
+    ],
+)
+def test_what_another_provider_keeps_of_the_prompt_is_refused(wire: str, fields: dict[str, Any], name: str) -> None:
+    request = read(wire, {**BODIES[wire], **fields})
+    assert request.request_for(wire)
+    with pytest.raises(UsageError, match=f"{name}: what it stands for is kept by another provider"):
+        request.request_for("anthropic")
+
+
+GRAMMAR = {"syntax": "lark", "definition": "start: WORD"}
+CUSTOM: dict[str, Any] = {
+    "openai-chat": {"type": "custom", "custom": {"name": "p", "format": {"type": "grammar", "grammar": GRAMMAR}}},
+    "openai-responses": {"type": "custom", "name": "p", "format": {"type": "grammar", **GRAMMAR}},
+}
+
+
+@pytest.mark.parametrize("to", WIRES)
+@pytest.mark.parametrize("wire", CUSTOM)
+def test_a_grammar_has_the_form_of_its_wire_or_is_described(wire: str, to: str) -> None:
+    fields = {"tools": [CUSTOM[wire]], "tool_choice": None}
+    body = encoded(wire, fields, to)
+    if to in CUSTOM:
+        assert body["tools"] == [CUSTOM[to]]
+    else:
+        text = msgspec.json.encode(body).decode()
+        assert "It must match this lark grammar:" in text
+        assert "start: WORD" in text
+
+
+def test_more_can_be_included_than_reasoning() -> None:
+    body = encoded("openai-responses", {"include": ["web_search_call.results"]}, "openai-responses", "gpt-5")
+    assert body["include"] == ["web_search_call.results", "reasoning.encrypted_content"]
+
+
+SETTINGS: Any = {
+    "temperature": 0.5, "top_p": 0.9, "top_k": 3, "stop": ["X"], "seed": 1, "presence_penalty": 0.1,
+    "frequency_penalty": 0.2, "max_tokens": 9000,
+}  # fmt: skip
+PENALTIES = {"presence_penalty", "frequency_penalty"}
+
+
+@pytest.mark.parametrize(
+    ("wire", "model", "quirks", "expected"),
+    [
+        ("openai-chat", "m", {"known-fields"}, {"top_k"}),
+        ("openai-chat", "m", {"no-parallel-switch"}, {"parallel_tool_calls"}),
+        ("openai-chat", "m", set(), set()),
+        ("openai-responses", "m", set(), {"top_k", "stop", "seed", *PENALTIES}),
+        ("anthropic", "m", set(), {"seed", *PENALTIES}),
+        ("anthropic", "claude-opus-4-7", set(), {"seed", "temperature", "top_p", "top_k", *PENALTIES}),
+        ("bedrock", "claude-sonnet-4-5", set(), {"seed", *PENALTIES}),
+        ("bedrock", "nova", set(), {"parallel_tool_calls"}),
+        ("gemini", "m", set(), {"parallel_tool_calls"}),
+        ("cohere", "m", set(), {"parallel_tool_calls"}),
+        ("ollama", "m", set(), {"parallel_tool_calls", "tool_choice"}),
+    ],
+)
+def test_settings_that_a_provider_does_not_take_are_named(
+    wire: str, model: str, quirks: set[str], expected: set[str]
+) -> None:
+    request = Request(
+        model=model, messages=(Message("user", (Text(0, "Hi"),)),), tools=(WEATHER,), tool_choice="required",
+        is_parallel=False, options=SETTINGS,
+    )  # fmt: skip
+    assert set(find_left_out(wire)(request, frozenset(quirks))) == expected
+    body = msgspec.json.encode(find_encoder(wire)(request, frozenset(quirks)).body).decode()
+    assert ('"seed"' in body) == ("seed" not in expected)
+    assert ('"X"' in body) == ("stop" not in expected)
+
+
+def test_a_call_that_a_thinking_model_cannot_be_forced_to_make_is_named() -> None:
+    request = Request(
+        model="claude-sonnet-4-5", messages=(Message("user", (Text(0, "Hi"),)),), tools=(WEATHER,),
+        tool_choice="required", options={"reasoning": 2000},
+    )  # fmt: skip
+    assert find_left_out("anthropic")(request, frozenset()) == ["tool_choice"]
+
+
+EPHEMERAL = {"cache_control": {"type": "ephemeral"}}
+RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "x", **EPHEMERAL}
+
+
+@pytest.mark.parametrize(
+    ("wire", "messages", "names"),
+    [
+        ("openai-chat", [{"role": "user", "name": "bob", "content": "Hi"}], "name"),
+        ("anthropic", [{"role": "user", "content": [{"type": "text", "text": "Hi", **EPHEMERAL}]}], "cache_control"),
+        ("anthropic", [{"role": "user", "content": [RESULT]}], "cache_control"),
+        ("openai-responses", [*USER, {"type": "compaction", "id": "c", "encrypted_content": "x"}, *USER], "compaction"),
+        ("openai-responses", [{"type": "message", "id": "m", "status": "completed", **USER[0]}], ""),
+        ("openai-responses", [*USER, {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "x"}], ""),
+    ],
+)
+def test_what_only_one_protocol_has_in_messages_is_named_once(wire: str, messages: Any, names: str) -> None:
+    field = "input" if wire == "openai-responses" else "messages"
+    request = read(wire, {**BODIES[wire], field: [*messages, *messages]})
+    found = [one.why for one in request.request_for("cohere")[1] if one.place == "messages"]
+    assert found == ([f"only the protocol of the request has {names}"] if names else [])
+    assert "messages" not in [one.place for one in request.request_for(wire)[1]]
+
+
+@pytest.mark.parametrize(
+    ("wire", "fields", "place", "path"),
+    [
+        ("openai-chat", {"reasoning_effort": "default"}, "reasoning_effort", ["reasoning_effort"]),
+        ("openai-responses", {"reasoning": {"effort": "ultra"}}, "reasoning.effort", ["reasoning", "effort"]),
+        ("anthropic", {"output_config": {"effort": "ultra"}}, "output_config.effort", ["output_config", "effort"]),
+        (
+            "gemini",
+            {"generationConfig": {"thinkingConfig": {"thinkingLevel": "ULTRA"}}},
+            "generationConfig.thinkingConfig",
+            ["generationConfig", "thinkingConfig", "thinkingLevel"],
+        ),
+        ("ollama", {"think": "ultra"}, "think", ["think"]),
+    ],
+)
+def test_an_effort_that_we_do_not_know_reaches_its_own_protocol(
+    wire: str, fields: Any, place: str, path: list[str]
+) -> None:
+    sent: Any = encoded(wire, fields, wire, "claude-opus-4-7")
+    given: Any = fields
+    for name in path:
+        sent, given = sent[name], given[name]
+    assert sent == given
+    request, dropped = read(wire, {**BODIES[wire], **fields}).request_for("cohere")
+    assert "reasoning" not in request.options
+    assert place in [one.place for one in dropped]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "video_url", "video_url": {"url": "https://example.org/a.mp4", "fps": 2}},
+        {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}},
+        {"type": "audio_url", "audio_url": {"url": "https://example.org/a.mp3"}},
+    ],
+)
+def test_videos_and_sounds_of_local_servers_are_read_and_sent(part: dict[str, Any]) -> None:
+    fields = {"messages": [{"role": "user", "content": [{"type": "text", "text": "Look."}, part]}]}
+    assert encoded("openai-chat", fields, "openai-chat")["messages"][0]["content"][1] == part
+    [_, other] = encoded("openai-chat", fields, "gemini")["contents"][0]["parts"]
+    kind = "video/mp4" if part["type"] == "video_url" else "audio/mpeg"
+    assert next(iter(other.values()))["mimeType"] == kind

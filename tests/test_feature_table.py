@@ -278,7 +278,7 @@ def vendor_tools(wire: str) -> str:
         return "a.py"
 
     if wire not in VENDOR_CALLS:
-        with pytest.raises(penstock.UsageError, match="only Responses and Anthropic"):
+        with pytest.raises(penstock.UsageError, match="has no items of its own: leave out item"):
             frames(wire, Reply(item(SHELL)))
         return "n/a"
     tool = penstock.tool(vendor=VENDOR_TOOLS[wire])(run)

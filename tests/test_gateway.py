@@ -14,6 +14,7 @@ from penstock.declarations import ToolDeclaration
 from penstock.gateway import Healing
 from penstock.gateway.app import GatewayApp
 from penstock.gateway.healing.names import ToolNames
+from penstock.inspector.entries import Note
 from penstock.inspector.inspections import Inspections
 from penstock.model.recording import read_recordings
 from penstock.testing import Raw, Reply, Scripted, call, think
@@ -24,6 +25,7 @@ from tests.gateways import (
     ASK,
     HABITS,
     LAST,
+    QWEN,
     RAW,
     SHELL,
     TOOLS,
@@ -183,7 +185,7 @@ def test_a_name_becomes_that_of_a_declared_tool_only_if_nothing_else_is_in_it(na
 def test_a_name_that_can_mean_several_tools_stays_as_it_is(name: str, meant: str) -> None:
     declared = ("shell", "functions.shell", "shell:1", "other")
     names = ToolNames(ToolDeclaration(one, "", {}) for one in declared)
-    assert names.meant(name)[0] == meant
+    assert names.declared_name(name)[0] == meant
 
 
 def test_arguments_stream_while_they_are_strict_and_are_held_from_the_first_deviation() -> None:
@@ -322,6 +324,16 @@ def test_rescue_can_be_switched_off_and_limited_to_dialects(healing: Healing) ->
     run(gateway(upstream([Raw(HABITS["JSON between marks in the text"])]), healing=healing), test)
 
 
+def test_a_call_in_the_text_stays_text_if_the_request_forbids_calls() -> None:
+    async def test(browser: Browser) -> None:
+        reply = await browser.post("/v1/chat/completions", chat(tools=TOOLS, tool_choice="none"))
+        assert "<tool_call>" in text_of(reply.body)
+        report = (await browser.get(f"/healed/{reply.headers['x-request-id']}")).json
+        assert "the call of 'shell' stays text: the request allows no calls" in report["notes"]
+
+    run(gateway(upstream([Raw(HABITS["JSON between marks in the text"])])), test)
+
+
 def test_reasoning_marks_become_reasoning() -> None:
     async def test(browser: Browser) -> None:
         reply = await browser.post("/v1/chat/completions", chat())
@@ -334,6 +346,26 @@ def test_reasoning_marks_become_reasoning() -> None:
     run(
         gateway(upstream([Raw(sse(delta(content="<think>Hm.</thi"), delta(content="nk>Hello."), delta("stop")))])), test
     )
+
+
+@pytest.mark.parametrize(
+    ("chunks", "is_noted"),
+    [
+        ([delta(reasoning_content="So I call "), delta(reasoning_content=QWEN)], True),
+        ([delta(reasoning_content=f"{QWEN[:40]}"), delta(reasoning_content=QWEN[40:])], True),
+        ([delta(reasoning_content=QWEN), delta(content="Done.")], False),
+        ([delta(reasoning_content=QWEN), delta(tool_calls=[tool_call(RAW)])], False),
+        ([delta(reasoning_content="Nothing to call.")], False),
+    ],
+)
+def test_a_call_in_reasoning_after_which_nothing_comes_is_noted(chunks: list[Any], is_noted: bool) -> None:
+    async def test(browser: Browser) -> None:
+        reply = await browser.post("/v1/chat/completions", chat(tools=TOOLS))
+        report = (await browser.get(f"/healed/{reply.headers['x-request-id']}")).json
+        note = "the call of 'shell' stays reasoning: the model wrote nothing after it"
+        assert (note in report["notes"]) == is_noted
+
+    run(gateway(upstream([Raw(sse(*chunks, delta("stop")))])), test)
 
 
 def test_usage_is_sent_when_it_was_asked_for_and_estimated_where_there_is_none() -> None:
@@ -557,6 +589,32 @@ def test_the_same_history_gives_the_same_bytes_upstream() -> None:
         await browser.post("/v1/chat/completions", chat(messages=longer, tools=TOOLS))
         third = script.requests[-1].body
         assert third["messages"][: len(first["messages"])] == first["messages"]
+        late = [{"role": "assistant", "content": "Bye."}, {"role": "developer", "content": "Be formal."}, history[-1]]
+        await browser.post("/v1/chat/completions", chat(messages=[*longer, *late], tools=TOOLS))
+        last = script.requests[-1].body
+        assert last["messages"][: len(third["messages"])] == third["messages"]
+
+    run(gateway(upstream([], via=script)), test)
+
+
+def test_a_late_system_message_is_a_part_of_what_the_user_says_to_a_local_server() -> None:
+    """So the beginning of the prompt stays the same when one is added, and roles alternate."""
+    script = Scripted(["Hi."])
+    history = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "One."},
+        {"role": "developer", "content": "And kind."},
+        {"role": "user", "content": "Two."},
+        {"role": "assistant", "tool_calls": [tool_call(RAW)]},
+        {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": word} for word in ("4", "2")]},
+    ]
+
+    async def test(browser: Browser) -> None:
+        await browser.post("/v1/chat/completions", chat(messages=history, tools=TOOLS))
+        system, user, _, result = script.requests[0].body["messages"]
+        late = "<system-reminder>\nAnd kind.\n</system-reminder>"
+        assert (system["content"], user["content"]) == ("Be brief.", f"One.\n\n{late}\n\nTwo.")
+        assert result["content"] == "4\n2"
 
     run(gateway(upstream([], via=script)), test)
 
@@ -567,12 +625,17 @@ def test_the_inspector_shows_what_came_and_what_was_sent_on(tmp_path: Path) -> N
     async def test(browser: Browser) -> None:
         await browser.post("/v1/messages", {
             "model": "m", "max_tokens": 9, "stream": True, "messages": ASK,
-            "tools": [{"name": "shell", "input_schema": SHELL["parameters"]}],
+            "tools": [{"name": "shell", "input_schema": SHELL["parameters"]}], "metadata": {"user_id": "u"},
         })  # fmt: skip
         assert b"Penstock inspector" in (await browser.get("/inspect")).body
 
     run(gateway(upstream([Raw(HABITS["no id"])]), inspections=inspections, record=file), test)
     [summary] = inspections.summaries()[1]
+    notes = [entry.text for entry in inspections.find(summary.id).entries() if isinstance(entry, Note)]  # type: ignore[union-attr]
+    assert notes == [
+        "the usage is an estimate: the server sent none",
+        "left out of the request: metadata: only the protocol of the request has this field",
+    ]
     assert (summary.client_wire, summary.wire, summary.outcome, summary.healed) == (
         "anthropic", "openai-chat", "complete", 1,
     )  # fmt: skip
@@ -581,6 +644,16 @@ def test_the_inspector_shows_what_came_and_what_was_sent_on(tmp_path: Path) -> N
     types = [type(entry).__name__ for entry in exchange.entries()]
     assert {"Asked", "Requested", "Responded", "FrameEntry", "SentEntry", "HealedEntry", "Ended"} <= {*types}
     assert len(read_recordings(file)) == 1
+
+
+def test_a_compressed_body_is_refused_with_words_that_help() -> None:
+    async def test(browser: Browser) -> None:
+        headers = {"content-encoding": "gzip", "content-type": "application/json"}
+        reply = await browser.request("POST", "/v1/messages", b"\x1f\x8b", headers)
+        assert (reply.status, reply.json["type"]) == (415, "error")
+        assert "without Content-Encoding" in reply.json["error"]["message"]
+
+    run(gateway(upstream([])), test)
 
 
 def test_a_page_of_another_host_may_send_requests_if_the_gateway_says_so() -> None:

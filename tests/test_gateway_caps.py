@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from penstock.events import ToolCallInvalid
+from penstock.declarations import read_declarations
+from penstock.events import Finish, Reasoning, ToolCallInvalid
 from penstock.gateway import endpoints, healed, journal, upstream_models
 from penstock.gateway.healed import HealedResponse, HealedResponses
 from penstock.gateway.healing import habits, repair, report
 from penstock.gateway.healing.habits import Habits
+from penstock.gateway.healing.reasoning_tail import ReasoningTail
 from penstock.gateway.healing.report import HealingReport
 from penstock.testing import Raw
 from tests.asgi import serving
@@ -63,6 +65,18 @@ def test_a_report_has_a_few_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         notes.note(str(number))
     assert notes.notes == ["0", "1"]
+
+
+def test_only_the_end_of_reasoning_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.gateway.healing.reasoning_tail.MAX_TAIL", 50)
+    kept = HealingReport()
+    tail = ReasoningTail(("hermes",), read_declarations(TOOLS), kept)
+    call = '<tool_call>{"name": "shell", "arguments": {}}</tool_call>'
+    for piece in (call, "x" * 200, "y" * 200):
+        assert tail.add([Reasoning(0, piece)])
+    assert sum(map(len, tail._pieces)) <= 100 + 200
+    assert not tail.add([Finish("stop")])
+    assert not kept.notes, "the call is not in the end"
 
 
 def test_a_long_name_of_a_tool_is_cut_in_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

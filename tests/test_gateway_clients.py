@@ -46,7 +46,7 @@ def test_an_unknown_client_is_an_error_that_names_the_known_ones() -> None:
 def test_an_option_beside_a_file_that_has_it_is_refused(option: tuple[str, ...], tmp_path: Path) -> None:
     output = gateway("--config", str(tmp_path / "gateway.toml"), *option, is_error=True)
     assert f"{option[0].replace('no-', '')}" in output
-    assert "write them into the file" in output
+    assert "set them in the file" in output
 
 
 @pytest.mark.parametrize("client", [name for name in CLIENTS if settings_for(name, GATEWAY).file])

@@ -11,7 +11,7 @@ from anthropic import NotFoundError as AnthropicNotFound
 from openai import NotFoundError
 
 from penstock.asgi.request import RejectedRequest
-from penstock.events import Finish, Reasoning, Text, ToolCall
+from penstock.events import Finish, Opaque, Reasoning, Text, ToolCall
 from penstock.gateway import memory as gateway_memory
 from penstock.gateway.memory import ResponseMemory
 from penstock.history.client_request import ClientRequest, decode_request
@@ -253,6 +253,18 @@ def test_a_response_that_was_edited_is_sent_as_the_client_has_it() -> None:
     restored = memory.complete(asked, "").messages
     assert [type(part) for part in restored[0].parts] == [Reasoning, Text, ToolCall]
     assert restored[1] is edited
+
+
+@pytest.mark.parametrize(("thought", "is_restored"), [("", True), ("Hm.", True), ("Another thought.", False)])
+def test_the_reasoning_of_another_response_with_the_same_call_is_not_sent(thought: str, is_restored: bool) -> None:
+    """Some servers call every first call of a response `call_0`."""
+    state = Opaque(0, "anthropic", "signature", "abc")
+    memory = ResponseMemory()
+    memory.keep(request(), "", "1", Message("assistant", (*reply().parts, state)))
+    sent = Message("assistant", (Reasoning(0, thought), Text(1, "x"), ToolCall("a", "shell", COMMAND, block=2)))
+    asked = ClientRequest(wire="openai-chat", messages=(sent,), settings=request().settings)
+    [restored] = memory.complete(asked, "").messages
+    assert (state in restored.parts) == is_restored
 
 
 def test_a_response_that_was_cut_is_not_remembered() -> None:

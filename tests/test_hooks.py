@@ -209,8 +209,8 @@ BAD: list[tuple[Hook, str]] = [
     (lambda step: step.replace_history([user("Go."), assistant("Gone.")]), "ends with a response: add what to answer"),
     (lambda step: step.replace_history([{"role": "system", "content": "Be brief."}]), "ends with instructions: add"),
     (lambda step: msgspec.structs.replace(step, options=None), "a step whose `options` is None"),
-    (lambda step: msgspec.structs.replace(step, history=(1, 2)), "something else in its history"),
-    (lambda step: msgspec.structs.replace(step, tools=("look",)), "something else in its tools"),
+    (lambda step: msgspec.structs.replace(step, history=(1, 2)), "an item of another type in its `history`"),
+    (lambda step: msgspec.structs.replace(step, tools=("look",)), "an item of another type in its `tools`"),
     (lambda step: step.replace_history([user("Go."), assistant(penstock.ToolCall("c", "look", {}))]), "keep each call"),
 ]  # fmt: skip
 
@@ -294,10 +294,10 @@ def test_a_run_can_be_cancelled_while_a_hook_decides(mode: str) -> None:
 
 def test_wrong_hooks_and_models_are_refused_at_once() -> None:
     for options, message in [
-        ({"before_step": 5}, "before_step must be a function of a step, or a list of them"),
-        ({"before_step": ["x"]}, "before_step must be a function of a step"),
+        ({"before_step": 5}, "before_step must be a function that takes a Step, or a list"),
+        ({"before_step": ["x"]}, "before_step must be a function that takes a Step"),
         ({"models": "openai:gpt-5"}, "models must be a dict of models by name"),
-        ({"instructions": 5}, "instructions must be a string, or a function of a Context"),
+        ({"instructions": 5}, "instructions must be a string, or a function that takes a Context"),
         ({"limits": Limits(hook_seconds=1)}, ""),
     ]:
         settings: AgentOptions = options  # type: ignore[assignment]

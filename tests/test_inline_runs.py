@@ -158,7 +158,7 @@ def test_a_log_needs_a_name_and_its_options_a_log(store: Store, readers: Readers
     agent = Agent(Model("openai:gpt-5", via=Scripted([])))
     with pytest.raises(UsageError, match="needs the name of its agent"):
         readers.run(agent, "Go.", log=store)
-    with pytest.raises(UsageError, match="run_id is for a run with a log"):
+    with pytest.raises(UsageError, match="run_id= needs a log"):
         readers.run(agent, "Go.", run_id="r")
     with pytest.raises(UsageError, match="log must be a store"):
         readers.run(agent_of(), "Go.", log="runs.db")
@@ -223,7 +223,7 @@ def test_a_second_answer_to_a_paused_run_is_an_error_and_the_first_one_counts(st
     agent = agent_of(Reply(call("pay", {"amount": 5}, id="c")), "Paid.")
     run, _ = readers.read(agent, "Pay.", log=store, run_id="r", deps="Ada")
     assert Runs(store, {"desk": agent}).decide("r", "c", False, reason="too much")  # in another process
-    with pytest.raises(UsageError, match="the call 'c' was answered before, and the first answer counts"):
+    with pytest.raises(UsageError, match="the call 'c' was answered already, and only the first answer counts"):
         run.decide("c", True)
     run.cancel("enough")
     run.cancel("enough")  # one is as good as two

@@ -89,6 +89,14 @@ def test_comments_and_broken_bytes_are_frames() -> None:
     assert [(entry.name, entry.text[:7]) for entry in of(entries, FrameEntry)[:2]] == [(":", ": busy"), ("", "base64:")]
 
 
+def test_comments_are_found_wherever_the_bytes_are_cut() -> None:
+    whole = b": busy\n\n" + chunk({"content": "a:b"}) + b":still busy\r\n\r\n" + chunk({}, "stop")
+    for cut in range(1, len(whole)):
+        entries = upstream(Inspections(), [whole[:cut], whole[cut:]]).entries()
+        comments = [entry.text for entry in of(entries, FrameEntry) if entry.name == ":"]
+        assert comments == [": busy", ":still busy"], cut
+
+
 def test_what_was_sent_on_stands_beside_the_frame_before_it() -> None:
     exchange = Inspections().open()
     recorder = exchange.recorder("openai-chat", "m", HTTPRequest("http://up", {}, b"{}"))
@@ -309,11 +317,11 @@ def test_decode_shows_frames_with_their_events(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "name a recording"),
+        ([], "pass either a recording or --gateway URL"),
         (["nothing.jsonl"], "cannot read"),
         (["--gateway", "ftp://x"], "is not the URL of a gateway"),
         (["--gateway", "http://127.0.0.1:1"], "cannot reach"),
-        (["pyproject.toml", "--host", "0.0.0.0"], "on this machine only"),
+        (["pyproject.toml", "--host", "0.0.0.0"], "can be reached from other machines"),
     ],
 )
 def test_inspect_says_what_is_wrong(arguments: list[str], words: str) -> None:
@@ -325,7 +333,7 @@ def test_inspect_says_what_is_wrong(arguments: list[str], words: str) -> None:
 def test_inspect_refuses_a_server_without_an_inspector() -> None:
     with Loopback("Hi.") as server:
         ended = CliRunner().invoke(command, ["inspect", "--no-open", "--gateway", server.url])
-    assert "its inspector is not switched on" in ended.output
+    assert "the inspector of this server is not enabled" in ended.output
 
 
 def test_the_event_loop_gets_turns_while_a_long_exchange_is_read() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import UsageError
-from penstock.log import patience, points
+from penstock.log import points, store_retries
 from penstock.log.bodies import body_of
 from penstock.log.follow import follow
 from penstock.log.in_memory import MemoryStore
@@ -38,7 +38,7 @@ SOON = 30.0
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long for a store that fails."""
-    monkeypatch.setattr(patience, "PATIENCE", 0.2)
+    monkeypatch.setattr(store_retries, "RETRY_SECONDS", 0.2)
 
 
 # -- damaged and foreign logs ------------------------------------------------------------------------------------------
@@ -148,12 +148,12 @@ FULL = """
 import resource, sys
 from pathlib import Path
 import penstock
-from penstock.log import patience
+from penstock.log import store_retries
 from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call
 
 path, sent = sys.argv[1:]
-patience.PATIENCE = 0.5
+store_retries.RETRY_SECONDS = 0.5
 
 @penstock.tool
 def send() -> str:

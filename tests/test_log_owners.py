@@ -208,7 +208,7 @@ def test_a_run_that_is_created_with_an_owner_is_taken_over_like_any_other(store:
     clock.now += store.lease + 1
     claim = store.claim("two")
     assert claim is not None
-    assert (claim.epoch, claim.seq, claim.found) == (2, 4, "running")
+    assert (claim.epoch, claim.seq, claim.previous_state) == (2, 4, "running")
     assert store.append([Batch("r", 1, 3, [b"4"])], durable=True) == [False]
     assert [event for _, _, event in read_log(store, "r", 1, 2)] == [Taken(1, "one")]
 

@@ -441,7 +441,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_a_worker_of_plain_code_works_until_it_is_interrupted(tmp_path: Path) -> None:
+def test_a_worker_of_sync_code_works_until_it_is_interrupted(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WORK, str(tmp_path / "runs.db")], capture_output=True, text=True, timeout=60, check=False
     )

@@ -28,7 +28,7 @@ from penstock.events import Text
 from penstock.mcp import MCPTools, ServerError, tools
 from penstock.mcp.declared import MAX_DESCRIPTION
 from penstock.mcp.lines import Lines, TooLong
-from penstock.mcp.loop import elsewhere
+from penstock.mcp.loop import run_on_loop
 from penstock.mcp.progress import INTERVAL
 from penstock.mcp.questions import MAX_ANSWERS, RunningCall
 from penstock.mcp.server import MAX_MESSAGE, MAX_NAME
@@ -347,9 +347,9 @@ def test_a_list_that_could_not_be_read_again_is_read_in_the_next_step() -> None:
         for error in (ServerError, asyncio.CancelledError):
             connection.is_stale = True
             with pytest.raises(error):
-                asyncio.run(elsewhere(connection.list_tools()))
+                asyncio.run(run_on_loop(connection.list_tools()))
             assert connection.is_stale
-        asyncio.run(elsewhere(connection.list_tools()))
+        asyncio.run(run_on_loop(connection.list_tools()))
         assert not connection.is_stale
 
 
@@ -485,7 +485,7 @@ def test_a_list_without_an_end_ends_has_a_cap_and_is_reported(
         assert [one.name for one in source] == ["fine", "strict"]
         assert "more than 2 tools" in source.skipped["flood"]
         connection: Any = source._state.connection
-        assert len(asyncio.run(elsewhere(connection.list_tools()))) == 3 * 15  # without the invalid one
+        assert len(asyncio.run(run_on_loop(connection.list_tools()))) == 3 * 15  # without the invalid one
     assert caplog.text.count("on more than 3 pages (MAX_PAGES): the rest is left out") == 1
 
 

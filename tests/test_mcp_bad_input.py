@@ -24,7 +24,7 @@ from tests.runs import drive, streaming, sync_and_async, texts_of
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
 from penstock.mcp import MCPTools, ServerError, declared, leniency, server, tools
-from penstock.mcp.lines import thinned
+from penstock.mcp.lines import without_superseded
 from tests.test_mcp import LIAR, LONG, ends, made, run_calls
 
 OBJECT = {"type": "object"}
@@ -107,7 +107,9 @@ def test_a_result_of_many_parts_is_shortened_before_it_is_validated(raw: MCPTool
 )
 def test_a_flood_of_notifications_does_not_reach_the_sdk(raw: MCPTools, note: str) -> None:
     """The SDK takes about ten seconds for as many."""
-    kept = [line for line in thinned([note.encode()] * 1000 + [b"{}"] + [note.encode()] * 1000) if line != b"{}"]
+    kept = [
+        line for line in without_superseded([note.encode()] * 1000 + [b"{}"] + [note.encode()] * 1000) if line != b"{}"
+    ]
     assert len(kept) == 2
     events, answer = results_of(raw, "sync", note, OK, times=50_000)
     assert answer == "ok"
@@ -121,7 +123,7 @@ def test_progress_of_different_calls_and_other_messages_are_not_thinned_out() ->
     )
     cancelled = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}'
     lines: list[Any] = [one, two, one, cancelled, cancelled, b"", b"", OK.encode(), OK.encode()]
-    assert thinned(lines) == lines
+    assert without_superseded(lines) == lines
 
 
 @pytest.mark.parametrize(

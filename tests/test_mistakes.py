@@ -71,7 +71,10 @@ def test_options_of_tools_are_named_wherever_they_are_passed(option: str, name: 
 
 def test_a_script_in_place_of_a_model_is_named_with_where_it_goes() -> None:
     script: Any = Scripted(["Hi."])
-    with pytest.raises(penstock.UsageError, match=r"a Scripted plays a provider.*use Model\('provider:model', via=…\)"):
+    with pytest.raises(
+        penstock.UsageError,
+        match=r"a Scripted replaces the connection to a provider.*use Model\('provider:model', via=…\)",
+    ):
         penstock.Agent(script)
 
 

@@ -435,8 +435,8 @@ def test_outside_of_a_run_the_tool_runs_the_agent() -> None:
     [
         ({}, "needs a name"), ({"name": "helper"}, "no description"),
         ({"name": "no way", "description": "x"}, "valid name"),
-        ({"name": "h", "description": "x", "deferred": True}, "deferred is not for an agent"),
-        ({"name": "h", "description": "x", "idempotent": True}, "idempotent is not for an agent"),
+        ({"name": "h", "description": "x", "deferred": True}, "leave out deferred="),
+        ({"name": "h", "description": "x", "idempotent": True}, "leave out idempotent="),
         ({"name": "h", "description": "x", "tiemout": 3}, "timeout"),
     ],
 )  # fmt: skip

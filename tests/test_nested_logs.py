@@ -73,7 +73,7 @@ class Desk:
         return Agent(Model("openai:gpt-5", via=second(calls, "Paid.")), [helper.as_tool(description="Help.")])
 
     def go_on(self, run_id: str) -> None:
-        """Drive the run in plain code, if it is not over."""
+        """Drive the run in sync code, if it is not over."""
         claim, agent = self.store.claim("worker", run_id=run_id), self.agent()
         if claim is not None:
             run, owned = take_up(self.store, claim, agent.config.policies)
@@ -142,7 +142,7 @@ def test_agents_in_agents_end_well_after_a_crash_around_any_event(point: Point, 
 
 
 @pytest.mark.parametrize("point", ["before_request", "before_tool_start", "after_tool_end", "after_append"])
-def test_agents_in_agents_in_plain_code_continue_after_a_crash(point: Point, tmp_path: Path) -> None:
+def test_agents_in_agents_in_sync_code_continue_after_a_crash(point: Point, tmp_path: Path) -> None:
     for number in (1, 3):
         desk = Desk(tmp_path)
         run_id = desk.runs.start("desk", "Pay.")

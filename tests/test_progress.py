@@ -157,7 +157,7 @@ def test_the_newest_report_of_a_tool_that_cannot_wait_replaces_the_unread_one(mo
     reports = [event.data for event in events if isinstance(event, ToolProgress)]
     assert reports == sorted(set(reports))
     assert (reports[:100], reports[-1]) == (list(range(100)), most - 1)
-    assert mode == "sync" or len(reports) < MAX_AHEAD + 100  # in plain code, what reads is in another thread
+    assert mode == "sync" or len(reports) < MAX_AHEAD + 100  # in sync code, what reads is in another thread
     assert [event.result.text for event in events if isinstance(event, ToolEnd)] == ["-1"]
     assert isinstance(events[-1], Done)
 

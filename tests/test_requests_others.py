@@ -320,9 +320,9 @@ def test_ollama_gets_its_thinking_back() -> None:
 
 @pytest.mark.parametrize(
     ("reasoning", "think"),
-    [("high", "high"), ("minimal", "low"), ("xhigh", "max"), (True, "medium"), (900, True), (0, False)],
+    [("high", "high"), ("minimal", "low"), ("xhigh", "max"), (True, True), (900, True), (0, False)],
 )
-def test_ollama_thinking_is_a_level(reasoning: Any, think: Any) -> None:
+def test_ollama_thinking_is_a_level_or_a_switch(reasoning: Any, think: Any) -> None:
     assert body("ollama", options={"reasoning": reasoning})["think"] == think
 
 
@@ -404,7 +404,7 @@ def test_extra_is_merged_into_the_body(wire: str) -> None:
     [
         ({"options": {"reasoning": "a lot"}}, "one of none, minimal, low"),
         ({"options": {"reasoning": -1}}, "a number of tokens"),
-        ({"options": {"temprature": 1}}, "no option 'temprature'"),
+        ({"options": {"temprature": 1}}, "unknown option 'temprature'"),
         ({"tools": (WEATHER,), "tool_choice": "wether"}, "weather"),
     ],
 )

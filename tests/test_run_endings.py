@@ -179,14 +179,14 @@ async def at_every_event(wire: str, way: Callable[[int, Any, int], bool]) -> Asy
         yield await ended(agent, partial(way, when)), bench.ran
 
 
-async def in_plain_code(wire: str) -> AsyncIterator[Left]:
+async def in_sync_code(wire: str) -> AsyncIterator[Left]:
     for when in places(await length(wire), few=12):
         bench = Bench()
         agent = made(wire, Line(script(), strict=True), bench)
-        yield await asyncio.to_thread(_ended_in_plain_code, agent, when), bench.ran
+        yield await asyncio.to_thread(_ended_in_sync_code, agent, when), bench.ran
 
 
-def _ended_in_plain_code(agent: Agent, when: int) -> list[Message]:
+def _ended_in_sync_code(agent: Agent, when: int) -> list[Message]:
     with agent.stream("Go.") as run:
         for at, _ in enumerate(run):
             if at == when:
@@ -266,7 +266,7 @@ async def limited(wire: str) -> AsyncIterator[Left]:
 WAYS: dict[str, Callable[[str], AsyncIterator[Left]]] = {
     "cancelled": lambda wire: at_every_event(wire, cancelled),
     "left": lambda wire: at_every_event(wire, left),
-    "cancelled in plain code": in_plain_code,
+    "cancelled in sync code": in_sync_code,
     "crashed": crashed,
     "stored and resumed": stored,
     "broken off": broken_off,

@@ -98,7 +98,7 @@ def test_a_run_that_waits_is_saved_and_its_calls_are_reported(folder: Path) -> N
     done = run(folder, "payer", "Pay.")
     assert done.returncode == 4
     assert done.stderr == (
-        "Error: nobody is there to ask: pay(amount=5) waits for approval; "
+        "Error: there is no terminal to ask a person: pay(amount=5) waits for approval; "
         "continue with --state run.json, at a terminal or with --yes or --no\n"
     )
     assert msgspec.json.decode((folder / "run.json").read_bytes())["penstock_run"] == 2
@@ -158,7 +158,7 @@ def test_a_verdict_does_not_answer_a_deferred_call(folder: Path) -> None:
     run(folder, "shipper", "Go.")
     done = run(folder, "shipper", "--yes")
     assert done.returncode == 4
-    assert "Error: nobody is there to ask: deliver(to='Rome') waits for its result;" in done.stderr
+    assert "Error: there is no terminal to ask a person: deliver(to='Rome') waits for its result;" in done.stderr
     assert paid(folder) == ["5"]
     with Terminal(folder, "run", "agents.py:shipper", "--state", "run.json") as terminal:
         terminal.expect("deliver(to='Rome') returns › ")
@@ -260,7 +260,7 @@ def test_the_run_of_another_agent_is_refused(folder: Path) -> None:
     run(folder, "payer", "Pay.")
     done = run(folder, "stranger", "--yes")
     assert done.returncode == 2
-    assert "the run in run.json calls 'pay', which this agent does not have: name its agent" in done.stderr
+    assert "the run in run.json calls 'pay', which this agent does not have: run its own agent" in done.stderr
     assert (folder / "run.json").exists()
 
 
@@ -295,5 +295,5 @@ def test_control_characters_in_a_waiting_call_are_escaped(folder: Path) -> None:
 def test_the_help_explains_state() -> None:
     output = run_for_text("run", "--help")
     words = " ".join(output.stdout.split())
-    assert "Save a run that waits for a person in this file; without PROMPT, continue that run." in words
+    assert "Save a run that waits for a person to this file; without PROMPT, continue it." in words
     assert "--yes / --no" in words

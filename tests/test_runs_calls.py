@@ -99,7 +99,7 @@ RESULTS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", RESULTS, ids=repr)
+@pytest.mark.parametrize("value", RESULTS, ids=lambda value: type(value).__name__)
 def test_the_model_reads_the_same_result_whoever_provides_it(value: Any) -> None:
     """In the process of the run, or in another one. The data of a `ToolOutput` is not for the model."""
 

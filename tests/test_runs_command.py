@@ -248,17 +248,17 @@ def test_a_call_that_waits_is_answered_by_the_same_command(folder: Path, store: 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["run", "agent.py:nameless", "Hi.", "--log", "runs.db"], "the agent in agent.py:nameless needs a name"),
     (["worker", "agent.py:nameless", "--log", "runs.db"], "the agent in agent.py:nameless needs a name"),
-    (["worker", "agent.py", "agent.py:other", "--log", "runs.db"], "two agents are called 'desk'"),
-    (["worker", "agent.py"], "name a log with --log"),
+    (["worker", "agent.py", "agent.py:other", "--log", "runs.db"], "two agents have the name 'desk'"),
+    (["worker", "agent.py"], "no log is named: pass --log"),
     (["worker", "agent.py", "--log", "nowhere/runs.db"], "its folder does not exist"),
     (["worker", "agent.py", "--log", "agent.py"], "file is not a database"),
-    (["run", "agent.py", "Hi.", "--run-id", "a"], "--run-id is for a run in a log"),
-    (["run", "agent.py", "Hi.", "--log", "runs.db", "--resume", "a"], "omit the prompt"),
+    (["run", "agent.py", "Hi.", "--run-id", "a"], "--run-id needs a log"),
+    (["run", "agent.py", "Hi.", "--log", "runs.db", "--resume", "a"], "--resume cannot be combined with a prompt"),
     (["run", "agent.py", "--log", "runs.db", "--resume", "a"], "there is no run 'a'"),
     (["run", "agent.py", "Hi.", "--log", "runs.db", "--state", "s.json"], "omit --state"),
     (["run", "agent.py", "Hi.", "--log", "runs.db", "--yes"],
      "--yes and --no are for a run that waits: there is none with this prompt yet"),
-    (["runs", "list"], "name a log with --log"),
+    (["runs", "list"], "no log is named: pass --log"),
     (["runs", "--log", "none.db"], "there is no log none.db"),
     (["runs", "--log", "runs.db", "lst"], "did you mean 'list'?"),
     (["runs", "--log", "runs.db", "--json", "show", "a"], "write --json after the command: penstock runs show --json"),
@@ -418,7 +418,7 @@ def test_a_run_is_shown_with_its_calls_that_wait_and_its_events(desk: Runs) -> N
 
 
 def test_an_id_may_be_its_beginning_if_that_is_clear(desk: Runs) -> None:
-    assert "several runs begin with 'ask-': ask-2, ask-1" in runs("show", "ask-").stderr
+    assert "the ids of several runs begin with 'ask-': ask-2, ask-1" in runs("show", "ask-").stderr
     assert "there is no run 'sing-1', did you mean 'sign-1'?" in runs("show", "sing-1").stderr
     desk.start("desk", "ask", run_id="ask-11")
     assert runs("show", "ask-1").exit_code == 0, "the whole id is clear"
@@ -427,7 +427,7 @@ def test_an_id_may_be_its_beginning_if_that_is_clear(desk: Runs) -> None:
 def test_calls_are_decided_and_provided(desk: Runs, store: Store) -> None:
     assert "no call of sign-1 waits for a result; `penstock runs decide`" in runs("provide", "sign-1", "x").stderr
     assert runs("decide", "sign-1", "--yes").stdout.startswith("approved sign() of sign-1; the next worker, or ")
-    assert "the call of sign-1 that waited is answered: the next owner" in runs("decide", "sign-1", "--no").stderr
+    assert "the call of sign-1 was answered already: the next worker" in runs("decide", "sign-1", "--no").stderr
     assert runs("provide", "ask-1", piped="Yes.\n").exit_code == 0
     assert runs("say", "ask-1", "Hurry.").exit_code == 0
     assert [desk.drive(id).state for id in ("sign-1", "ask-1")] == ["over", "over"]
@@ -450,9 +450,9 @@ def test_calls_are_decided_and_provided(desk: Runs, store: Store) -> None:
 
 def test_a_decision_may_change_the_arguments(desk: Runs, store: Store) -> None:
     assert "must be a JSON object" in runs("decide", "sign-1", "--yes", "--arguments", "5").stderr
-    assert "use --yes" in runs("decide", "sign-1", "--no", "--arguments", "{}").stderr
+    assert "--arguments needs --yes" in runs("decide", "sign-1", "--no", "--arguments", "{}").stderr
     wrong = runs("decide", "sign-1", "--yes", "--arguments", '{"where": 5}').stdout
-    assert wrong.startswith("approved sign(where=5) of sign-1, if these arguments fit the tool (else the call goes on")
+    assert wrong.startswith("approved sign(where=5) of sign-1, if these arguments fit the tool; otherwise the call")
     assert desk.drive("sign-1").state == "waiting"
     assert runs("decide", "sign-1", "--no", "--reason", "too late").exit_code == 0
     desk.drive("sign-1")
@@ -464,7 +464,7 @@ def test_runs_without_an_owner_are_cancelled_at_once_and_pruned(desk: Runs, stor
     assert runs("cancel", "ask-1", "ask-2", "--why", "enough").stdout == "cancelled ask-1\ncancelled ask-2\n"
     assert json.loads(runs("show", "ask-1", "--json").stdout)["end"]["why"] == "enough"
     assert runs("follow", "ask-2").exit_code == 130
-    assert "is not an age" in runs("prune", "--older-than", "soon").stderr
+    assert "is not a duration" in runs("prune", "--older-than", "soon").stderr
     assert runs("prune", "--older-than", "1d").stdout == "0 runs deleted\n"
     assert runs("prune", "--older-than", "0s", "--dry-run").stdout == "2 runs would be deleted\n"
     assert runs("prune", "--older-than", "0s").stdout == "2 runs deleted\n"

@@ -396,7 +396,7 @@ def test_what_cannot_be_served_is_refused(agents: Any) -> None:
 def test_weak_settings_are_refused() -> None:
     with pytest.raises(UsageError, match="at least 16"):
         penstock.serve.app(agent_of(), token="short")
-    with pytest.raises(UsageError, match="not both"):
+    with pytest.raises(UsageError, match="token and auth cannot be combined"):
         penstock.serve.app(agent_of(), token="x" * 20, auth=lambda scope: "")
 
 

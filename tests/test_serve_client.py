@@ -145,7 +145,7 @@ def server(tmp_path: Path, request: pytest.FixtureRequest) -> Generator[Server]:
 
 
 class Plain:
-    """An object of async code that is used in plain code, so that a test is written once for both."""
+    """An object of async code that is used in sync code, so that a test is written once for both."""
 
     def __init__(self, of: Any, runner: asyncio.Runner) -> None:
         self.of = of

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from penstock.log import patience
+from penstock.log import store_retries
 from penstock.log.store import StoreError
 from penstock.serve.shared_reads import SharedReads
 
@@ -63,7 +63,7 @@ def test_equal_reads_that_are_wanted_together_are_one() -> None:
 
 
 def test_a_store_that_fails_for_good_is_reported_to_all_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PATIENCE", 0.0)
+    monkeypatch.setattr(store_retries, "RETRY_SECONDS", 0.0)
 
     def read(run_id: str, after: int) -> str:
         raise StoreError("away", is_temporary=True)

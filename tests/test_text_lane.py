@@ -49,7 +49,7 @@ class Relay:
         self, reads: Iterable[bytes], front: str = "openai-chat", *, has_lane: bool, healing: Healing | None = None
     ) -> None:
         context = ResponseContext(
-            wire="openai-chat", tools=(SHELL_TOOL,), messages=(), fields={}, id_prefix="call_r_",
+            wire="openai-chat", client_wire=front, tools=(SHELL_TOOL,), messages=(), fields={}, id_prefix="call_r_",
             healing=healing or Healing(), report=HealingReport(), estimate=Usage(7),
         )  # fmt: skip
         self.decoding = HealedDecoding(context)

@@ -1,4 +1,4 @@
-"""The threads of plain code: reuse, order, and what they leave behind."""
+"""The threads of sync code: reuse, order, and what they leave behind."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def _read(tool: Any) -> Iterator[ToolDeclaration]:
         case str():
             yield ToolDeclaration(tool)
         case {"type": "custom", "custom": Mapping() as inner} | {"custom": Mapping() as inner}:
-            yield from (_named(inner, is_custom=True),)
+            yield _named(inner, is_custom=True) if isinstance(inner.get("name"), str) else _refuse(tool)
         case {"function": Mapping() as inner} | {"toolSpec": Mapping() as inner}:
             yield from _read(inner) if "name" in inner else _refuse(tool)
         case {"functionDeclarations": list(inner)} | {"function_declarations": list(inner)}:

@@ -27,9 +27,9 @@ class Decoder:
     where a server sends a tool's name in pieces. `id_prefix` is the prefix of the ids that are generated for calls
     without one.
 
-    `feed` has a fast lane for a read that is exactly one frame (`Body.fast_lane`, `Wire.feed_one`); the reference is
-    `Body.feed` and `Wire.feed`. The laws compare the two: they cut every vector frame by frame, and elsewhere. Of such
-    reads, those that differ from the last one only in a piece of text take an even shorter way (`TextFrames`).
+    `feed` has a fast lane for a read that is exactly one frame (`Body.fast_lane`, `Wire.feed_one`), and a faster one
+    for such a read that differs from the last one only in its piece of text (`TextFrames`). The reference is
+    `Body.feed` and `Wire.feed`; test_laws cuts every vector frame by frame and elsewhere, and expects the same events.
     """
 
     def __init__(self, wire: WireName, tools: Iterable[Any] | None = None, *, id_prefix: str = "call_") -> None:
@@ -39,7 +39,7 @@ class Decoder:
         self._body = Body(kind.framing)
         self._texts = TextFrames(kind.text_key) if kind.text_key else None
         self._is_closed = False
-        self._last: list[StreamChunk] = []  # the events of the last read, once something says that the response ends
+        self._last: list[StreamChunk] = []  # the events of the last read, once there is a sign that the response ends
 
     def feed(self, data: bytes) -> list[StreamChunk]:
         """Returns the events that these bytes complete."""
@@ -65,9 +65,10 @@ class Decoder:
 
     @property
     def read_text(self) -> ReadText | None:
-        """Reads frames of nothing but the open text without parsing them; None if that is not possible at present.
+        """A function that reads frames of plain text without parsing them; None if there is none at present.
 
-        It returns what `feed` would, or None for bytes that have to be fed. It can be used until other bytes are.
+        It returns the event that `feed` would return, or None for bytes that must be fed. It is valid until `feed` is
+        called.
         """
         return None if self._texts is None or not self._texts.is_ready else self._texts.read
 

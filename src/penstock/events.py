@@ -15,6 +15,7 @@ from msgspec import Struct
 from penstock.errors import UsageError, type_name
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "error", "other", "cut"]
+"""Why a response ended; `cut` if it ended without a reason of the provider."""
 CallKind = Literal["function", "custom", "vendor", "approval"]
 """What is called.
 
@@ -28,10 +29,16 @@ Progress = Literal["open", "doubtful", "finished", "ended"]
 counts may follow; `doubtful` if it did so but the content seems to be incomplete.
 """
 SealedBy = Literal["call_end", "whole", "finish", "done", "caller"]
+"""What confirmed a call.
+
+The end of the call itself, its arrival in one piece (`whole`), the finish reason, the end mark of the stream (`done`),
+or the program that made the `ToolCall` (`caller`).
+"""
 Fault = Literal[
     "cut", "malformed", "not_an_object", "unnamed", "too_large", "duplicated", "cumulative", "double_encoded",
     "control_characters", "trailing_text", "withdrawn", "quoted", "duplicate_keys",
 ]  # fmt: skip
+"""Why a call must not run; `ToolCallInvalid.message` explains it."""
 
 
 class Event(Struct, frozen=True, omit_defaults=True, tag_field="type"):

@@ -193,13 +193,15 @@ def answer_invalid(turn: Turn | Message, *results: ToolResult) -> Message:
     """
     calls = [part for part in turn.parts if isinstance(part, ToolCall | ToolCallInvalid)]
     order = {call.id: number for number, call in reversed([*enumerate(calls)])}
-    answered = {one.call_id for one in results}
+    answered = {tool_result.call_id for tool_result in results}
     errors = [
         result(call, invalid_call_text(call), is_error=True)
         for call in calls
         if isinstance(call, ToolCallInvalid) and call.id not in answered
     ]
-    return tool_results(*sorted([*results, *errors], key=lambda one: order.get(one.call_id, len(calls))))
+    return tool_results(
+        *sorted([*results, *errors], key=lambda tool_result: order.get(tool_result.call_id, len(calls)))
+    )
 
 
 def _with_blocks(content: Sequence[Content]) -> tuple[Part, ...]:
@@ -231,9 +233,9 @@ def _with_part(parts: tuple[Part, ...], part: Part, message: Message) -> tuple[P
     """The parts of a message with one more: joined with a text before it, or merged with its own call."""
     match part:
         case ToolCall() | ToolCallInvalid() if part.id:
-            for at, known in enumerate(parts):
+            for index, known in enumerate(parts):
                 if isinstance(known, ToolCall | ToolCallInvalid) and known.id == part.id:
-                    return (*parts[:at], _merged_call(known, part), *parts[at + 1 :])
+                    return (*parts[:index], _merged_call(known, part), *parts[index + 1 :])
         case Text() | Reasoning() | Refusal() if parts and type(parts[-1]) is type(part):
             last: Any = parts[-1]
             if not message.stateful_blocks & {last.block, part.block}:  # vendor state belongs to one of them
@@ -268,9 +270,9 @@ _AT = re.compile(r"^(.*) - at `\$(.*)`$", re.DOTALL)
 def encode_messages(messages: Iterable[Message]) -> bytes:
     """A history as JSON."""
     history = list(messages)
-    for at, message in enumerate(history):
+    for index, message in enumerate(history):
         if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's may be anything
-            raise UsageError(f"messages[{at}] is {type_name(message)}, not a Message; convert it with as_messages")
+            raise UsageError(f"messages[{index}] is {type_name(message)}, not a Message; convert it with as_messages")
     return _encoder.encode({MARK: VERSION, "messages": history})
 
 
@@ -319,8 +321,8 @@ def _refuse_lost_fields(value: Any, restored: Any, place: str) -> None:
             for name in fields:
                 _refuse_lost_fields(value.get(name), getattr(restored, name), f"{place}.{name}")
         case list() | tuple():
-            for at, (stored, inner) in enumerate(zip(value or (), restored, strict=True)):
-                _refuse_lost_fields(stored, inner, f"{place}[{at}]")
+            for index, (stored, inner) in enumerate(zip(value or (), restored, strict=True)):
+                _refuse_lost_fields(stored, inner, f"{place}[{index}]")
         case _:
             pass
 

@@ -242,7 +242,7 @@ _Place = tuple[int, int]
 
 def _placed_layers(text: str) -> Iterator[tuple[str, list[_Place]]]:
     """The layers of a text, each with the place in the text that every character comes from."""
-    places: list[_Place] = [(at, at + 1) for at in range(len(text))]
+    places: list[_Place] = [(start, start + 1) for start in range(len(text))]
     for _ in range(LAYERS):
         places = [place for place, character in zip(places, text, strict=True) if ord(character) not in _IGNORED]
         text = _visible(text)

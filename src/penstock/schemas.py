@@ -30,7 +30,7 @@ class SchemaRules(Struct, frozen=True, kw_only=True):
 
     `keywords` are accepted in addition to those that all accept, of `format` the values in `formats` (None: all).
     Objects that `are_closed` allow no other fields. With `has_all_required`, an object requires all its fields. If
-    `refs_are_alone`, there is no other keyword beside `$ref`. `is_recursive` if a schema may contain itself.
+    `refs_are_alone`, there is no other keyword next to `$ref`. `is_recursive` if a schema may contain itself.
     """
 
     keywords: frozenset[str] = frozenset()
@@ -51,9 +51,9 @@ def map_schemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> Json
     copied = dict(schema)
     for key, value in schema.items():
         if key in NAMED and isinstance(value, dict):
-            copied[key] = {name: change(one) for name, one in value.items()}
+            copied[key] = {name: change(inner) for name, inner in value.items()}
         elif key in LISTED and isinstance(value, list):
-            copied[key] = [change(one) for one in value]
+            copied[key] = [change(inner) for inner in value]
         elif key in SINGLE:
             copied[key] = change(value)
     return copied
@@ -63,9 +63,9 @@ def schemas_in(schema: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any
     """Everything directly in a schema that should be a schema, with its place."""
     for key, value in schema.items():
         if key in NAMED and isinstance(value, Mapping):
-            yield from (((key, name), one) for name, one in value.items())
+            yield from (((key, name), inner) for name, inner in value.items())
         elif key in LISTED and isinstance(value, list):
-            yield from (((key, str(at)), one) for at, one in enumerate(value))
+            yield from (((key, str(index)), inner) for index, inner in enumerate(value))
         elif key in SINGLE and not isinstance(value, list):  # `items` may be a list, in older drafts
             yield (key,), value
 
@@ -137,7 +137,7 @@ class _Fitting:
         return schema if isinstance(schema, bool) else self.fit(schema)
 
     def _reference(self, schema: Json) -> Json:
-        """A `$ref`; one with keywords beside it is replaced by its target, where it may not have them."""
+        """A `$ref`; one with keywords next to it is replaced by its target, where it may not have them."""
         reference, others = schema["$ref"], {key: value for key, value in schema.items() if key != "$ref"}
         beside = {key for key in others if not key.startswith("$") and key != "definitions"}
         if not beside or not self._rules.refs_are_alone:
@@ -218,7 +218,7 @@ def pruned(root: Json) -> Json:
         if name in definitions and name not in needed:
             needed.add(name)
             pending += _references(definitions[name])
-    kept = {name: one for name, one in definitions.items() if name in needed}
+    kept = {name: schema for name, schema in definitions.items() if name in needed}
     return {**bare, **({"$defs": kept} if kept else {})}
 
 
@@ -234,10 +234,10 @@ def _is_recursive(root: Json) -> bool:
         if id(node) in done or id(node) not in definitions:
             return False
         open_targets.add(id(node))
-        found = any(reaches_itself(resolve(root, reference)) for reference in _references(node))
+        is_recursive = any(reaches_itself(resolve(root, reference)) for reference in _references(node))
         open_targets.discard(id(node))
         done.add(id(node))
-        return found
+        return is_recursive
 
     return any(reaches_itself(resolve(root, reference)) for reference in _references(root))
 

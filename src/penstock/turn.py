@@ -106,7 +106,7 @@ class Turn(Struct, Generic[Output], frozen=True):
 
     @property
     def other_work(self) -> str:
-        """The `client_work` beside the `vendor_calls`: such as a pause; empty if there is none."""
+        """The `client_work` besides the `vendor_calls`, such as a pause; empty if there is none."""
         blocks = {call.block for call in self.vendor_calls}
         kinds = {part.kind for part in self.parts if isinstance(part, Opaque) and part.block in blocks}
         return "" if self.client_work in kinds else self.client_work

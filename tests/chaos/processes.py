@@ -21,9 +21,9 @@ from penstock.log import points
 from penstock.log.bodies import body_of
 from penstock.log.flusher import Flusher
 from penstock.log.follow import follow
-from penstock.log.patience import patiently
 from penstock.log.run_writer import RunWriter
 from penstock.log.store import Batch, LostRunError, Store, StoreError
+from penstock.log.store_retries import with_retries
 from penstock.run.events import ApprovalRequest, Done, LogEvent
 from penstock.runs.runs import Runs
 from penstock.tools.policy import ToolPolicy
@@ -105,7 +105,7 @@ def read_logs(setup: Setup, run_ids: Sequence[str], seed: int) -> None:
                 last = number
                 ledger.add(Note("read", run_id, digest(event), seq=number))
                 if isinstance(event, ApprovalRequest):
-                    patiently(partial(Runs(store, {}).decide, run_id, event.call_id, True))  # a writer may be frozen
+                    with_retries(partial(Runs(store, {}).decide, run_id, event.call_id, True))  # a writer may be frozen
                 if isinstance(event, Done):
                     store.close()
                     return

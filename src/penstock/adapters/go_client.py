@@ -140,7 +140,11 @@ def _as_chat(message: Any) -> Any:
     if not isinstance(message, Message):
         return message
     calls = [
-        {"id": one.ID, "type": one.Type, "function": {"name": one.Function.Name, "arguments": one.Function.Arguments}}
-        for one in message.ToolCalls
+        {
+            "id": call.ID,
+            "type": call.Type,
+            "function": {"name": call.Function.Name, "arguments": call.Function.Arguments},
+        }
+        for call in message.ToolCalls
     ]
     return {"role": message.Role, "content": message.Content, **({"tool_calls": calls} if calls else {})}

@@ -80,21 +80,28 @@ class Agent(Generic[Deps, Output]):
             for event in run: ...
         run.output, run.messages
 
-    `name` is the name of the agent in log records. `calls` is `native`, or the dialect in which the model writes calls
-    into its text; `rescue` finds calls that leaked into the text of a native model. `instructions` may be a function
-    of a `Context` that returns them for each step. `before_step` is a function that sees each request before it is sent
-    and may change it (see `Step`), or a list of such functions; `models` are others that it may choose by name.
+    - `instructions`: the system prompt, or a function that takes a `Context` and returns it for each step.
+    - `name`: the name of the agent in log records, and for its runs in a log.
+    - `calls`: `native`, or the dialect in which the model writes calls into its text.
+    - `rescue`: finds calls that a model with native calls wrote into its text by mistake.
+    - `start`: when tools start that have no start policy of their own.
+    - `before_step`: a function that sees each request before it is sent and may change it (see `Step`), or a list.
+    - `models`: other models, which `before_step` may choose by name.
+    - `run_repaired`: the faults of calls that run with repaired arguments (`duplicated`, `quoted` ...; True: any but
+      `cut` and `quoted`). Other damaged calls do not run.
+    - `approvals`: a run that waits only for approvals or deferred results ends as `paused`, to be stored (`dump`) and
+      resumed; with `"wait"`, a stream keeps waiting.
+    - `output`: the type of a structured output: a pydantic model, a dataclass, a TypedDict, a msgspec struct, a list, a
+      union or a JSON Schema. `run.output` has this type.
+    - `partial_arguments`: adds an `ArgumentDelta` to the stream for each piece of a call's arguments.
+    - `separate_text`: text after a tool call begins on a new line.
+    - `guard`: checks the text of every response before anyone sees it: a function, or a `Guard` with settings.
+    - `tracing`: a `penstock.tracing.Tracing`, which makes spans and metrics of runs.
+    - `timeouts`, `retries`: replace those of the model.
+    - `on_text`, `on_tool_end` ...: callbacks, which may be async.
 
-    `start` is the start policy of tools that have none of their own. A damaged call does not run, unless `run_repaired`
-    names its fault (`duplicated`, `quoted` ...; True: any but `cut` and `quoted`): then it runs with repaired
-    arguments. A run that waits only for approvals or deferred results ends as `paused`, to be stored (`dump`) and
-    resumed; with `approvals="wait"` a stream keeps waiting. `tracing` is a `penstock.tracing.Tracing`, which makes
-    spans and metrics of runs. `output` is the type of a structured output: a pydantic model, a dataclass, a TypedDict,
-    a msgspec struct, a list, a union or a JSON Schema; then `run.output` has this type. With `partial_arguments`, a
-    stream has an `ArgumentDelta` for each piece of a call's arguments. `guard` checks the text of every response before
-    anyone sees it: a function, or a `Guard` with settings. `timeouts` and `retries` replace the model's. Other keywords
-    go with every request: `temperature`, `max_tokens` ... A `tool_choice` that forces a call ("required" or the name of
-    a tool) holds for the first step of a run; in later steps the model chooses.
+    Other keywords are options of every request: `temperature`, `max_tokens` ... A `tool_choice` that forces a call
+    ("required" or the name of a tool) holds for the first step of a run; in later steps the model chooses.
 
     `Agent[Deps, Output]` is an agent whose tools take a `Context[Deps]`, the type of what `deps=` passes to them, and
     whose output has the type `Output`: `str` without `output=`.
@@ -203,7 +210,7 @@ class Agent(Generic[Deps, Output]):
     def stream(
         self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Deps]]
     ) -> Any:
-        """Start a run in plain code and stream its events. `messages` is a history to continue from.
+        """Start a run and stream its events, in sync code. `messages` is a history to continue from.
 
         Other keywords replace settings of the agent for this run, or say where it is kept: see `RunOptions`.
         """
@@ -227,7 +234,7 @@ class Agent(Generic[Deps, Output]):
     def astream(
         self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Deps]]
     ) -> Any:
-        """Start a run in async code and stream its events, as `stream` does in plain code."""
+        """Start a run and stream its events, in async code: see `stream`."""
         from penstock.agent.agent_run import AsyncAgentRun
 
         return AsyncAgentRun(*self._start(prompt, messages, output, options))
@@ -248,7 +255,7 @@ class Agent(Generic[Deps, Output]):
     def run(
         self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Deps]]
     ) -> Any:
-        """Run to the end in plain code. A call that needs approval or is deferred pauses the run."""
+        """Run to the end in sync code. A call that needs approval or is deferred pauses the run."""
         from penstock.agent.agent_run import AgentRun
         from penstock.agent.run_result import result_of
 
@@ -303,7 +310,7 @@ class Agent(Generic[Deps, Output]):
     def resume(
         self, stored: bytes | str, *, key: Key | None = None, output: Any = None, **settings: Unpack[RunSettings[Deps]]
     ) -> Any:
-        """Continue a stored run in plain code; `key` is the one that it was signed with, if it was (`dump(key=…)`).
+        """Continue a stored run in sync code; `key` is the one that it was signed with, if it was (`dump(key=…)`).
 
         Settings that the run was started with are not stored: pass the same again.
         """

@@ -1,4 +1,4 @@
-"""A run as its reader sees it: `AgentRun` in plain code, `AsyncAgentRun` in async code.
+"""A run as its reader sees it: `AgentRun` in sync code, `AsyncAgentRun` in async code.
 
 The reader is a gate: a tool with side effects starts, the next request is sent, and the end of a response is processed
 only when the reader has read everything before it and asks for the next event. A run that is dropped is cancelled.
@@ -146,10 +146,10 @@ class RunReader(Generic[D, Output]):
         The message is a string, or anything that `messages=` takes for one message.
         """
         messages = as_messages(message)
-        for one in messages:
-            expect_user(one)
-        for one in messages:
-            self._driver.say(one)
+        for user_message in messages:
+            expect_user(user_message)
+        for user_message in messages:
+            self._driver.say(user_message)
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
         """Approve or decline a call that waits for approval, from any thread; `arguments` replace the model's."""
@@ -165,7 +165,7 @@ class RunReader(Generic[D, Output]):
 
 
 class AgentRun(RunReader[AnySyncDriver, Output]):
-    """A run that is read in plain code: `with agent.stream(...) as run: for event in run: …`."""
+    """A run that is read in sync code: `with agent.stream(...) as run: for event in run: …`."""
 
     def __init__(self, config: AgentConfig, run: Run | LoggedStart, deps: Any, owned: OwnedRun | None = None) -> None:
         if isinstance(run, LoggedStart):

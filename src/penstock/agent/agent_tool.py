@@ -82,7 +82,8 @@ def _check(name: str, options: ExecutionOptions) -> None:
     for option in ("deferred", "idempotent"):
         if option in options:
             raise UsageError(
-                f"tool {name!r}: {option} is not for an agent, which runs here and continues after a crash"
+                f"tool {name!r}: leave out {option}=, which an agent cannot have: it runs in this process, and after a "
+                f"crash it continues where it was"
             )
 
 

@@ -56,7 +56,7 @@ async def _awaited(answer: Awaitable[Any]) -> bool:
 
 
 class SyncChecks:
-    """Approval predicates of a run in plain code, in threads; those that are async are awaited on the run's loop.
+    """Approval predicates of a run in sync code, in threads; those that are async are awaited on the run's loop.
 
     `end` is called with the answer to each, or with what ended its thread. The lock is the driver's; it is not held
     while a predicate is called.

@@ -11,11 +11,10 @@ from penstock.agent.approval_checks import AsyncChecks
 from penstock.agent.async_response import AsyncResponseReader
 from penstock.agent.async_tool_runner import AsyncToolRunner
 from penstock.agent.caller_loop import CallerLoop
-from penstock.agent.dispatcher import Dispatcher, OuterCall
+from penstock.agent.dispatcher import Dispatcher, OuterCall, pass_on
 from penstock.agent.driven_run import DrivenRun
 from penstock.agent.hook_calls import AsyncHookCalls
 from penstock.agent.inner_agents import InnerAgents
-from penstock.agent.records import LOGGED
 from penstock.agent.timers import Timers
 from penstock.agent.wakeup import Wakeup
 from penstock.run.commands import (
@@ -30,7 +29,6 @@ from penstock.run.commands import (
     StartTool,
     StopAsking,
 )
-from penstock.run.events import Done
 from penstock.run.outbox import Gate
 
 
@@ -51,7 +49,7 @@ class AsyncDispatcher(Dispatcher):
         self.tools = AsyncToolRunner(driven, self, self.loop, self.room)
         self.checks = AsyncChecks(driven, self.approval_checked)
 
-    def happened(self, step: Callable[[], list[Command]]) -> None:
+    def report(self, step: Callable[[], list[Command]]) -> None:
         self.carry_out(self._driven.guarded(step))
 
     def carry_out(self, commands: list[Command]) -> None:
@@ -59,21 +57,12 @@ class AsyncDispatcher(Dispatcher):
         for command in () if driven.ownership.is_left else commands:
             match command:
                 case Emit():
-                    is_notable = not LOGGED.isdisjoint(map(type, command.events))
-                    if is_notable:
-                        driven.records.add(command.events)
-                    if driven.scope.observer is not None:
-                        driven.scope.observer.add(command.events)
-                    if self._outer is not None:
-                        self._outer.emit(command, is_over=driven.run.is_over)
-                    elif driven.outbox.put(command.events, command.log):
+                    if pass_on(command, driven, self._outer):
                         self.arrived.set()
-                    if is_notable and isinstance(last := command.events[-1], Done):
-                        driven.remember(last)
                 case PrepareStep() | AskModel() | StartTool(awaits_reader=True):
                     self.hold(partial(self._reached, command))
                 case StartTool():
-                    if not driven.is_cancelled:  # else the loop was too busy yet to cancel the run
+                    if not driven.is_cancelled:  # a busy loop may not have cancelled it yet
                         self.tools.start(command)
                 case AnswerTool():
                     self.tools.questions.answer(command)

@@ -45,11 +45,11 @@ class AsyncDriver(Driver[AsyncDispatcher]):
             return
         driven, dispatcher = self._driven, self._dispatcher
         if dispatcher.needs_listing:
-            raise UsageError("the tools of the run are not listed yet: enter it first, with `async with`")
+            raise UsageError("the tools of the run are not known before it is entered: use `async with`")
         try:
             dispatcher.loop.attach()
         except RuntimeError:
-            raise UsageError("the run has not begun: enter it first, with `async with`, on its loop") from None
+            raise UsageError("the run has not begun: enter it first, with `async with`") from None
         self._has_begun = True
         driven.enter()
         self.listener.open()
@@ -124,7 +124,7 @@ class AsyncDriver(Driver[AsyncDispatcher]):
         callbacks, arrived = driven.config.callbacks, dispatcher.arrived
         is_alone, view = self._is_alone, None if self._is_alone else self.view
         has_callbacks = callbacks.are_set and not is_alone
-        has_more = has_callbacks or view is not None  # than the events that a unit had when the run was cancelled
+        may_be_late = has_callbacks or view is not None  # they hold events that `cancel` cannot drop
         try:
             while True:
                 while not outbox.items:
@@ -144,7 +144,7 @@ class AsyncDriver(Driver[AsyncDispatcher]):
                 for event in events if view is None else view.through(events):
                     if has_callbacks and inspect.isawaitable(result := callbacks.call(event)):
                         await result
-                    if has_more and driven.is_cancelled and not is_due_after_cancel(event):
+                    if may_be_late and driven.is_cancelled and not is_due_after_cancel(event):
                         continue
                     yield event
                     if type(event) is Done:

@@ -91,7 +91,7 @@ class AsyncResponseReader:
         if is_stopped(task) and driven.can_give_back:
             self._dispatcher.give_back()
         elif task.cancelled():  # by other code, if the run is not over
-            self._dispatcher.happened(partial(driven.run.cancel, "the task that read the answer was cancelled"))
+            self._dispatcher.report(partial(driven.run.cancel, "the task that read the answer was cancelled"))
         elif (error := task.exception()) is None:
             self._end(driven.run.ended)
         elif not isinstance(error, KeyboardInterrupt):  # which has ended the loop already
@@ -99,4 +99,4 @@ class AsyncResponseReader:
 
     def _end(self, step: Callable[[], list[Command]]) -> None:
         """Report the end to the machine when the reader has read everything before it."""
-        self._dispatcher.hold(partial(self._dispatcher.happened, step))
+        self._dispatcher.hold(partial(self._dispatcher.report, step))

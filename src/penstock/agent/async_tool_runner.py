@@ -73,4 +73,4 @@ class AsyncToolRunner(ToolRunner[AsyncTools]):
         self._driven.scope.tool_ended(key)
         self._visit_end(key)
         self.stop(key)
-        self._dispatcher.happened(partial(self._driven.run.tool_done, key, outcome))
+        self._dispatcher.report(partial(self._driven.run.tool_done, key, outcome))

@@ -84,11 +84,13 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
 
     def _policy(self, tool: Tool[..., Any]) -> ToolPolicy:
         usual: StartPolicy = "closed" if tool.read_only and not tool.is_deferred else "turn"
-        wanted = None if self.start == "call" and usual == "closed" else self.start  # which would start it later
+        start = (
+            None if self.start == "call" and usual == "closed" else self.start
+        )  # "call" would start such a tool later
         approval = tool.approval
         needs = approval if callable(approval) else bool(approval)
         return ToolPolicy(
-            start=tool.start or wanted or usual,
+            start=tool.start or start or usual,
             needs_approval=needs,
             timeout=tool.timeout,
             expires=tool.expires,
@@ -139,7 +141,9 @@ def checked_model(model: Any) -> Model:
         return model
     if is_connector(model):
         kind = type(model).__name__
-        raise UsageError(f"a {kind} plays a provider and is not a model: use Model('provider:model', via=…)")
+        raise UsageError(
+            f"a {kind} replaces the connection to a provider and is not a model: use Model('provider:model', via=…)"
+        )
     raise UsageError(f"the model must be a Model, or its name as 'provider:model', not {model!r}")
 
 
@@ -153,7 +157,7 @@ def checked_models(models: Any) -> dict[str, Model]:
     for model in map(checked_model, models):
         if model.name in known:
             raise UsageError(
-                f"two models are called {model.name!r}: use a dict, as in models={{'large': …, 'small': …}}"
+                f"two models have the name {model.name!r}: use a dict, as in models={{'large': …, 'small': …}}"
             )
         known[model.name] = model
     return known
@@ -163,14 +167,16 @@ def checked_hooks(before_step: Any) -> tuple[BeforeStep, ...]:
     """The hooks in their order."""
     hooks = () if before_step is None else tuple(before_step) if isinstance(before_step, Sequence) else (before_step,)
     if not all(map(callable, hooks)):
-        raise UsageError(f"before_step must be a function of a step, or a list of them, not {before_step!r}")
+        raise UsageError(
+            f"before_step must be a function that takes a Step, or a list of such functions, not {before_step!r}"
+        )
     return hooks
 
 
 def checked_instructions(instructions: Instructions) -> Instructions:
     value: object = instructions
     if not isinstance(value, str) and not callable(value):
-        expected = "a string, or a function of a Context that returns one"
+        expected = "a string, or a function that takes a Context and returns one"
         raise UsageError(f"instructions must be {expected}, not {value!r}")
     return instructions
 

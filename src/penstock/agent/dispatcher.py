@@ -15,9 +15,11 @@ from msgspec import Struct
 
 from penstock.agent.driven_run import DrivenRun
 from penstock.agent.expiries import Expiries
+from penstock.agent.records import LOGGED
 from penstock.agent.timers import Timers
 from penstock.results import Outcome
 from penstock.run.commands import CheckApproval, Command, Emit, ExpireLater
+from penstock.run.events import Done
 from penstock.run.machine import Run
 from penstock.run.outbox import Gate
 
@@ -36,14 +38,31 @@ class OuterCall(Struct, frozen=True):
 
     def emit(self, emit: Emit, *, is_over: bool) -> None:
         """Pass on what an inner run emitted, to the run around it; if it is over, forget it."""
-        self.dispatcher.happened(partial(self.dispatcher.run.inner_emitted, self.key, emit))
+        self.dispatcher.report(partial(self.dispatcher.run.inner_emitted, self.key, emit))
         if is_over:
             self.dispatcher.timers.cancel(self.key)
             self.dispatcher.inner.stop(self.key)
 
 
+def pass_on(emit: Emit, driven: DrivenRun, outer: OuterCall | None) -> bool:
+    """Log, trace and pass on events of a run; returns whether there is an item more for its own reader."""
+    has_more = False
+    is_notable = not LOGGED.isdisjoint(map(type, emit.events))
+    if is_notable:
+        driven.records.add(emit.events)
+    if driven.scope.observer is not None:
+        driven.scope.observer.add(emit.events)
+    if outer is not None:
+        outer.emit(emit, is_over=driven.run.is_over)
+    else:
+        has_more = driven.outbox.put(emit.events, emit.log)
+    if is_notable and isinstance(last := emit.events[-1], Done):
+        driven.remember(last)
+    return has_more
+
+
 class Dispatcher:
-    """Carries out the commands of a run: `SyncDispatcher` for plain code, `AsyncDispatcher` for async code.
+    """Carries out the commands of a run: `SyncDispatcher` for sync code, `AsyncDispatcher` for async code.
 
     `inner` are the agents that run as its tools. The dispatcher of such an agent has an `outer` call. `first` is how
     the run begins, once its tools are listed.
@@ -63,7 +82,7 @@ class Dispatcher:
         """The machine of the run."""
         return self._driven.run
 
-    def happened(self, step: Callable[[], list[Command]]) -> None:
+    def report(self, step: Callable[[], list[Command]]) -> None:
         """Report to the machine what happened, and carry out its commands, in the thread or loop of the run."""
         raise NotImplementedError
 
@@ -84,7 +103,7 @@ class Dispatcher:
         raise NotImplementedError
 
     def on_committed(self) -> Callable[[int], None]:
-        """What the thread of the flusher calls when so many more units are in the log."""
+        """What the thread of the flusher calls with the number of units that were committed."""
         raise NotImplementedError
 
     def can_go_on(self) -> bool:
@@ -144,15 +163,15 @@ class Dispatcher:
     def approval_checked(self, check: CheckApproval, answer: bool | Outcome | BaseException) -> None:
         """A predicate said whether a call needs approval, or something else ended it."""
         if isinstance(answer, BaseException):
-            self.happened(partial(self._driven.failed, answer))
+            self.report(partial(self._driven.failed, answer))
         else:
-            self.happened(partial(self._driven.run.approval_checked, check.key, answer))
+            self.report(partial(self._driven.run.approval_checked, check.key, answer))
 
     def start_time_limit(self) -> None:
         """Start the timer for the time limit of the run, if it has one."""
         if (seconds := self._driven.seconds_left) is not None:
-            self.timers.start("", seconds, partial(self.happened, self._driven.expired))
+            self.timers.start("", seconds, partial(self.report, self._driven.expired))
 
     def _expire_later(self, command: ExpireLater) -> None:
         expired = partial(self._driven.run.call_expired, command.call_id)
-        self.expiries.start(command, partial(self.happened, expired))
+        self.expiries.start(command, partial(self.report, expired))

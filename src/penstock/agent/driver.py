@@ -26,7 +26,7 @@ P = TypeVar("P", SyncDispatcher, AsyncDispatcher)
 
 
 class Driver(Generic[P]):
-    """The state of a run that both drivers share: `SyncDriver` for plain code, `AsyncDriver` for async code.
+    """The state of a run that both drivers share: `SyncDriver` for sync code, `AsyncDriver` for async code.
 
     `listener` connects the run to its log, if it has one.
     """

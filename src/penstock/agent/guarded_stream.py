@@ -1,4 +1,4 @@
-"""A response in plain code that is held back until the guard of the agent has cleared it.
+"""A response in sync code that is held back until the guard of the agent has cleared it.
 
 A thread reads the response into the stage, so that checks overlap with the stream; each check has a thread of its own.
 """

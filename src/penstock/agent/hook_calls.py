@@ -41,7 +41,7 @@ class HookCalls:
         seconds = self._driven.config.limits.hook_seconds
         if seconds is not None:
             late = partial(self._failed, late_error(seconds))
-            self._dispatcher.timers.start(_TIMER, seconds, partial(self._dispatcher.happened, late))
+            self._dispatcher.timers.start(_TIMER, seconds, partial(self._dispatcher.report, late))
 
     def _decided(self, decision: StepDecision) -> list[Command]:
         self._dispatcher.timers.cancel(_TIMER)
@@ -65,7 +65,7 @@ class HookCalls:
 
 
 class SyncHookCalls(HookCalls):
-    """Calls the hooks of a run in plain code, in a thread; those that are async are awaited on the run's loop."""
+    """Calls the hooks of a run in sync code, in a thread; those that are async are awaited on the run's loop."""
 
     def __init__(self, driven: DrivenRun, dispatcher: Dispatcher, lock: threading.RLock, loop: RunLoop) -> None:
         super().__init__(driven, dispatcher)
@@ -98,7 +98,7 @@ class SyncHookCalls(HookCalls):
             step = partial(self._failed, error)
         with self._lock:
             if not self._driven.ownership.is_left:
-                self._dispatcher.happened(step)
+                self._dispatcher.report(step)
 
     def _decide(self, calls: Calls) -> StepDecision:
         value: Any = None
@@ -172,11 +172,11 @@ class AsyncHookCalls(HookCalls):
             self._dispatcher.give_back()
         elif task.cancelled():  # by other code, if the run is not over
             error = HookError("the task that called before_step was cancelled")
-            self._dispatcher.happened(partial(self._failed, error))
+            self._dispatcher.report(partial(self._failed, error))
         elif (failure := task.exception()) is None:
-            self._dispatcher.happened(partial(self._decided, task.result()))
+            self._dispatcher.report(partial(self._decided, task.result()))
         elif not isinstance(failure, KeyboardInterrupt):  # which has ended the loop already
-            self._dispatcher.happened(partial(self._failed, failure))
+            self._dispatcher.report(partial(self._failed, failure))
 
 
 def _is_async(call: Call) -> bool:

@@ -71,7 +71,7 @@ class _Running(Struct, Generic[D], frozen=True):
     def begin(self) -> None:
         """Begin, in this context, or continue."""
         self.driven.enter()
-        self.dispatcher.happened(self.dispatcher.first or self.driven.run.begin)
+        self.dispatcher.report(self.dispatcher.first or self.driven.run.begin)
         self.dispatcher.start_time_limit()
 
     def end(self) -> None:
@@ -122,7 +122,7 @@ class InnerAgents(Generic[D]):
         except Exception as error:  # noqa: BLE001  # the prompt is what a user's function returned
             return failure(error)
         run = self._driven.run
-        self._outer.happened(partial(run.inner_begins, key, messages, tool.agent.name or tool.name))
+        self._outer.report(partial(run.inner_begins, key, messages, tool.agent.name or tool.name))
         if (inner := run.inner.find(key)) is not None:
             self._begin(key, self._make(key, tool, inner.run), variables)
         return None

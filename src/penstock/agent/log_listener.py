@@ -48,7 +48,7 @@ class LogListener:
         driven.is_cancelled |= input.kind == "cancel"
         is_answer = input.kind in ("decide", "provide")
         dispatcher = self._dispatcher.inner.holder(input.key) if is_answer else self._dispatcher
-        dispatcher.happened(partial(self._commands, input, dispatcher.run))
+        dispatcher.report(partial(self._commands, input, dispatcher.run))
         outbox.acknowledge()
         dispatcher.expiries.settle()
 

@@ -15,14 +15,14 @@ from typing import Any, Generic, TypeVar
 
 from penstock.agent.async_driver import AsyncDriver
 from penstock.agent.config import AgentConfig
-from penstock.agent.reader_view import OneReader, reader_view, seen
+from penstock.agent.reader_view import OneReader, reader_view, through_view
 from penstock.agent.remote_owner import RemoteOwner
 from penstock.agent.run_errors import provider_error
 from penstock.agent.sync_driver import SyncDriver
 from penstock.errors import UsageError
 from penstock.log.follow import ringing, wait_for_ring
 from penstock.log.follower import MAX_WAIT, Follower, LoggedStart, Settings
-from penstock.log.patience import apatiently, patiently
+from penstock.log.store_retries import awith_retries, with_retries
 from penstock.messages import Message
 from penstock.run.events import Done, StreamEvent
 from penstock.run.machine import Run
@@ -124,7 +124,7 @@ class LoggedDriver(Generic[D]):
 
 
 class LoggedSyncDriver(LoggedDriver[SyncDriver]):
-    """Starts or follows a run with a log in plain code."""
+    """Starts or follows a run with a log in sync code."""
 
     def __init__(self, config: AgentConfig, start: LoggedStart, deps: Any) -> None:
         super().__init__(config, start, deps)
@@ -162,13 +162,13 @@ class LoggedSyncDriver(LoggedDriver[SyncDriver]):
         self.begin()
         try:
             while self._follower.has_more and not self._is_closed:
-                events = patiently(self._follower.next_events)
+                events = with_retries(self._follower.next_events)
                 self._drive()
-                for event in seen(self._view, events):
+                for event in through_view(self._view, events):
                     resolve(self._config.callbacks.call(event))
                     yield event
                 if not events and self.owner is None:
-                    patiently(self._follower.wait)
+                    with_retries(self._follower.wait)
             if self.owner is not None:
                 yield from self.owner.read_events(None)
         finally:
@@ -203,7 +203,7 @@ class LoggedAsyncDriver(LoggedDriver[AsyncDriver]):
 
     def _begin(self) -> None:
         if not self._is_open:
-            raise UsageError("the run has not begun: enter it first, with `async with`, on its loop")
+            raise UsageError("the run has not begun: enter it first, with `async with`")
 
     async def _drive(self) -> None:
         """Continue the run, if this process owns it by now."""
@@ -224,9 +224,9 @@ class LoggedAsyncDriver(LoggedDriver[AsyncDriver]):
             with ringing(store, self.run_id) if self.owner is None else nullcontext(asyncio.Event()) as bell:
                 while self._follower.has_more and not self._is_closed:
                     bell.clear()
-                    events = await apatiently(self._follower.next_events)
+                    events = await awith_retries(self._follower.next_events)
                     await self._drive()
-                    for event in seen(self._view, events):
+                    for event in through_view(self._view, events):
                         if isawaitable(result := self._config.callbacks.call(event)):
                             await result
                         yield event

@@ -33,7 +33,7 @@ class Questions:
             return answer
         self._answers[start.key] = answer
         emit = partial(self._emit, start, question, seconds)
-        self._dispatcher.call(partial(self._dispatcher.happened, emit))
+        self._dispatcher.call(partial(self._dispatcher.report, emit))
         return answer
 
     def answer(self, command: AnswerTool) -> None:
@@ -52,7 +52,7 @@ class Questions:
         if not (commands := self._driven.run.tool_asks(start.key, question)):
             self._refuse(start.key, "the call has ended, or asks another question")
         else:
-            late = partial(self._dispatcher.happened, partial(self._late, start, seconds))
+            late = partial(self._dispatcher.report, partial(self._late, start, seconds))
             self._dispatcher.timers.start(_timer(start.key), seconds, late)
         return commands
 

@@ -71,7 +71,7 @@ class OneReader:
         self._is_taken = True
 
 
-def seen(view: ReaderView | None, events: Iterable[StreamEvent]) -> Iterable[StreamEvent]:
+def through_view(view: ReaderView | None, events: Iterable[StreamEvent]) -> Iterable[StreamEvent]:
     """What a reader with this view sees of the events."""
     return events if view is None else view.through(events)
 

@@ -1,5 +1,4 @@
-"""The log records of a run: tool failures, repairs, rescues, withdrawn responses, refused inputs, limits and
-failed runs.
+"""The log records of a run: what is unusual in it, such as failed tools, repaired calls and withdrawn responses.
 
 Arguments, results and texts are not logged: they may hold secrets.
 """

@@ -31,10 +31,10 @@ class RemoteOwner:
 
     def _answer(self, answer: Input) -> None:
         if not self._put(answer):
-            raise UsageError(f"the call {answer.key!r} was answered before, and the first answer counts")
+            raise UsageError(f"the call {answer.key!r} was answered already, and only the first answer counts")
 
-    def _put(self, wanted: Input) -> bool:
+    def _put(self, input: Input) -> bool:
         """Leave an input; False if there was one like it, as a second cancel. Either way, the owner takes the first."""
         if self._follower.run.is_over:
             raise UsageError("the run is over")
-        return self._follower.store.put(wanted)
+        return self._follower.store.put(input)

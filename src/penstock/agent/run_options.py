@@ -142,7 +142,7 @@ def logged_start(name: str, messages: Sequence[Message], options: LogOptions) ->
     if store is None:
         for option in ("run_id", "thread", "tenant", "meta"):
             if options.get(option):
-                raise UsageError(f"{option} is for a run with a log: pass log= as well")
+                raise UsageError(f"{option}= needs a log: pass log= as well")
         return None
     from penstock.log.follower import LoggedStart
     from penstock.log.start import new_start

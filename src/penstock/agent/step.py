@@ -25,18 +25,20 @@ from penstock.tools.tool import Tool, as_tool
 from penstock.wires.shared.request import OPTIONS
 
 REQUEST_OPTIONS = ("tool_choice", "parallel", "streaming", "extra", *OPTIONS)
-"""The options of a request that a step has, beside its messages, tools, instructions and model."""
+"""The options of a request that a step has, besides its messages, tools, instructions and model."""
 
 
 class Step(Struct, frozen=True, kw_only=True, eq=False):
     """The next request of a run. `before_step` returns it, a changed copy of it, or None to leave it as it is.
 
-    `number` counts the steps of the run from 1. `messages` is what the model gets; `history` is that of the run, which
-    only `replace_history` changes. `tools` are all of the agent's at first; `agent_tools` has them by name. `options`
-    has `tool_choice`, `temperature` and the others that are set. `fallbacks` are the models that are asked, in order,
-    if the request fails. `usage` is what the run has used so far, `deps` what the program passed to it, and `run_id`
-    its id. `last_tools` are the names of the tools that hooks chose for the request before. `hook_usages` is what hooks
-    have used for this step, each with the name of the model (see `add_usage`).
+    - `number`: the number of the step in the run, from 1.
+    - `messages`: what the model gets. `history` is the history of the run, which only `replace_history` changes.
+    - `tools`: the tools of this request, at first all of the agent's. `agent_tools` has those by name.
+    - `options`: `tool_choice`, `temperature` and the other options that are set.
+    - `fallbacks`: the models that are asked, in order, if the request fails.
+    - `usage`: what the run has used so far. `hook_usages` is what hooks have used for this step (see `add_usage`).
+    - `last_tools`: the names of the tools that hooks chose for the request before.
+    - `deps`, `run_id`: what the program passed to the run, and its id.
     """
 
     number: int
@@ -114,8 +116,8 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
         counts: Any = usage
         if not isinstance(counts, Usage) or min(counts.input_tokens, counts.output_tokens) < 0:
             raise UsageError(f"step.add_usage takes the usage of a response, not {counts!r}")
-        asked: Model | str = self.model if model is None else _model(model)
-        used = ModelUsage(asked if isinstance(asked, str) else asked.name, usage)
+        used_model: Model | str = self.model if model is None else _model(model)
+        used = ModelUsage(used_model if isinstance(used_model, str) else used_model.name, usage)
         return replace(self, usage=add_usage(self.usage, usage), hook_usages=(*self.hook_usages, used))
 
     def stop(self, why: str) -> Step:
@@ -158,13 +160,13 @@ def _tools(tools: Iterable[Any], known: Mapping[str, Tool[..., Any]]) -> tuple[T
     if isinstance(tools, str | bytes | Mapping):
         raise UsageError(f"the tools of a step must be a list of tools or names, not {type_name(tools)}")
     by_function = {id(tool.__wrapped__): tool for tool in known.values()}
-    return tuple(_tool(one, known, by_function) for one in tools)
+    return tuple(_tool(item, known, by_function) for item in tools)
 
 
-def _tool(one: Any, known: Mapping[str, Tool[..., Any]], by_function: Mapping[int, Tool[..., Any]]) -> Tool[..., Any]:
+def _tool(tool: Any, known: Mapping[str, Tool[..., Any]], by_function: Mapping[int, Tool[..., Any]]) -> Tool[..., Any]:
     """A tool of the agent by its name or its function, or another one."""
-    if not isinstance(one, str):
-        return by_function.get(id(one)) or as_tool(one)
-    if one not in known:
-        raise UsageError(f"the agent has no tool {one!r}: add it to the agent, or pass the tool itself")
-    return known[one]
+    if not isinstance(tool, str):
+        return by_function.get(id(tool)) or as_tool(tool)
+    if tool not in known:
+        raise UsageError(f"the agent has no tool {tool!r}: add it to the agent, or pass the tool itself")
+    return known[tool]

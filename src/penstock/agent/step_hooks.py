@@ -69,7 +69,7 @@ class StepHooks:
         """What the hooks have used for a step, once, with the full names of the models."""
         usages, self._usages = self._usages, ()
         models = config.models
-        return [replace(one, model=models[one.model].name) if one.model in models else one for one in usages]
+        return [replace(usage, model=models[usage.model].name) if usage.model in models else usage for usage in usages]
 
     def _step(self, command: PrepareStep, config: AgentConfig, instructions: str, usage: Usage) -> Step:
         return Step(
@@ -227,13 +227,17 @@ def _checked(value: Any, step: Step) -> Step:
         expected = "the step, a changed copy of it (step.replace(…)), or None"
         raise HookError(f"before_step must return {expected}, not {type_name(value)}")
     if (value.number, value.run_id) != (step.number, step.run_id):
-        raise HookError(f"before_step returned step {value.number} of another request: return the one that it gets")
+        raise HookError(
+            f"before_step returned step {value.number} of another request: return the step that it was called with"
+        )
     for name, kind in _KINDS.items():  # what a step has may be anything, whatever its types say
         if not isinstance(field := getattr(value, name), kind):
             raise HookError(f"before_step returned a step whose `{name}` is {type_name(field)}: use step.replace(…)")
     for name, kind in _ITEMS.items():
         if not _are_all(getattr(value, name), kind):
-            raise HookError(f"before_step returned a step with something else in its {name}: use step.replace(…)")
+            raise HookError(
+                f"before_step returned a step with an item of another type in its `{name}`: use step.replace(…)"
+            )
     return value
 
 

@@ -49,5 +49,5 @@ class StepTools:
         return self._config
 
 
-def _is_same(one: Listing, other: Listing) -> bool:
-    return one is other
+def _is_same(listing: Listing, other: Listing) -> bool:
+    return listing is other

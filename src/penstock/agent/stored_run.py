@@ -31,8 +31,8 @@ def load_run(stored: bytes | str, key: Key | None, config: AgentConfig) -> Run:
     run, deadlines = load(verify(stored, key), *rules)
     now = time.time()
     run.seconds_left = {call_id: deadline - now for call_id, deadline in deadlines.items()}
-    for one in run.tree():
-        _check(one)
+    for member in run.tree():
+        _check(member)
     _expect_all(run, config)
     return run
 
@@ -48,16 +48,16 @@ def _expect_all(run: Run, config: AgentConfig) -> None:
     missing = needed.intersection(changes.brought_tools or ()).difference(config.tools)
     if missing and run.phase in ("answer", "tools") and not config.sources:
         raise UsageError(
-            f"the stored run needs the tool {min(missing)!r}, which before_step brought and the agent does not have: "
+            f"the stored run needs the tool {min(missing)!r}, which before_step added and the agent does not have: "
             "add it to the tools of the agent, or pass tools=… here"
         )
 
 
 def _check(run: RunState) -> None:
     """Repair the history of a run, and refuse one that no run has stored."""
-    at = len(run.messages) - (run.phase == "tools")
-    step = read(run.messages[at:]).messages  # without malformed vendor state
-    earlier = repair(run.messages[:at])
+    start = len(run.messages) - (run.phase == "tools")
+    step = read(run.messages[start:]).messages  # without malformed vendor state
+    earlier = repair(run.messages[:start])
     _replace(run, [*earlier, *step])
     if any(message.role != "user" for message in run.new_messages):
         raise UsageError("the stored run is not valid: a message that was added to it is not one of the user")

@@ -1,4 +1,4 @@
-"""The dispatcher of a run in plain code: the model and every tool have a thread, and one lock guards the machine."""
+"""The dispatcher of a run in sync code: the model and every tool have a thread, and one lock guards the machine."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from queue import SimpleQueue
 from typing import assert_never
 
 from penstock.agent.approval_checks import SyncChecks
-from penstock.agent.dispatcher import Dispatcher, OuterCall
+from penstock.agent.dispatcher import Dispatcher, OuterCall, pass_on
 from penstock.agent.driven_run import DrivenRun
 from penstock.agent.expiries import pause_after
 from penstock.agent.hook_calls import SyncHookCalls
 from penstock.agent.inner_agents import InnerAgents
-from penstock.agent.records import LOGGED
 from penstock.agent.sync_response import SyncResponseReader
 from penstock.agent.sync_tool_runner import SyncToolRunner
 from penstock.agent.timers import ThreadTimers
@@ -31,7 +30,6 @@ from penstock.run.commands import (
     StartTool,
     StopAsking,
 )
-from penstock.run.events import Done
 from penstock.run.outbox import Gate
 from penstock.transport.loop_thread import Joinable, RunLoop
 
@@ -50,7 +48,7 @@ class SyncDispatcher(Dispatcher):
         self.responses = SyncResponseReader(driven, self, self.lock, self.tools.loop)
         self._checks = SyncChecks(driven, self.lock, self.timers, self.tools.loop, self.approval_checked)
 
-    def happened(self, step: Callable[[], list[Command]]) -> None:
+    def report(self, step: Callable[[], list[Command]]) -> None:
         with self.lock:
             self.carry_out(self._driven.guarded(step))
 
@@ -61,17 +59,8 @@ class SyncDispatcher(Dispatcher):
         while due:
             match command := due.popleft():
                 case Emit():
-                    is_notable = not LOGGED.isdisjoint(map(type, command.events))
-                    if is_notable:
-                        driven.records.add(command.events)
-                    if driven.scope.observer is not None:
-                        driven.scope.observer.add(command.events)
-                    if self._outer is not None:
-                        self._outer.emit(command, is_over=driven.run.is_over)
-                    elif driven.outbox.put(command.events, command.log):
+                    if pass_on(command, driven, self._outer):
                         self.wake()
-                    if is_notable and isinstance(last := command.events[-1], Done):
-                        driven.remember(last)
                 case PrepareStep() | AskModel() | StartTool(awaits_reader=True):
                     self.hold(partial(self._reached, command))
                 case StartTool():
@@ -142,7 +131,7 @@ class SyncDispatcher(Dispatcher):
 
     def close(self) -> list[Joinable]:
         """Forget all threads and tasks; returns those that end soon, to be joined."""
-        inner = [one for dispatcher in self.inner.close() for one in dispatcher.close()]
+        inner = [work for dispatcher in self.inner.close() for work in dispatcher.close()]
         tools = self.tools.close()
         return [*self.responses.close(), *inner, *tools]
 

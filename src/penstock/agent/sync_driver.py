@@ -1,4 +1,4 @@
-"""The driver of a run in plain code."""
+"""The driver of a run in sync code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAX_BLOCKED: float | None = 0.1 if os.name == "nt" else None
 
 
 class SyncDriver(Driver[SyncDispatcher]):
-    """Drives a run that is read in plain code."""
+    """Drives a run that is read in sync code."""
 
     def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None = None) -> None:
         driven = DrivenRun(config, run, deps, owned)
@@ -101,7 +101,7 @@ class SyncDriver(Driver[SyncDispatcher]):
         self.begin()
         is_alone, view = self._is_alone, None if self._is_alone else self.view
         has_callbacks = self._driven.config.callbacks.are_set and not is_alone
-        has_more = has_callbacks or view is not None  # than the events that a unit had when the run was cancelled
+        may_be_late = has_callbacks or view is not None  # they hold events that `cancel` cannot drop
         driven, run, lock = self._driven, self.run, self.lock
         take, arrivals = driven.outbox.take, self._dispatcher.arrivals
         try:
@@ -123,7 +123,7 @@ class SyncDriver(Driver[SyncDispatcher]):
                 for event in events if view is None else view.through(events):
                     if has_callbacks:
                         self._call_back(event)
-                    if has_more and driven.is_cancelled and not is_due_after_cancel(event):
+                    if may_be_late and driven.is_cancelled and not is_due_after_cancel(event):
                         continue
                     yield event
                     if type(event) is Done:

@@ -1,4 +1,4 @@
-"""Responses of the model in plain code: each is read in a thread."""
+"""Responses of the model in sync code: each is read in a thread."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class SyncResponseReader:
             end = self._driven.run.ended
         except BaseException as error:  # noqa: BLE001  # the reader gets it
             end = partial(self._driven.request_failed, error)
-        self._dispatcher.hold(partial(self._dispatcher.happened, end))
+        self._dispatcher.hold(partial(self._dispatcher.report, end))
 
     def _read(self, command: AskModel) -> None:
         driven, run, outbox = self._driven, self._driven.run, self._driven.outbox

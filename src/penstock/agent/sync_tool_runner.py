@@ -1,4 +1,4 @@
-"""The tools of a run in plain code: starts them, passes on their progress, and reports their outcomes."""
+"""The tools of a run in sync code: starts them, passes on their progress, and reports their outcomes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.transport.loop_thread import Joinable, RunLoop
 
 
 class SyncToolRunner(ToolRunner[SyncTools]):
-    """The tools of a run that is read in plain code. The lock is the run's; it is held while a tool is started."""
+    """The tools of a run that is read in sync code. The lock is the run's; it is held while a tool is started."""
 
     def __init__(
         self, driven: DrivenRun, dispatcher: Dispatcher, lock: threading.RLock, loop: RunLoop | None = None
@@ -58,7 +58,7 @@ class SyncToolRunner(ToolRunner[SyncTools]):
         while True:
             with self._lock:
                 if not self._driven.outbox.is_full or self.loop.is_here or not self._tools.is_running(key):
-                    self._dispatcher.happened(partial(self._driven.run.tool_progress, key, data))
+                    self._dispatcher.report(partial(self._driven.run.tool_progress, key, data))
                     return
             time.sleep(PAUSE)
 
@@ -75,4 +75,4 @@ class SyncToolRunner(ToolRunner[SyncTools]):
         self._driven.scope.tool_ended(key)
         self._visit_end(key)
         self.stop(key)
-        self._dispatcher.happened(partial(self._driven.run.tool_done, key, ended))
+        self._dispatcher.report(partial(self._driven.run.tool_done, key, ended))

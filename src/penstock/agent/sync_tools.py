@@ -1,4 +1,4 @@
-"""The tools of a run in plain code: each in a thread, or, if it is async, on the event loop of the run."""
+"""The tools of a run in sync code: each in a thread, or, if it is async, on the event loop of the run."""
 
 from __future__ import annotations
 

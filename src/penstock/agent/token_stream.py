@@ -46,7 +46,7 @@ class TokenStream:
 
     def __init__(self, config: AgentConfig, history: list[Message], executor: Executor | None, deps: Any) -> None:
         if executor is not None and not callable(executor):
-            raise UsageError(f"the executor must be a function of a name and arguments, not {executor!r}")
+            raise UsageError(f"the executor must be a function that takes a name and arguments, not {executor!r}")
         if config.guard is not None:
             raise UsageError("process_stream has no guard: use stream() or astream(), or check the tokens yourself")
         self._config = config

@@ -1,6 +1,6 @@
 """The log record of an exception that a tool raised: its type and its place, without its message.
 
-The model reads the message and goes on, so without this record nobody learns where the function failed.
+The model reads the message and continues, so without this record nobody learns where the function failed.
 """
 
 from __future__ import annotations

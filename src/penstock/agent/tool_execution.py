@@ -90,7 +90,7 @@ class ToolExecution:
         return value
 
     async def run_on_loop(self, room: Room) -> Outcome:
-        """Run it on this loop, or in a thread if it is plain code; a generator awaits `room` before each report."""
+        """Run it on this loop, a sync function in a thread; a generator awaits `room` before each report."""
         try:
             value = self._call() if self._tool.is_async else await self._in_thread(self._call)
             while not isinstance(value, Outcome):

@@ -68,7 +68,7 @@ class ToolRunner(Generic[T]):
     def _start_timer(self, start: StartTool) -> None:
         """Let the tool end when its timeout expires."""
         if start.timeout is not None:
-            late = partial(self._dispatcher.happened, partial(self._late, start.key))
+            late = partial(self._dispatcher.report, partial(self._late, start.key))
             self._dispatcher.timers.start(start.key, start.timeout, late)
 
     def _late(self, key: str) -> list[Command]:

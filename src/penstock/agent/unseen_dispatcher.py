@@ -1,4 +1,4 @@
-"""The dispatcher of a run in plain code that nobody watches: `agent.run` without callbacks and without a log.
+"""The dispatcher of a run in sync code that nobody watches: `agent.run` without callbacks and without a log.
 
 What would wait for the reader does not wait. The thread in which a response or a tool has ended starts what follows,
 and the reader sleeps until the end of the run: a change from one thread to another costs more than the rest of a step.

@@ -6,8 +6,11 @@ import asyncio
 
 
 class Wakeup:
-    """Wakes the one task that waits, on its loop. A reader waits for almost every event, and an `asyncio.Event`, which
-    any number of tasks can wait for, costs several times as much."""
+    """Wakes the one task that waits, on its loop.
+
+    A reader waits for almost every event, and an `asyncio.Event`, which any number of tasks can wait for, costs several
+    times as much.
+    """
 
     __slots__ = ("_loop", "_waiter")
 

@@ -24,10 +24,11 @@ COOKIE = "penstock_session"
 SESSION_SECONDS = 12 * 3600
 MIN_TOKEN = 16
 KEY_HEADERS = ("x-api-key", "api-key", "x-goog-api-key")
-"""Headers in which clients send a key, beside `Authorization: Bearer`."""
+"""Headers in which clients send a key, besides `Authorization: Bearer`."""
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s\[\]:@/?#\\]+)(?::[0-9]{1,5})?")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_FOREIGN_ORIGIN = "web pages of other origins may not use this server: add the origin to origins"
 
 
 class Access(Struct, frozen=True, kw_only=True):
@@ -45,11 +46,11 @@ class Access(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.token and self.auth is not None:
-            raise UsageError("pass a token or auth, not both")
+            raise UsageError("token and auth cannot be combined: pass one of them")
         if self.token and len(self.token) < MIN_TOKEN:
-            raise UsageError(f"a token must have at least {MIN_TOKEN} characters, so that nobody guesses it")
+            raise UsageError(f"the token is too short to be secret: use at least {MIN_TOKEN} characters")
         if isinstance(self.hosts, str) or isinstance(self.origins, str):
-            raise UsageError("hosts and origins are lists of names, not a string")
+            raise UsageError("hosts and origins must be lists of names, not a string")
 
     @property
     def is_local(self) -> bool:
@@ -74,19 +75,21 @@ class Access(Struct, frozen=True, kw_only=True):
         """Refuse clients from elsewhere, other names of the server, and pages of other hosts."""
         if self.is_local and request.client and not is_loopback(request.client):
             raise RejectedRequest(
-                403, "local_only", "without a token, this server answers only clients on its own machine"
+                403, "local_only", "this server has no token, so it accepts only clients on its own machine"
             )
         if len(request.values("host")) > 1 or len(request.values("origin")) > 1:
             raise RejectedRequest(400, "ambiguous_header", "send one Host header, and at most one Origin header")
         host = request.headers.get("host", "")
         if not self._is_own_host(_host_name(host)):
-            raise RejectedRequest(421, "wrong_host", f"this server is not called {host or 'nothing'}: see hosts")
+            raise RejectedRequest(
+                421, "wrong_host", f"the Host header {host!r} is not one of this server: add the name to hosts"
+            )
         origin = request.headers.get("origin", "")
         if origin and origin not in self.origins and not _is_origin_of(host, origin):
-            raise RejectedRequest(403, "foreign_origin", "pages of other hosts may not use this server: see origins")
+            raise RejectedRequest(403, "foreign_origin", _FOREIGN_ORIGIN)
         site = request.headers.get("sec-fetch-site", "")
         if not origin and site in ("cross-site", "same-site") and request.method not in _SAFE_METHODS:
-            raise RejectedRequest(403, "foreign_origin", "pages of other hosts may not use this server: see origins")
+            raise RejectedRequest(403, "foreign_origin", _FOREIGN_ORIGIN)
 
     def cors_headers(self, request: HTTPRequest) -> dict[str, str]:
         """The headers that let a page of an allowed origin read the response."""
@@ -140,7 +143,7 @@ def shown_key(request: HTTPRequest) -> str:
 
 
 def key_digest(key: str) -> str:
-    """What a key is kept as, by which its owner is known again."""
+    """A digest of a key, by which its owner is recognised without keeping the key."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 

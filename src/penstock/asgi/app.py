@@ -20,7 +20,7 @@ PREFLIGHT = {
     "access-control-allow-headers": "authorization, content-type, last-event-id, x-ai-sdk-version, x-api-key",
     "access-control-max-age": "600",
 }
-"""What a browser is told that asks whether a page of another host may send a request."""
+"""The headers of the response to a CORS preflight request."""
 
 
 class ASGIApp:

@@ -1,7 +1,7 @@
 """Connections that are being closed, but whose clients do not read what is left.
 
-A transport that is closed sends what it has first. If the client does not read it, the connection would stay for ever,
-and count as one of those that a server may have.
+A transport that is closed sends first what it has buffered. If the client does not read it, the connection would stay
+open forever, and count as one of those that a server may have.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 
 LONGEST_PAUSE = 1.0
-"""How many seconds pass between two looks at most."""
+"""The longest time between two checks, in seconds."""
 
 
 class ClosingConnections:
@@ -22,7 +22,7 @@ class ClosingConnections:
         self._left: dict[asyncio.WriteTransport, tuple[int, float]] = {}
 
     def end_stuck(self, transports: Iterable[asyncio.WriteTransport], now: float) -> None:
-        """End the connections whose clients have read nothing for so many seconds."""
+        """End the connections whose clients have read nothing for this many seconds."""
         before, self._left = self._left, {}
         for transport in transports:
             if not transport.is_closing():

@@ -1,4 +1,4 @@
-"""A page in the box: one HTML document with its scripts and styles inside, and a policy that allows nothing else."""
+"""A self-contained page: one HTML document with its scripts and styles, and a policy (CSP) that allows nothing else."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class HTTPRequest:
 
     def values(self, name: str) -> list[str]:
         """The values of a header, which may come more than once; `headers` has the last."""
-        wanted = name.encode("latin-1")
-        return [value.decode("latin-1") for key, value in self.scope["headers"] if key.lower() == wanted]
+        header = name.encode("latin-1")
+        return [value.decode("latin-1") for key, value in self.scope["headers"] if key.lower() == header]
 
     @property
     def query(self) -> dict[str, str]:
@@ -83,6 +83,10 @@ class HTTPRequest:
             raise RejectedRequest(
                 415, "json_required", "the body must be JSON: send the header Content-Type: application/json"
             )
+        if (coding := self.headers.get("content-encoding", "").strip().lower()) not in ("", "identity"):
+            raise RejectedRequest(
+                415, "compressed", f"bodies in the encoding {coding!r} are not read: send JSON without Content-Encoding"
+            )
         body = await self.body()
         try:
             if is_too_deep(body.decode(), self._limits.depth):
@@ -91,14 +95,14 @@ class HTTPRequest:
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise RejectedRequest(400, "not_json", f"the body is not JSON: {error}") from None
 
-    async def gone(self) -> None:
+    async def wait_for_disconnect(self) -> None:
         """Wait until the client closes the connection."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of some work; if the client closes the connection first, it is cancelled, and `ClientGone`."""
-        task, watcher = asyncio.create_task(work), asyncio.create_task(self.gone())
+        task, watcher = asyncio.create_task(work), asyncio.create_task(self.wait_for_disconnect())
         try:
             await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():

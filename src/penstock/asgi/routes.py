@@ -24,8 +24,8 @@ class Route(Generic[E]):
 
     def match(self, path: str) -> Mapping[str, str] | None:
         """The parts of a path that vary; None if it is another path."""
-        found = self._pattern.fullmatch(path)
-        return found.groupdict() if found else None
+        match = self._pattern.fullmatch(path)
+        return match.groupdict() if match else None
 
 
 class Routes(Generic[E]):
@@ -48,4 +48,4 @@ class Routes(Generic[E]):
     def _similar(self, path: str) -> str:
         """A path with another beginning than this one: base URLs often have one `/v1` too few, or one too many."""
         literal = (route.path for route in self.routes if "{" not in route.path and route.path != "/")
-        return next((one for one in literal if one.endswith(path) or path.endswith(one)), "")
+        return next((known for known in literal if known.endswith(path) or path.endswith(known)), "")

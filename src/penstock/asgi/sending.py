@@ -3,7 +3,7 @@
 In general the task that answers a request has to await `send`: a server, or an app around this one, may look at the
 current task there, set timeouts, or wait. Waking that task costs more than everything else that is done for a small
 piece. The `send` of the servers below only writes to the socket, or waits until the client has read enough. So it can
-be begun wherever a piece turns up: mostly it ends at once, and else a task does the rest.
+be started wherever a piece arrives: mostly it ends at once, and otherwise a task does the rest.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Sender:
         """Send a message without a task, if the sender `is_direct`; returns what is left of it, to be awaited."""
         sending: Sending = self.body(message)  # type: ignore[assignment]  # of a server whose `send` is a coroutine
         try:
-            wanted = sending.send(None)
+            awaited = sending.send(None)
         except StopIteration:
             return None
-        return _Begun(sending, wanted)
+        return _Begun(sending, awaited)
 
     def abort(self) -> None:
         """Close the connection without waiting until the client reads, if the sender `is_direct`."""
@@ -55,19 +55,19 @@ class Sender:
 class _Begun:
     """The rest of a coroutine that was begun without a task, and waits for something."""
 
-    def __init__(self, coroutine: Sending, wanted: Any) -> None:
+    def __init__(self, coroutine: Sending, awaited: Any) -> None:
         self._coroutine = coroutine
-        self._wanted = wanted  # what the coroutine waits for: the task that awaits this has to get it
+        self._awaited = awaited  # what the coroutine waits for: the task that awaits this has to get it
 
     def __await__(self) -> Generator[Any, Any, None]:
-        coroutine, wanted = self._coroutine, self._wanted
+        coroutine, awaited = self._coroutine, self._awaited
         try:
             while True:
                 try:
-                    yield wanted
+                    yield awaited
                 except BaseException as error:  # noqa: BLE001  # also a cancellation is for the coroutine
-                    wanted = coroutine.throw(error)
+                    awaited = coroutine.throw(error)
                 else:
-                    wanted = coroutine.send(None)
+                    awaited = coroutine.send(None)
         except StopIteration:
             return

@@ -30,13 +30,13 @@ FILES_PER_CONNECTION = 2
 
 
 def allow_files(count: int) -> None:
-    """Allow this process so many open files, as far as the system lets it: the usual limit of 1,024 is soon reached."""
+    """Raise the limit of open files of this process, as far as the system allows: the usual 1,024 are soon reached."""
     with suppress(ImportError, ValueError, OSError):
         resource = import_module("resource")  # which Windows does not have, nor such a limit
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        limit = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        if soft != resource.RLIM_INFINITY and soft < limit:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def listen(host: str, port: int) -> socket.socket:

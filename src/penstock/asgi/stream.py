@@ -72,8 +72,10 @@ class ResponseStream:
         """
         runner = asyncio.current_task()
         cancelled_before = 0 if runner is None else runner.cancelling()
-        self._task = task = asyncio.create_task(self._do(work))  # a short chain of coroutines: each piece wakes all
-        watcher = asyncio.create_task(self._request.gone())
+        self._task = task = asyncio.create_task(
+            self._do(work)
+        )  # a task of its own: each piece wakes all coroutines of a chain
+        watcher = asyncio.create_task(self._request.wait_for_disconnect())
         watcher.add_done_callback(self._on_gone)
         self._tick()
         try:
@@ -99,7 +101,7 @@ class ResponseStream:
     def _on_gone(self, watcher: asyncio.Task[None]) -> None:
         """The client has left, or the server can no longer tell."""
         if not watcher.cancelled():
-            watcher.exception()  # else it is logged as one that nobody has seen
+            watcher.exception()  # retrieved, so that asyncio does not log it
             self._give_up()
 
     def _give_up(self) -> None:

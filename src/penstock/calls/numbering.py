@@ -25,11 +25,11 @@ class UniqueIds:
         self._used: set[str] = set()
         self._last_numbers: dict[str, int] = {}  # the last number that was tried, by the spelling with number 1
 
-    def take(self, wanted: str, spell: Callable[[int], str] | None = None) -> str:
-        """Returns `wanted` if it is free, else `wanted_2`, `wanted_3`, …; `spell` makes an id from such a number."""
-        id = wanted
+    def take(self, preferred: str, spell: Callable[[int], str] | None = None) -> str:
+        """Returns `preferred` if it is free, else the same with `_2`, `_3`, …, or what `spell` makes of that number."""
+        id = preferred
         if id in self._used:
-            id = self._numbered(spell or (lambda number: f"{wanted}_{number}"))
+            id = self._numbered(spell or (lambda number: f"{preferred}_{number}"))
         self._used.add(id)
         return id
 

@@ -60,17 +60,19 @@ class PartialCalls:
 
     def pieces(self, event: ToolCallDelta) -> list[ArgumentDelta]:
         """Adds a piece of a call; returns what it added to the arguments."""
-        pieces = self._at(event).add(event.piece)
-        return [ArgumentDelta(event.block, one.path, one.piece, one.is_complete, event.choice) for one in pieces]
+        pieces = self._call_of(event).add(event.piece)
+        return [
+            ArgumentDelta(event.block, piece.path, piece.piece, piece.is_complete, event.choice) for piece in pieces
+        ]
 
-    def _at(self, event: ToolCallDelta) -> PartialToolCall:
+    def _call_of(self, event: ToolCallDelta) -> PartialToolCall:
         return self._calls.setdefault((event.choice, event.block), PartialToolCall())
 
     def add(self, event: object) -> PartialToolCall | None:
         """Adds an event; returns the call that it belongs to, if any."""
         match event:
             case ToolCallDelta():
-                call = self._at(event)
+                call = self._call_of(event)
                 call.add(event.piece)
                 return call
             case ToolCallStart():

@@ -41,7 +41,9 @@ def find_named_agent(target: str, *, is_one_of_many: bool = False) -> Agent:
     """The agent, which must have a name: runs in a log find it by that."""
     agent = find_agent(target, is_one_of_many=is_one_of_many)
     if not agent.name:
-        raise UsageError(f"the agent in {target} needs a name, by which its runs find it: Agent(…, name='support')")
+        raise UsageError(
+            f"the agent in {target} needs a name, which connects it with its runs: Agent(…, name='support')"
+        )
     return agent
 
 

@@ -29,8 +29,8 @@ COMMANDS = {
     "check": ("check", "Find what a provider would refuse in a history."),
     "record": ("record", "Ask a model once, and record the exact bytes of its response with their timing."),
     "replay": ("record", "Play recorded responses again, with their original timing."),
-    "models": ("models", "List the providers of models, and whether their keys are set."),
-    "completion": ("completion", "Print the script that makes your shell complete penstock's commands."),
+    "models": ("models", "List the providers, and whether their keys are set."),
+    "completion": ("completion", "Print the script that completes penstock's commands in your shell."),
 }
 """The commands: the module of each, and its short help."""
 
@@ -102,14 +102,14 @@ class Commands(SuggestingGroup):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="penstock-llm", message="%(prog)s %(version)s")
 def penstock() -> None:
-    """Streaming tool calls from any LLM provider: one event stream, every call exact.
+    """Stream tool calls from any LLM provider, serve agents, and repair the calls of model servers.
 
     \b
     Start here:
       penstock demo                          watch an agent at work; no key, no network
       penstock chat -m sim:demo              chat with a model that needs no key
       penstock run agent.py "What is new?"   run your own agent
-      penstock serve agent.py                serve it to browsers and SDKs, with a page to chat with
+      penstock serve agent.py                serve it to browsers and SDKs, with a chat page
       penstock gateway --upstream URL        repair the tool calls of a local model server
       curl -N … | penstock decode            see what a provider really sends
     """

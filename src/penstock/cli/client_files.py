@@ -13,7 +13,7 @@ from penstock.errors import UsageError
 from penstock.model.recording import open_private
 
 
-def shown(settings: ClientSettings) -> str:
+def settings_text(settings: ClientSettings) -> str:
     """The settings as text for a person: what to put where, and what to run."""
     lines: list[str] = []
     if settings.file:

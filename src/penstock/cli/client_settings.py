@@ -1,7 +1,7 @@
 """Settings that point a client at a gateway: coding agents, and the SDKs of vendors.
 
 A client is configured by a file, by variables of the environment, or by both. Files are JSON, TOML or YAML; a file that
-exists keeps everything that it has, beside the settings of the gateway.
+exists keeps everything that it has, in addition to the settings of the gateway.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def as_toml(content: Mapping[str, Any], place: str = "") -> str:
     for key, value in content.items():
         if isinstance(value, Mapping):
             inner = f"{place}.{key}" if place else key
-            has_values = any(not isinstance(one, Mapping) for one in value.values())
+            has_values = any(not isinstance(inner_value, Mapping) for inner_value in value.values())
             parts.append(f"[{inner}]\n{as_toml(value, inner)}" if has_values else as_toml(value, inner))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 

@@ -115,7 +115,9 @@ class AgentConversation:
         unknown = {request.name for request in run.waiting} - config.tools.keys()
         if unknown and not config.sources:  # of which it is not known yet what they have
             names = ", ".join(map(repr, sorted(unknown)))
-            raise UsageError(f"the run in {state.path} calls {names}, which this agent does not have: name its agent")
+            raise UsageError(
+                f"the run in {state.path} calls {names}, which this agent does not have: run its own agent"
+            )
         if self._history and self._messages != run.messages[: len(self._messages)]:
             problem = f"the history in {self._history.path} was continued without the run in {state.path}"
             raise UsageError(f"{problem}: use another --history, or remove {state.path}")
@@ -164,7 +166,7 @@ class AgentConversation:
             advice = f"continue with --state {self._state.path}, at a terminal or with --yes or --no"
         else:
             advice = f"continue with --state {self._state.path} at a terminal"
-        click.echo(escape(f"Error: nobody is there to ask: {calls}; {advice}"), err=True)
+        click.echo(escape(f"Error: there is no terminal to ask a person: {calls}; {advice}"), err=True)
 
     def _show(self, run: AgentRun, heading: Remark | None = None, *, is_answered: bool = False) -> None:
         """Shows a run to its end, and saves it. A pause is not shown if it `is_answered`, or a person is asked next."""
@@ -232,8 +234,8 @@ def _without_pause(run: AgentRun) -> Iterator[StreamEvent]:
 
 def _refuse_question(run: AgentRun, request: ApprovalRequest) -> None:
     """Answers the question of a tool, which runs meanwhile, unless the question is one of the past."""
-    if any(one.call_id == request.call_id and one.kind == "input" for one in run.waiting):
-        run.provide(request.call_id, "questions of tools cannot be answered here", is_error=True)
+    if any(waiting.call_id == request.call_id and waiting.kind == "input" for waiting in run.waiting):
+        run.provide(request.call_id, "questions of tools cannot be answered in this command", is_error=True)
 
 
 def _apply(run: AgentRun, request: ApprovalRequest, answer: Answer) -> None:

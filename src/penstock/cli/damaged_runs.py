@@ -41,13 +41,13 @@ def damaged_hint(rows: Sequence[RunRow], log: str) -> str:
     if not damaged:
         return ""
     command = shlex.join(["penstock", "runs", *log_arguments(log), "show", damaged[0].id])
-    return f"A damaged run is left alone until somebody repairs its log: `{command}` says what is wrong."
+    return f"Workers skip a damaged run until its log is repaired: `{command}` says what is wrong."
 
 
 def retry(store: Store, row: RunRow) -> str:
     """Gives a damaged run back to the workers, if its log can be read again; returns what happens."""
     if row.state != "damaged":
-        raise CommandError(f"only a damaged run can be tried again, and {row.id} is {row.state}")
+        raise CommandError(f"only a damaged run can be retried, and {row.id} is {row.state}")
     read_run(store, row)
     claim = store.claim(new_owner(), run_id=row.id)
     if claim is not None:

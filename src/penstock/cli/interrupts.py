@@ -7,7 +7,7 @@ import time
 from types import FrameType
 from typing import Self
 
-_LOOK = 0.02  # seconds between two looks; Windows wakes up for Ctrl-C after a sleep
+_LOOK = 0.02  # seconds between two checks; Windows wakes up for Ctrl-C after a sleep
 
 
 class Interrupts:

@@ -42,7 +42,7 @@ def log_arguments(address: str) -> list[str]:
 def opened_log(address: str | None, *, lease: float = LEASE, must_exist: bool = False) -> Generator[Store]:
     """The store of this address, until it is closed; its errors end the command with one line."""
     if not address:
-        raise CommandError(f"name a log with --log, as in --log runs.db, or set {VARIABLE}")
+        raise CommandError(f"no log is named: pass --log, as in --log runs.db, or set {VARIABLE}")
     is_file = "://" not in address
     if must_exist and is_file and not Path(address).exists():
         raise CommandError(f"there is no log {address}: `penstock run … --log {address}` creates it")
@@ -79,4 +79,4 @@ def find_run(store: Store, id: str) -> RunRow:
             raise CommandError(f"there is no run {id!r}{f', did you mean {similar[0]!r}?' if similar else ''}")
         case _:
             names = ", ".join(row.id for row in rows[:MAX_CANDIDATES]) + (" …" if len(rows) > MAX_CANDIDATES else "")
-            raise CommandError(f"several runs begin with {id!r}: {names}")
+            raise CommandError(f"the ids of several runs begin with {id!r}: {names}; use a longer prefix")

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 POLL = 0.4
-"""How many seconds pass between two looks at the files."""
+"""The seconds between two checks of the files."""
 STOP_SECONDS = 20.0
 """How many seconds a server may take to stop before it is killed."""
 MAX_FILES = 5_000

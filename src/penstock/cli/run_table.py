@@ -68,9 +68,11 @@ def short_ids(ids: Sequence[str]) -> list[str]:
     """The ids; of long ones the beginning, as far as it is not the beginning of another."""
     order = sorted(ids)
     shared = dict.fromkeys(ids, 0)
-    for one, other in pairwise(order):
-        length = next((at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), len(one))
-        shared[one], shared[other] = max(shared[one], length), max(shared[other], length)
+    for before, after in pairwise(order):
+        length = next(
+            (index for index, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), len(before)
+        )
+        shared[before], shared[after] = max(shared[before], length), max(shared[after], length)
     return [id if len(id) <= MAX_ID else id[: max(SHORT_ID, shared[id] + 1)] for id in ids]
 
 

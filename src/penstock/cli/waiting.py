@@ -32,7 +32,7 @@ def check_open(row: RunRow) -> None:
 def put_answer(store: Store, answer: Input) -> None:
     """Stores the answer to a call, if there is none."""
     if not store.put(answer):
-        raise FailureError("that call was answered before, and the first answer counts")
+        raise FailureError("the call was answered already, and only the first answer counts")
 
 
 def find_call(store: Store, row: RunRow, call: str | None, answer: Answer) -> ApprovalRequest:
@@ -47,15 +47,17 @@ def find_call(store: Store, row: RunRow, call: str | None, answer: Answer) -> Ap
         case []:
             if not waiting and is_answered(store, row):
                 raise CommandError(
-                    f"the call of {row.id} that waited is answered: the next owner of the run takes that"
+                    f"the call of {row.id} was answered already: the next worker that takes the run continues with it"
                 )
             other = "provide" if answer == "decide" else "decide"
             hint = f"; `penstock runs {other}` answers the one that waits" if waiting and not fitting else ""
             named, need = f" {call!r}" if call else "", "a decision" if answer == "decide" else "a result"
             raise CommandError(f"no call{named} of {row.id} waits for {need}{hint}")
         case _:
-            calls = ", ".join(f"--call {one.call_id} ({call_text(one.name, one.shown)})" for one in chosen)
-            raise CommandError(f"several calls of {row.id} wait: name one of {calls}")
+            calls = ", ".join(
+                f"--call {candidate.call_id} ({call_text(candidate.name, candidate.shown)})" for candidate in chosen
+            )
+            raise CommandError(f"several calls of {row.id} wait: choose one with {calls}")
 
 
 def is_answered(store: Store, row: RunRow) -> bool:
@@ -83,7 +85,7 @@ def read_arguments(text: str | None) -> dict[str, Any] | None:
 
 def waiting_text(waiting: list[ApprovalRequest]) -> str:
     """What the calls that wait need."""
-    return ", ".join(f"{NEEDS[one.kind]} of {call_text(one.name, one.shown)}" for one in waiting)
+    return ", ".join(f"{NEEDS[request.kind]} of {call_text(request.name, request.shown)}" for request in waiting)
 
 
 def answer_commands(run_id: str, log: str, waiting: list[ApprovalRequest]) -> str:
@@ -91,14 +93,14 @@ def answer_commands(run_id: str, log: str, waiting: list[ApprovalRequest]) -> st
     head = shlex.join(["penstock", "runs", *log_arguments(log)])
     call = "" if len(waiting) == 1 else " --call ID"
     endings: dict[Answer, str] = {"decide": "--yes", "provide": "RESULT"}
-    answers = {ANSWERS[one.kind] for one in waiting}
+    answers = {ANSWERS[request.kind] for request in waiting}
     return " or ".join(f"{head} {answer} {run_id}{call} {end}" for answer, end in endings.items() if answer in answers)
 
 
 def run_json(store: Store, row: RunRow, waiting: list[ApprovalRequest], damage: str) -> dict[str, Any]:
     """A run with the calls that wait, its end, and what is wrong with its log, as JSON."""
     done = next((event for _, _, event in past_events(store, row.id, row.seq - 1) if isinstance(event, Done)), None)
-    calls = [{"call_id": one.call_id, "name": one.name, "arguments": one.shown, "kind": one.kind}
-             for one in waiting]  # fmt: skip
+    calls = [{"call_id": request.call_id, "name": request.name, "arguments": request.shown, "kind": request.kind}
+             for request in waiting]  # fmt: skip
     end = {"reason": done.reason, "why": done.why, "output": done.output} if done else None
     return {**as_json(row), "waiting": calls, "end": end, "damage": damage or None}

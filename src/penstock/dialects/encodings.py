@@ -37,13 +37,13 @@ _HEX_RUN = re.compile(rf"{_HEX}{{2}}(?:[ :]?{_HEX}{{2}}){{15,}}")
 
 def readings(text: str) -> list[str]:
     """Returns the text, and what it says when its encodings are decoded, one after the other."""
-    found = [text]
+    texts = [text]
     most = min(MAX_READINGS, max(_FEWEST, _CHARACTERS // (len(text) + 1)))
-    for reading in found:
+    for reading in texts:
         for decode in _DECODERS:
-            if len(found) < most and (decoded := decode(reading)) not in found:
-                found.append(decoded)
-    return found
+            if len(texts) < most and (decoded := decode(reading)) not in texts:
+                texts.append(decoded)
+    return texts
 
 
 def _decode_escapes(text: str) -> str:
@@ -94,7 +94,7 @@ def _decoded_run(match: re.Match[str]) -> str:
     lines, decoded, start = match[0].splitlines(), list[str](), 0
     while start < len(lines):
         width = len(lines[start])
-        end = next((at for at in range(start, len(lines)) if len(lines[at]) != width), len(lines))
+        end = next((index for index in range(start, len(lines)) if len(lines[index]) != width), len(lines))
         for stop in (end + 1, end):
             if (text := _base64_text("".join(lines[start:stop]))) is not None:
                 decoded.append(text)

@@ -38,36 +38,36 @@ def split_strings(text: str) -> list[str]:
 
 def has_lines(text: Sequence[str], lines: Sequence[str], comparisons: Comparisons) -> bool:
     """Returns whether a text has these lines, of which there are at least two. None of them is empty."""
-    for at, line in enumerate(text):
+    for index, line in enumerate(text):
         if (start := line.rfind(lines[0])) < 0:
             continue
-        end, is_match = _compare(text, at, lines, line[start + len(lines[0]) :])
-        comparisons.left -= end - at
+        end, is_match = _compare(text, index, lines, line[start + len(lines[0]) :])
+        comparisons.left -= end - index
         if is_match or comparisons.left < 0:
             return True
     return False
 
 
-def _compare(text: Sequence[str], at: int, lines: Sequence[str], after: str) -> tuple[int, bool]:
-    """Compares the lines after the first, which is at `at` and has `after` after it.
+def _compare(text: Sequence[str], index: int, lines: Sequence[str], after: str) -> tuple[int, bool]:
+    """Compares the lines after the first, which is at `index` and has `after` after it.
 
     Returns the number of the line that was compared last, and whether all lines are there.
     """
     margin: str | None = None
     number = 1
     while number < len(lines):
-        at += 1
-        if at == len(text):
-            return at, False
-        before = _before(text[at], lines[number], after, is_last=number == len(lines) - 1)
+        index += 1
+        if index == len(text):
+            return index, False
+        before = _before(text[index], lines[number], after, is_last=number == len(lines) - 1)
         if before is not None and margin in (None, before):
             number += 1
         else:  # it can only be a blank line, which has nothing but the margin
-            before = _shape(text[at].removesuffix(after)) if len(text[at]) <= _WIDEST else None
+            before = _shape(text[index].removesuffix(after)) if len(text[index]) <= _WIDEST else None
             if before is None or margin not in (None, before):
-                return at, False
+                return index, False
         margin = before
-    return at, True
+    return index, True
 
 
 def _before(text: str, line: str, after: str, *, is_last: bool) -> str | None:

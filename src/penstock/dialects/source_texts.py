@@ -93,12 +93,12 @@ class SourceText:
         return self._places[name]
 
     def _find(self, name: str) -> Places:
-        places, text, at, folded = Places([], []), self._text, 0, 0
+        places, text, position, folded = Places([], []), self._text, 0, 0
         for match in re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", text):
-            folded += len(fold(text[at : match.start()]))
-            at = match.start()
+            folded += len(fold(text[position : match.start()]))
+            position = match.start()
             places.all.append(folded)
-            before, after = text[max(0, at - _CONTEXT) : at], text[match.end() : match.end() + _CONTEXT]
+            before, after = text[max(0, position - _CONTEXT) : position], text[match.end() : match.end() + _CONTEXT]
             if _BEFORE.search(before) or _AFTER.match(after):
                 places.as_call.append(folded)
         return places

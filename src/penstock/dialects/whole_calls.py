@@ -65,13 +65,13 @@ class WholeCalls:
 
     def feed(self, chunks: Iterable[StreamChunk]) -> list[StreamChunk]:
         """The events, with the calls that were found in the text."""
-        found: list[StreamChunk] = []
+        events: list[StreamChunk] = []
         for chunk in chunks:
             if type(chunk) is Text and (lane := self._lane) is not None and lane.takes(chunk):
-                found.append(lane.kind(lane.block, chunk.text))
+                events.append(lane.kind(lane.block, chunk.text))
             else:
-                found += self._read(chunk)
-        return found
+                events += self._read(chunk)
+        return events
 
     def passes(self, chunk: Text) -> bool:
         """Whether a piece of text is to be passed on as it is; if so, it counts as fed."""
@@ -124,17 +124,17 @@ class WholeCalls:
 
     def _whole(self, events: list[StreamChunk]) -> list[StreamChunk]:
         """The events of a text, without the pieces of its calls."""
-        found: list[StreamChunk] = []
+        kept: list[StreamChunk] = []
         for event in events:
             match event:
                 case ToolCallStart() | ToolCallDelta() | ToolCallClosed():
                     pass
                 case ToolCall() | ToolCallInvalid():
                     call = self._repaired.pop(event.id, event)
-                    found += [ToolCallStart(event.block, event.id, event.name, event.choice), call]
+                    kept += [ToolCallStart(event.block, event.id, event.name, event.choice), call]
                 case _:
-                    found.append(event)
-        return found
+                    kept.append(event)
+        return kept
 
 
 class Lane:

@@ -18,7 +18,7 @@ import msgspec
 from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, Stray, too_large
 
 PRELUDE = struct.Struct(">III")
-_OVERHEAD = 16  # bytes of a frame beside its headers and payload
+_OVERHEAD = 16  # bytes of a frame besides its headers and payload
 _MAX_HEADERS = 128 * 1024
 # The header types of a fixed size: the size, and how the value is parsed.
 _FIXED: dict[int, tuple[int, Callable[[bytes], Any]]] = {

@@ -35,7 +35,7 @@ class Body:
     feed: Callable[[bytes], list[Framed]]
     """Returns the frames that these bytes complete."""
     fast_lane: FastLane
-    """Reads a read that is exactly one frame, of SSE or NDJSON; any other has to go to `feed`."""
+    """Decodes a read that is exactly one frame, of SSE or NDJSON; any other read has to go to `feed`."""
 
     def __init__(self, usual: FramingName) -> None:
         self._usual: FramingName = usual

@@ -37,7 +37,7 @@ class SSE:
         self._skipped = 0  # how many bytes of it were dropped because it is larger than the cap
         self._may_be_bom = True
         self._is_between = False  # a block begins with the next byte
-        self._after_cr = False  # the last byte was a CR: a following LF belongs to the same line end
+        self._is_after_cr = False  # the last byte was a CR: a following LF belongs to the same line end
         self.event = ""  # the name of the event of the last heading
         self._use(_heading(b"data: ", b"", b"\n"))
         self._headings: dict[tuple[bytes, bytes], Heading] = {}  # all that occurred: event names alternate
@@ -68,11 +68,11 @@ class SSE:
     def feed(self, data: bytes) -> list[Framed]:
         out: list[Framed] = []
         self._feed(data, out)
-        self._is_between = not (self._open or self._after_cr or self._may_be_bom)
+        self._is_between = not (self._open or self._is_after_cr or self._may_be_bom)
         return out
 
     def _feed(self, data: bytes, out: list[Framed]) -> None:
-        if self._may_be_bom or self._after_cr:
+        if self._may_be_bom or self._is_after_cr:
             data = self._trim(data)
         start = self._end_open_block(data, out) if self._open else 0
         exhausted: Heading | None = None  # no further block with this heading ends in this read
@@ -86,7 +86,7 @@ class SSE:
                 self._hold(data[start:], out)
                 return
             start = end
-        self._after_cr = data.endswith(b"\r") and not self._open
+        self._is_after_cr = data.endswith(b"\r") and not self._open
 
     def close(self) -> list[Framed]:
         out: list[Framed] = []
@@ -103,8 +103,8 @@ class SSE:
 
     def _trim(self, data: bytes) -> bytes:
         """Removes a byte order mark (QUIRKS 109), and the LF of a CRLF that was split between reads (QUIRKS 106)."""
-        if self._after_cr and data:
-            self._after_cr = False
+        if self._is_after_cr and data:
+            self._is_after_cr = False
             data = data.removeprefix(b"\n")
         if self._may_be_bom and data:
             data = bytes(self._open) + data
@@ -299,8 +299,8 @@ def _block_end(data: bytes, start: int) -> int:
 
 def _find(data: bytes, part: bytes, start: int) -> int:
     """Where the part is from `start` on; the end of the data if it is not there."""
-    at = data.find(part, start)
-    return at if at >= 0 else len(data)
+    position = data.find(part, start)
+    return position if position >= 0 else len(data)
 
 
 def _is_one_line(data: bytes) -> bool:

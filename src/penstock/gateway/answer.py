@@ -22,9 +22,10 @@ from penstock.errors import (
     ProviderError,
 )
 from penstock.events import Error, Finish, StreamChunk, Unknown, Usage
-from penstock.gateway.asking import Asked, Caller, ask
+from penstock.gateway.asking import Caller, UpstreamRequest, ask
 from penstock.gateway.attempts import Attempts
 from penstock.gateway.circuit import Circuit
+from penstock.gateway.failures import from_event
 from penstock.gateway.routing import Candidate
 from penstock.history.client_request import ClientRequest
 
@@ -35,12 +36,12 @@ class Answer(Struct):
     """The answer of a candidate that has begun: `first` are its first events, its stream has the others."""
 
     candidate: Candidate
-    asked: Asked
+    upstream_request: UpstreamRequest
     first: list[StreamChunk]
     circuit: Circuit
 
     def ended(self, *, has_failed: bool) -> None:
-        """The answer has come to its end; one whose client has left does not."""
+        """Report the end of the answer to the circuit; not called if the client has left before."""
         if has_failed:
             self.circuit.failed()
         else:
@@ -48,7 +49,7 @@ class Answer(Struct):
 
     async def close(self) -> None:
         """Close the connection to the upstream."""
-        await self.asked.stream.close()
+        await self.upstream_request.stream.close()
 
 
 class Circuits:
@@ -67,7 +68,7 @@ class Circuits:
 
     def in_order(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates to ask: those whose circuit is open only if there is no other."""
-        return [one for one in candidates if not self.of(one).is_open] or list(candidates)
+        return [candidate for candidate in candidates if not self.of(candidate).is_open] or list(candidates)
 
 
 async def open_answer(
@@ -87,10 +88,10 @@ def _chosen(candidates: Sequence[Candidate], circuits: Circuits, attempts: Attem
 
 
 async def _first_answer(
-    asked: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits, attempts: Attempts
+    candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits, attempts: Attempts
 ) -> Answer:
-    for number, candidate in enumerate(asked, 1):
-        circuit, is_last = circuits.of(candidate), number == len(asked)
+    for number, candidate in enumerate(candidates, 1):
+        circuit, is_last = circuits.of(candidate), number == len(candidates)
         attempts.ask(candidate)
         try:
             answer = await _open(candidate, request, caller, circuit, has_fallback=not is_last)
@@ -112,8 +113,8 @@ async def _open(
 ) -> Answer:
     is_doubtful = circuit.is_open
     circuit.begin()
-    asked = ask(candidate, request, caller, has_fallback=has_fallback, is_doubtful=is_doubtful)
-    stream = asked.stream
+    upstream_request = ask(candidate, request, caller, has_fallback=has_fallback, is_doubtful=is_doubtful)
+    stream = upstream_request.stream
     try:
         first = await stream.start()
         if (failure := failure_in(first)) is not None:
@@ -121,7 +122,7 @@ async def _open(
     except BaseException:
         await stream.close()
         raise
-    return Answer(candidate, asked, first, circuit)
+    return Answer(candidate, upstream_request, first, circuit)
 
 
 def failure_in(chunks: Sequence[StreamChunk]) -> ProviderError | None:
@@ -129,7 +130,7 @@ def failure_in(chunks: Sequence[StreamChunk]) -> ProviderError | None:
     for chunk in chunks:
         match chunk:
             case Error():
-                return ProviderError(chunk.message, code=chunk.code, retryable=chunk.retryable, raw=chunk.raw)
+                return from_event(chunk)
             case Finish(reason="cut"):
                 return ConnectionFailed("the response ended before it was complete", retryable=True)
             case Usage() | Unknown():
@@ -149,7 +150,7 @@ async def whole_answer(
         left = left[left.index(answer.candidate) + 1 :]
         chunks = answer.first
         try:
-            while (some := await answer.asked.stream.next_batch()) is not None:
+            while (some := await answer.upstream_request.stream.next_batch()) is not None:
                 chunks += some
         finally:
             await answer.close()

@@ -13,7 +13,7 @@ from penstock.asgi.stream import BEFORE_JSON, ResponseStream
 from penstock.errors import ProviderError, UsageError
 from penstock.events import Usage
 from penstock.gateway.answer import Answer, open_answer, whole_answer
-from penstock.gateway.asking import Caller, takes_custom_tools, uses_client_key
+from penstock.gateway.asking import Caller, passed_headers, takes_custom_tools, uses_client_key
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.failures import in_band, rejection
 from penstock.gateway.inspecting import InspectedCall
@@ -39,7 +39,10 @@ class Answering:
         self._encoder = find_response_encoder(wire)
         self._inspected = InspectedCall(context.inspections, call.request.id, context.record)
         self._headers: dict[str, str] = {}
-        self._caller = Caller(id=call.request.id, key=context.client_key(call.request), record=self._inspected.record)
+        self._caller = Caller(
+            id=call.request.id, key=context.client_key(call.request), record=self._inspected.record,
+            headers=passed_headers(wire, call.request.headers),
+        )  # fmt: skip
         self._journal = Journal(context, call, self._inspected)
 
     async def answer(self, model: str = "", is_streaming: bool | None = None) -> None:
@@ -89,7 +92,7 @@ class Answering:
             return
         encoder = self._encoder(self._head(request, answer))
         record = self._context.memory.record(request, self._caller.key, self._caller.id)
-        asked, chunks = answer.asked, answer.first
+        upstream, chunks = answer.upstream_request, answer.first
         lane = TextLane(encoder, stream, None if record is None else record.add, self._inspected.shows)
         try:
             while True:
@@ -100,7 +103,9 @@ class Answering:
                     await stream.write(data)
                 if encoder.error is not None:
                     break
-                if (following := await asked.stream.next_batch(lane.open_after(chunks, asked.decodings.last))) is None:
+                if (
+                    following := await upstream.stream.next_batch(lane.open_after(chunks, upstream.decodings.last))
+                ) is None:
                     break
                 chunks = following
             answer.ended(has_failed=encoder.error is not None)
@@ -115,7 +120,8 @@ class Answering:
 
     def _failed(self, request: ClientRequest, error: RejectedRequest) -> bytes:
         self._journal.fail(error)
-        encoder = self._encoder(request.head(self._caller.id, int(time.time()), has_custom_tools=True))
+        head = request.head(self._caller.id, int(time.time()), has_custom_tools=True)
+        encoder = self._encoder(replace(head, translates_errors=True))
         return encoder.feed([in_band(error)]) + encoder.close()
 
     async def _opened(self, request: ClientRequest, candidates: list[Candidate]) -> Answer:
@@ -170,10 +176,10 @@ class Answering:
         """The head of the response. It names the model that answers, which may be another than was asked for."""
         has_custom = takes_custom_tools(answer.candidate.upstream)
         head = request.head(self._caller.id, int(time.time()), has_custom_tools=has_custom)
-        return replace(head, model=answer.candidate.model)
+        return replace(head, model=answer.candidate.model, translates_errors=True)
 
     def _rejection(self, error: UsageError | ProviderError, candidates: list[Candidate]) -> RejectedRequest:
-        is_client_key = any(uses_client_key(one.upstream, self._caller.key) for one in candidates)
+        is_client_key = any(uses_client_key(candidate.upstream, self._caller.key) for candidate in candidates)
         return rejection(error, is_client_key=is_client_key)
 
     async def _reject(self, error: RejectedRequest) -> None:
@@ -187,7 +193,10 @@ class Answering:
         self._journal.fail(error)
         head = ResponseHead(id=self._caller.id)
         code = error.code if error.code == UNKNOWN_RESPONSE else ""  # others are codes of ours
-        encoded = self._encoder.encode_error(error.status, error.message, code, head)
+        retry_after = error.headers.get("retry-after")
+        encoded = self._encoder.encode_error(
+            error.status, error.message, code, head, None if retry_after is None else float(retry_after)
+        )
         return replace(encoded, headers={**error.headers, **encoded.headers})
 
 

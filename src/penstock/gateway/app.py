@@ -35,7 +35,7 @@ from penstock.wires.shared.response_head import ResponseHead
 logger = logging.getLogger("penstock.gateway")
 
 PUBLIC_PATHS = ("/", "/healthz", "/inspect")
-"""What anybody may ask who reaches the gateway: its health, and a page without data."""
+"""The paths that need no key: the health check, and a page without data."""
 
 
 def app(
@@ -128,9 +128,7 @@ def _answer(wire: str, context: GatewayContext, call: Call) -> Awaitable[None]:
 
 async def _answer_in_path(wire: str, context: GatewayContext, call: Call) -> None:
     """Answer a request that has its model, and what is to be done with it, in the path: `model:method`."""
-    owner = call.parts.get("owner", "")
-    model, _, method = call.parts["model"].rpartition(":")
-    name = f"{owner}/{model}" if owner else model
+    name, _, method = "/".join(call.parts.values()).rpartition(":")
     if method == COUNT:
         await count_tokens(wire, context, call, name)
         return
@@ -176,6 +174,7 @@ ROUTES: Routes[Endpoint] = Routes(
     Route("POST", "/v1/messages/count_tokens", partial(count_tokens, "anthropic")),
     *_versions("POST", "/models/{model}", partial(_answer_in_path, "gemini")),
     *_versions("POST", "/models/{owner}/{model}", partial(_answer_in_path, "gemini")),
+    *_versions("POST", "/models/{host}/{owner}/{model}", partial(_answer_in_path, "gemini")),
     Route("POST", "/api/chat", partial(_answer, "ollama")),
     *_versions("GET", "/models", _list_models),
     Route("GET", "/api/tags", _list_models),
@@ -188,7 +187,7 @@ ROUTES: Routes[Endpoint] = Routes(
 
 
 def _upstreams(upstreams: Iterable[str | Upstream]) -> list[Upstream]:
-    return [read_upstream(one) if isinstance(one, str) else one for one in upstreams]
+    return [read_upstream(upstream) if isinstance(upstream, str) else upstream for upstream in upstreams]
 
 
 def _metrics() -> Metrics:

@@ -1,4 +1,4 @@
-"""Asks an upstream: the request for its protocol, its key and its limits, and the stages that heal its response."""
+"""Prepares the request to an upstream: its protocol, key and limits, and the stages that heal the response."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ from penstock.model.stream import AsyncStream
 from penstock.providers import TEMPLATED, find_provider
 from penstock.transport.exchange import Exchange
 from penstock.transport.policy import Retries, Timeouts
-from penstock.wires import WireName, find_response_encoder, wire_name
+from penstock.wires import WireName, find_facts, find_left_out, find_response_encoder, wire_name
 from penstock.wires.shared.request_settings import Dropped
 
 PATIENCE = 30.0
 """How many seconds a `Retry-After` may ask to wait if there is no other upstream."""
 IMPATIENCE = 5.0
 """The same if there is one."""
+OTHER_HEADER = "only the protocol of the request has this header"
+NO_SETTING = "the provider or the model does not take this setting"
 
 
 class RouteRetries(Retries, frozen=True, kw_only=True):
@@ -58,7 +60,7 @@ class Decodings:
         return self.last
 
 
-class Asked(Struct, frozen=True):
+class UpstreamRequest(Struct, frozen=True):
     """A request to an upstream that is ready to be sent, and what was left out of it."""
 
     stream: AsyncStream
@@ -68,16 +70,25 @@ class Asked(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """What of a client's request decides how upstreams are asked: its id, its own key, and where it is recorded."""
+    """The part of a client's request that matters for every upstream: its id, its own key, and where it is recorded.
+
+    `headers` ask for features of the client's protocol; upstreams of the same protocol get them.
+    """
 
     id: str
     key: str = ""
     record: object = None
+    headers: Mapping[str, str] = {}
+
+
+def passed_headers(wire: str, headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of a client that ask for features of its protocol."""
+    return {name: headers[name] for name in find_facts(wire).passed_headers if headers.get(name)}
 
 
 def ask(
     candidate: Candidate, request: ClientRequest, caller: Caller, *, has_fallback: bool, is_doubtful: bool
-) -> Asked:
+) -> UpstreamRequest:
     """The request to a candidate. Nothing is sent yet.
 
     A candidate with a fallback is given less time, and one that `is_doubtful` (its circuit is open) no second attempt.
@@ -87,13 +98,14 @@ def ask(
     prepared = prepare(candidate, request, caller, retries)
     report = HealingReport()
     context = ResponseContext(
-        wire=prepared.wire, tools=prepared.tools, messages=prepared.messages, fields=prepared.fields,
-        id_prefix=_id_prefix(caller), healing=healing, report=report,
+        wire=prepared.wire, client_wire=request.wire, tools=prepared.tools, messages=prepared.messages,
+        fields=prepared.fields, id_prefix=_id_prefix(caller), healing=healing, report=report,
         estimate=Usage(estimate_input(prepared.messages, prepared.tools)) if healing.usage else None,
+        calls_allowed=request.settings.tool_choice != "none",
     )  # fmt: skip
     decodings = Decodings(context)
     exchange = replace(prepared.exchange, new_decoding=decodings.new)
-    return Asked(open_stream(candidate, exchange), decodings, report, prepared.dropped)
+    return UpstreamRequest(open_stream(candidate, exchange), decodings, report, prepared.dropped)
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
@@ -110,21 +122,30 @@ class Prepared(Struct, frozen=True, kw_only=True):
 def prepare(candidate: Candidate, request: ClientRequest, caller: Caller, retries: Retries) -> Prepared:
     """The request to a candidate in the protocol of its upstream."""
     upstream = candidate.upstream
-    model = _model(candidate, caller, retries)
-    if candidate.hosted_tools == "refuse" and (foreign := request.foreign_tools(model.wire)):
+    is_same = wire_of(upstream) == request.wire
+    model = _model(candidate, caller, retries, caller.headers if is_same else {})
+    quirks = find_provider(upstream.provider)[1].quirks
+    is_local = find_provider(upstream.provider)[0] in TEMPLATED
+    foreign = request.foreign_tools(model.wire, has_hosted=not is_local)
+    if candidate.hosted_tools == "refuse" and foreign:
         raise UsageError(
             f"{hosted_name(foreign[0])} runs at its provider, and {upstream.name} has no such tool: leave it out, or "
             'set hosted_tools = "drop" in the settings of the gateway'
         )
-    sent, dropped = request.request_for(model.wire)
-    messages = join_neighbours(sent.messages) if find_provider(upstream.provider)[0] in TEMPLATED else sent.messages
+    sent, dropped = request.request_for(model.wire, has_hosted=not is_local, has_exact="no-custom-tools" not in quirks)
+    left_out = () if is_same else tuple(Dropped(name, OTHER_HEADER) for name in caller.headers)
+    left_out += tuple(Dropped(name, NO_SETTING) for name in find_left_out(model.wire)(sent, quirks))
+    messages: Sequence[Message] = sent.messages
+    if is_local:
+        messages = join_neighbours(messages, is_system_first="system-only-first" in quirks)
     exchange = model.ask(
         messages, sent.tools, tool_choice=sent.tool_choice, parallel=sent.is_parallel, streaming=upstream.streaming,
         extra=sent.extra, id_prefix=_id_prefix(caller), **sent.options,
     )  # fmt: skip
     return Prepared(
-        exchange=exchange, wire=model.wire, messages=messages, fields=sent.extra, tools=sent.tools, dropped=dropped
-    )
+        exchange=exchange, wire=model.wire, messages=messages, fields=sent.extra, tools=sent.tools,
+        dropped=(*dropped, *left_out),
+    )  # fmt: skip
 
 
 def open_stream(candidate: Candidate, exchange: Exchange) -> AsyncStream:
@@ -137,12 +158,14 @@ def _id_prefix(caller: Caller) -> str:
     return f"call_{caller.id}_"
 
 
-def _model(candidate: Candidate, caller: Caller, retries: Retries) -> Model:
+def _model(candidate: Candidate, caller: Caller, retries: Retries, passed: Mapping[str, str]) -> Model:
     upstream = candidate.upstream
+    own = {name.lower(): value for name, value in upstream.headers.items()}
+    headers = {**passed, **own, **{name: f"{own[name]},{passed[name]}" for name in passed if name in own}}
     timeouts = _timeouts(upstream.connect, upstream.first_token, upstream.idle, upstream.total)
     return Model(
         f"{upstream.provider}:{candidate.model}", upstream.url or None, upstream_key(upstream, caller.key),
-        wire=wire_of(upstream), headers=upstream.headers, timeouts=timeouts, retries=retries, record=caller.record,
+        wire=wire_of(upstream), headers=headers, timeouts=timeouts, retries=retries, record=caller.record,
         via=upstream.via,
     )  # fmt: skip
 

@@ -19,15 +19,15 @@ class Attempt(Struct, frozen=True, omit_defaults=True):
 class Attempts:
     """The attempts to answer one request so far."""
 
-    __slots__ = ("made",)
+    __slots__ = ("entries",)
 
     def __init__(self) -> None:
-        self.made: list[Attempt] = []
+        self.entries: list[Attempt] = []
 
     def ask(self, candidate: Candidate, failure: str = "") -> None:
         """A candidate is asked, or left out for this reason."""
-        self.made.append(Attempt(candidate.upstream.name, candidate.model, failure))
+        self.entries.append(Attempt(candidate.upstream.name, candidate.model, failure))
 
     def fail(self, failure: str) -> None:
         """The last candidate has failed."""
-        self.made[-1] = replace(self.made[-1], failure=failure)
+        self.entries[-1] = replace(self.entries[-1], failure=failure)

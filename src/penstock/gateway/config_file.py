@@ -22,7 +22,7 @@ from penstock.wires import wire_name
 logger = logging.getLogger("penstock.gateway")
 
 LOOK_SECONDS = 1.0
-"""How many seconds pass between two looks at the file."""
+"""The seconds between two checks of the file."""
 
 
 class _UpstreamTable(Struct, frozen=True, kw_only=True):

@@ -60,7 +60,7 @@ def allowed(kind: Any) -> str:
     if origin is Literal:
         return _or([f'"{value}"' for value in arguments])
     if origin in (Union, UnionType):
-        return _or([allowed(one) for one in arguments if one is not NoneType])
+        return _or([allowed(argument) for argument in arguments if argument is not NoneType])
     if origin in (list, tuple):
         return "a list of texts"
     if origin is dict and arguments[-1] is str:

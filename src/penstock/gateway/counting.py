@@ -14,7 +14,7 @@ from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond_json
 from penstock.errors import PenstockError, UsageError
 from penstock.events import Error, Finish, Progress, StreamChunk, Usage
-from penstock.gateway.asking import Caller, Prepared, open_stream, prepare, wire_of
+from penstock.gateway.asking import Caller, Prepared, open_stream, passed_headers, prepare, wire_of
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.estimate import estimate_input
 from penstock.gateway.journal import one_line
@@ -46,7 +46,8 @@ async def count_tokens(wire: str, context: GatewayContext, call: Call, model: st
     assert counter is not None, wire
     request = _read(wire, counter, await call.request.json(), model)
     candidate = find_candidates(context.source.current, request.settings.model)[0]
-    caller = Caller(id=call.request.id, key=context.client_key(call.request))
+    headers = passed_headers(wire, call.request.headers)
+    caller = Caller(id=call.request.id, key=context.client_key(call.request), headers=headers)
     request = context.memory.complete(request, caller.key)
     is_down = context.circuits.of(candidate).is_open
     count = await call.request.unless_gone(_count(candidate, request, caller, is_down=is_down))

@@ -1,4 +1,4 @@
-"""The endpoints of a gateway beside the answers of models: lists of models, and what was healed."""
+"""The endpoints of a gateway besides the answers of models: lists of models, and what was healed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def _names(context: GatewayContext, client_key: str) -> list[str]:
     settings = context.source.current
     lists = await context.models.lists(settings, client_key)
     names = [*dict.fromkeys([*model_names(settings), *listed_names(lists)])]
-    failures = [f"{name}: {one.failure}" for name, one in lists.items() if one.failure]
+    failures = [f"{name}: {models.failure}" for name, models in lists.items() if models.failure]
     if failures and not names:
         raise RejectedRequest(502, "", f"no upstream lists its models ({'; '.join(failures)})")
     return names

@@ -13,7 +13,7 @@ from penstock.messages import File, Image, Message, Part, ToolResult
 CHARACTERS = 4
 """How many characters make a token of ordinary text."""
 MESSAGE = 4
-"""How many tokens a message has beside its content."""
+"""How many tokens a message has besides its content."""
 MEDIA = 1_000
 """How many tokens an image or a file has."""
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from penstock.asgi.request import RejectedRequest
 from penstock.errors import (
     AuthenticationError,
     BadRequestError,
     ConnectionFailed,
+    ContextLengthError,
     MissingKeyError,
+    NotFoundError,
     ProviderError,
     RateLimitError,
     TimedOut,
     UsageError,
 )
 from penstock.events import Error
+from penstock.transport.error_responses import is_too_long
+from penstock.wires import error_statuses
+from penstock.wires.shared.response_errors import status_in
 
 TOO_MANY, BAD_GATEWAY, UNAVAILABLE, GATEWAY_TIMEOUT = 429, 502, 503, 504
 
@@ -54,6 +60,29 @@ def status_of(error: ProviderError, *, is_client_key: bool) -> int:
             return UNAVAILABLE if error.retryable else BAD_GATEWAY
 
 
+def from_event(error: Error) -> ProviderError:
+    """The error that a response begins with, by what its code means."""
+    fields: dict[str, Any] = {"code": error.code, "retryable": error.retryable, "raw": error.raw}
+    match status_of_code(error.code):
+        case 401 | 403 as status:
+            return AuthenticationError(error.message, status=status, **fields)
+        case 404 as status:
+            return NotFoundError(error.message, status=status, **fields)
+        case 429 as status:
+            return RateLimitError(error.message, status=status, **fields)
+        case status if 400 <= status < 500 and is_too_long(error.message, error.code):
+            return ContextLengthError(error.message, status=status, **fields)
+        case status if 400 <= status < 500:
+            return BadRequestError(error.message, status=status, **fields)
+        case _:
+            return ProviderError(error.message, **fields)
+
+
+def status_of_code(code: str) -> int:
+    """The HTTP status of a code, if a protocol has it or it is a status itself; else 0."""
+    return error_statuses().get(code) or status_in(code)
+
+
 def in_band(rejected: RejectedRequest) -> Error:
     """The rejection as an error inside a response that has begun."""
-    return Error(rejected.message, rejected.code, retryable=rejected.status >= 500)
+    return Error(rejected.message, rejected.code or str(rejected.status), retryable=rejected.status >= 500)

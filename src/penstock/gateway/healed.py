@@ -15,7 +15,7 @@ MAX_KEPT = 1_000
 
 
 class HealedResponse(Struct, frozen=True, kw_only=True):
-    """A request: who was asked and who answered, what was healed in the response, and what was left as it came or out.
+    """A request: who was asked and who answered, what was healed, what was passed on unchanged, and what was dropped.
 
     `upstream` and `answered_by` are the upstream and the model that answered; `problem` says why it failed.
     """

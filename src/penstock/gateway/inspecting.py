@@ -59,6 +59,10 @@ class InspectedCall:
         if self._exchange is not None:
             for healed in response.healed:
                 self._exchange.healed(healed.quirk, healed.what, healed.count)
+            for note in response.notes:
+                self._exchange.note(note)
+            if response.dropped:
+                self._exchange.note(f"left out of the request: {'; '.join(response.dropped)}")
             self._exchange.end(self._end or ("failed" if problem else "complete"), problem)
 
 

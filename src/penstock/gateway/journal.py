@@ -74,14 +74,14 @@ class Journal:
         """Report the request."""
         answer, metrics = self._answer, self._context.metrics
         upstream = answer.candidate.upstream.name if answer else ""
-        report = answer.asked.report if answer else HealingReport()
+        report = answer.upstream_request.report if answer else HealingReport()
         response = HealedResponse(
             id=self._call.request.id, path=self._call.request.path, model=self._model, upstream=upstream,
             answered_by=answer.candidate.model if answer else "", status=self._call.send.status,
             problem=one_line(self._problem),
-            asked=[replace(one, failure=one_line(one.failure)) for one in self.attempts.made],
+            asked=[replace(attempt, failure=one_line(attempt.failure)) for attempt in self.attempts.entries],
             healed=report.build(), notes=report.notes,
-            dropped=[f"{one.place}: {one.why}" for one in answer.asked.dropped] if answer else (),
+            dropped=[f"{item.place}: {item.why}" for item in answer.upstream_request.dropped] if answer else (),
         )  # fmt: skip
         self._context.healed.add(response)
         self._inspected.end(response, self._problem)
@@ -100,11 +100,11 @@ class Journal:
 
     def _log(self, response: HealedResponse) -> None:
         total = time.monotonic() - self._started
-        failed = any(one.failure for one in response.asked)
+        failed = any(attempt.failure for attempt in response.asked)
         details = {
             "failed": response.problem,
-            "asked": ", ".join(_in_words(one, response.problem) for one in response.asked) if failed else "",
-            "healed": ", ".join(f"{one.quirk} ({one.what})" for one in response.healed),
+            "asked": ", ".join(_in_words(attempt, response.problem) for attempt in response.asked) if failed else "",
+            "healed": ", ".join(f"{healed.quirk} ({healed.what})" for healed in response.healed),
             "notes": "; ".join(response.notes),
             "left out": "; ".join(response.dropped),
         }

@@ -3,9 +3,10 @@
 | the client | what is remembered |
 |---|---|
 | continues a response by its id | the messages up to this response, and its tools |
+| refers to items of a response by their ids | the response |
 | sends back calls, without what its protocol has no place for | the response, with reasoning and vendor state |
 
-Both are kept in memory, for a while: a client whose response is forgotten is told to send its whole history, and a
+All are kept in memory, for a while: a client whose response is forgotten is told to send its whole history, and a
 response without its vendor state is sent as the client has it.
 """
 
@@ -16,14 +17,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.asgi.access import key_digest
 from penstock.asgi.limits import MEGABYTE
 from penstock.asgi.request import RejectedRequest
-from penstock.declarations import ToolDeclaration
 from penstock.events import Opaque, Reasoning, StreamChunk
+from penstock.gateway.references import KeptResponse, with_items
 from penstock.history.client_request import ClientRequest
 from penstock.messages import Message
 from penstock.turn import TurnBuilder
@@ -39,18 +39,16 @@ REFERENCE = 8
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
-class Remembered(Struct, frozen=True):
+class Remembered(KeptResponse, frozen=True, kw_only=True):
     """A response, the messages before it, and the tools of its request, which take `tools_size` bytes."""
 
-    instructions: tuple[Message, ...]
-    messages: tuple[Message, ...]
-    reply: Message
-    tools: tuple[ToolDeclaration, ...] = ()
+    instructions: tuple[Message, ...] = ()
+    messages: tuple[Message, ...] = ()
     tools_size: int = 0
 
     @property
     def size(self) -> int:
-        """How many bytes it takes beside the messages themselves."""
+        """How many bytes it takes besides the messages themselves."""
         return self.tools_size + REFERENCE * (len(self.instructions) + len(self.messages) + 1)
 
     @property
@@ -72,21 +70,21 @@ class HeldMessages:
 
     def new_sizes(self, messages: Iterable[Message]) -> dict[int, int]:
         """The sizes of those messages that are not held yet, by identity."""
-        return {id(one): len(_encode(one)) for one in messages if id(one) not in self._held}
+        return {id(message): len(_encode(message)) for message in messages if id(message) not in self._held}
 
     def hold(self, messages: Iterable[Message], sizes: Mapping[int, int]) -> None:
         """Another response holds these messages; `sizes` are those of the new ones."""
-        for one in messages:
-            count, size = self._held.get(id(one)) or (0, sizes[id(one)])
-            self._held[id(one)] = count + 1, size
+        for message in messages:
+            count, size = self._held.get(id(message)) or (0, sizes[id(message)])
+            self._held[id(message)] = count + 1, size
             self.size += 0 if count else size
 
     def release(self, messages: Iterable[Message]) -> None:
         """A response is forgotten that held these messages."""
-        for one in messages:
-            count, size = self._held.pop(id(one))
+        for message in messages:
+            count, size = self._held.pop(id(message))
             if count > 1:
-                self._held[id(one)] = count - 1, size
+                self._held[id(message)] = count - 1, size
             else:
                 self.size -= size
 
@@ -95,7 +93,7 @@ class ResponseMemory:
     """The responses of one gateway. Each belongs to the key of its client."""
 
     def __init__(self) -> None:
-        self._size = 0  # of all responses, beside the messages that they hold
+        self._size = 0  # of all responses, besides the messages that they hold
         self._held = HeldMessages()
         self._responses: Kept = OrderedDict()
         self._calls: Kept = OrderedDict()
@@ -104,8 +102,8 @@ class ResponseMemory:
         """The request with what its client counts on; raises if a response is not known."""
         owner = key_digest(key)
         request = self._continued(request, owner) if request.settings.previous_response else request
-        messages = tuple(self._restored(message, owner) for message in request.messages)
-        return replace(request, messages=messages)
+        messages = with_items(request, lambda number: self._responses.get((owner, number)))
+        return replace(request, messages=tuple(self._restored(message, owner) for message in messages))
 
     def _continued(self, request: ClientRequest, owner: str) -> ClientRequest:
         """The request with the messages up to the response that it continues."""
@@ -123,10 +121,11 @@ class ResponseMemory:
 
     def _restored(self, message: Message, owner: str) -> Message:
         """The message as it came from the model, if it is one and the client has only a part of it."""
-        if message.role != "assistant" or not message.tool_calls or _is_rich(message):
+        if message.role != "assistant" or not message.tool_calls:
             return message
         known = self._calls.get((owner, message.tool_calls[0].id))
-        return known.reply if known is not None and _is_same(known.reply, message) else message
+        is_known = known is not None and _is_same(known.reply, message) and _lacks(message, known.reply)
+        return known.reply if known is not None and is_known else message
 
     def record(self, request: ClientRequest, key: str, id: str) -> ResponseRecord | None:
         """The record of the response to a request; None if nothing of it can be needed again."""
@@ -141,7 +140,10 @@ class ResponseMemory:
             return
         instructions, messages = _split(request) if is_kept else ((), ())
         tools = request.settings.tools if is_kept else ()
-        remembered = Remembered(instructions, messages, reply, tools, len(_encode(tools)) if tools else 0)
+        remembered = Remembered(
+            instructions=instructions, messages=messages, reply=reply, tools=tools,
+            tools_size=len(_encode(tools)) if tools else 0,
+        )  # fmt: skip
         sizes = self._held.new_sizes(remembered.held)
         if remembered.size + sum(sizes.values()) > MAX_RESPONSE:
             return
@@ -149,7 +151,7 @@ class ResponseMemory:
         if is_kept:
             self._add(self._responses, (owner, id), remembered, sizes)
         if has_calls:
-            alone = Remembered((), (), reply)
+            alone = Remembered(reply=reply)
             for call in reply.tool_calls:
                 self._add(self._calls, (owner, call.id), alone, sizes)
         while self._size + self._held.size > MAX_REMEMBERED:
@@ -207,9 +209,26 @@ def _is_rich(message: Message) -> bool:
     return any(isinstance(part, Reasoning | Opaque) for part in message.parts)
 
 
+def _lacks(message: Message, reply: Message) -> bool:
+    """Whether a message lacks reasoning or vendor state of the response that it is."""
+    states = [part.data for part in message.parts if isinstance(part, Opaque)]
+    if any(isinstance(part, Opaque) and part.data not in states for part in reply.parts):
+        return True
+    return bool(_reasoning(reply)) and not _reasoning(message)
+
+
+def _reasoning(message: Message) -> str:
+    return "".join(part.text for part in message.parts if isinstance(part, Reasoning)).strip()
+
+
 def _is_same(reply: Message, message: Message) -> bool:
-    """Whether a message says what the response said: nobody has edited it."""
+    """Whether a message says what the response said: nobody has edited it.
+
+    Servers use ids of calls again, so that the reasoning, if the client sends it, has to be that of the response too.
+    """
     calls, others = reply.tool_calls, message.tool_calls
-    return reply.text.strip() == message.text.strip() and [(one.id, one.name, one.arguments) for one in calls] == [
-        (one.id, one.name, one.arguments) for one in others
+    has_same_calls = [(call.id, call.name, call.arguments) for call in calls] == [
+        (call.id, call.name, call.arguments) for call in others
     ]
+    is_same_text = reply.text.strip() == message.text.strip()
+    return has_same_calls and is_same_text and _reasoning(message) in ("", _reasoning(reply))

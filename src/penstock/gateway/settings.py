@@ -34,10 +34,11 @@ class Healing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     | `reasoning` | `<think>` marks in the text become reasoning |
     | `inside_reasoning` | the text begins inside of reasoning, as the prompt has the opening mark |
     | `repair` | damaged arguments: `safe` if there is only one repair and it changes no value, `guess` also others |
+    | `finish_reasons` | a response with calls ends with the reason for calls, whatever reason the server sent |
     | `usage` | token counts are estimated where the server sends none |
 
-    Ids, indexes, names in pieces, arguments that are objects, finish reasons and the fields of reasoning are always
-    healed: a response is decoded, and encoded again.
+    Ids, indexes, names in pieces, arguments that are objects, missing finish reasons and the fields of reasoning are
+    always healed: a response is decoded, and encoded again.
     """
 
     rescue: bool | tuple[str, ...] = True
@@ -45,6 +46,7 @@ class Healing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reasoning: bool = True
     inside_reasoning: bool = False
     repair: Repair = "safe"
+    finish_reasons: bool = True
     usage: bool = True
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
-"""The direct way of text through a gateway, from the bytes of an upstream to those of a client.
+"""The fast path of plain text through a gateway, from the bytes of an upstream to those of a client.
 
-Nearly all reads of a long answer are one frame with a piece of text in which nothing is to be healed. Such a read is
-neither parsed nor does it pass the stages one by one: the piece is taken out of its frame, and put into the client's.
-The stages are the reference: they get all other reads, and any of them may end the text at any time.
+Nearly all reads of a long answer are one frame with a piece of text in which nothing has to be healed. Such a read is
+neither parsed nor fed to the stages: the piece is cut out of its frame and put into a frame of the client's protocol.
+The stages are the reference: they get all other reads, and any of them may end the fast path at any time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Writer(Protocol):
 
 
 class TextLane:
-    """The direct way of one response, while it is open.
+    """The fast path of one response, while it is open.
 
     `note` gets the events, if they are remembered, and `show` the bytes for the client, if they are inspected.
     """
@@ -54,7 +54,7 @@ class TextLane:
         self._before = self._after = b""
 
     def open_after(self, chunks: list[StreamChunk], decoding: HealedDecoding) -> Take | None:
-        """Open the way after these events; None if the next bytes have to be decoded."""
+        """Open the fast path after these events; None if the next bytes have to be decoded."""
         last = chunks[-1] if chunks else None
         if not isinstance(last, Text) or (flow := decoding.text_flow()) is None:
             return None
@@ -65,7 +65,7 @@ class TextLane:
         return self._take
 
     def _take(self, data: bytes) -> Awaitable[None] | bool:
-        """Sends the piece of text that these bytes are; False if they are anything else."""
+        """Sends the piece of text in these bytes; False if they are anything but one piece of text."""
         event = self._read(data)
         if event is None or not self._takes(text := event.text):
             return False
@@ -78,7 +78,7 @@ class TextLane:
         return self._write_now(piece) or self._write(piece)
 
     def _encode(self, data: bytes) -> Awaitable[None] | bool:
-        """The same, where the frames of the client differ in more than the text, and one may be the last."""
+        """`_take` for protocols whose frames differ in more than the text; a frame may end the response."""
         if self._encoder.error is not None or (event := self._read(data)) is None or not self._takes(event.text):
             return False
         self._output.size += len(event.text)

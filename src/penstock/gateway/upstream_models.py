@@ -53,22 +53,22 @@ class UpstreamModels:
     async def lists(self, settings: GatewaySettings, client_key: str = "") -> dict[str, ModelList]:
         """The models by the names of the upstreams. One that does not answer is logged, and has a failure."""
         upstreams = settings.upstreams.values()
-        found = await asyncio.gather(*(self._of(upstream, client_key) for upstream in upstreams))
-        return {upstream.name: models for upstream, models in zip(upstreams, found, strict=True)}
+        lists = await asyncio.gather(*(self._of(upstream, client_key) for upstream in upstreams))
+        return {upstream.name: models for upstream, models in zip(upstreams, lists, strict=True)}
 
     async def _of(self, upstream: Upstream, client_key: str) -> ModelList:
         if find_provider(upstream.provider)[1].needs_key or upstream.via is not None:
             return ModelList(0.0)
         place = upstream.name, key_digest(client_key)
-        kept = self._kept.pop(place, None)
-        if kept is None or self.clock() >= kept.until:
-            kept = await self._asked(upstream, client_key)
-        self._kept[place] = kept
+        models = self._kept.pop(place, None)
+        if models is None or self.clock() >= models.until:
+            models = await self._request(upstream, client_key)
+        self._kept[place] = models
         while len(self._kept) > MAX_LISTS:
             self._kept.popitem(last=False)
-        return kept
+        return models
 
-    async def _asked(self, upstream: Upstream, client_key: str) -> ModelList:
+    async def _request(self, upstream: Upstream, client_key: str) -> ModelList:
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 models = _read(await _get(_url(upstream), _headers(upstream, client_key)))
@@ -82,8 +82,8 @@ class UpstreamModels:
 def listed_names(lists: Mapping[str, ModelList]) -> list[str]:
     """The models of the first upstream by their names, those of others as `upstream/model`."""
     names: list[str] = []
-    for number, (upstream, found) in enumerate(lists.items()):
-        names += found.models if not number else [f"{upstream}/{model}" for model in found.models]
+    for number, (upstream, listed) in enumerate(lists.items()):
+        names += listed.models if not number else [f"{upstream}/{model}" for model in listed.models]
     return names
 
 

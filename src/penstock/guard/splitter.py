@@ -31,15 +31,15 @@ class Splitter:
     def feed(self, text: str) -> list[str]:
         """Add text; returns the pieces that it closes."""
         pieces: list[str] = []
-        at = 0
+        start = 0
         for end in [*self._ends(text), len(text) + 1]:
-            while (limit := self._find_limit(text, at)) < min(end, len(text) + 1):
-                pieces.append(self._close(text[at:limit]))
-                at = limit
-            if end <= len(text) and not (self._is_blank and text[at:end].isspace()):
-                pieces.append(self._close(text[at:end]))
-                at = end
-        self._grow(text[at:])
+            while (limit := self._find_limit(text, start)) < min(end, len(text) + 1):
+                pieces.append(self._close(text[start:limit]))
+                start = limit
+            if end <= len(text) and not (self._is_blank and text[start:end].isspace()):
+                pieces.append(self._close(text[start:end]))
+                start = end
+        self._grow(text[start:])
         self._tail = (self._tail + text[-_TAIL:])[-_TAIL:]
         return pieces
 
@@ -55,12 +55,12 @@ class Splitter:
         ends = (match.end() - known for match in _SENTENCE_END.finditer(self._tail + text))
         return [end for end in ends if end > 0]
 
-    def _find_limit(self, text: str, at: int) -> int:
+    def _find_limit(self, text: str, start: int) -> int:
         """The place at which a piece from here has its size and ends with a word; after the text if not in it."""
         if self._size is None:
             return len(text) + 1
-        full = max(at, at + self._size - self.length)
-        last = at + self._size + LONGEST_WORD - self.length
+        full = max(start, start + self._size - self.length)
+        last = start + self._size + LONGEST_WORD - self.length
         space = _SPACE.search(text, full, last)
         return space.end() if space else last
 

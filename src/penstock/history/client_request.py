@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
-from penstock.events import Opaque, ToolCall
+from penstock.events import Opaque, Text, ToolCall
 from penstock.history.read import read_request
 from penstock.messages import Message
-from penstock.wires import find_output_fields, find_settings_reader, wire_name
+from penstock.wires import find_facts, find_output_fields, find_settings_reader, wire_name
 from penstock.wires.shared.body import merge
+from penstock.wires.shared.foreign_blocks import own_parts
+from penstock.wires.shared.openapi_schemas import json_schema
 from penstock.wires.shared.request import Request
 from penstock.wires.shared.request_settings import Dropped, RequestSettings, check_depth
 from penstock.wires.shared.response_head import ResponseHead, ToolPath
+from penstock.wires.shared.states import item_id_of
 
+ONLY_HERE = "only the protocol of the request has this field"
+KEPT_ELSEWHERE = "what it stands for is kept by another provider; send it whole"
 _NO_TOOLS: frozenset[str] = frozenset()
 
 
@@ -29,42 +35,86 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
     settings: RequestSettings
 
-    def foreign_tools(self, wire: str) -> tuple[ToolDeclaration, ...]:
-        """The tools that run at a provider, and that one on this wire does not have."""
-        is_same = wire_name(wire) == self.wire
-        return () if is_same else tuple(tool for tool in self.settings.tools if tool.hosted is not None)
+    def foreign_tools(self, wire: str, *, has_hosted: bool = True) -> tuple[ToolDeclaration, ...]:
+        """The tools that run at a provider, and that a server on this wire does not have."""
+        is_known = has_hosted and wire_name(wire) == self.wire
+        return () if is_known else tuple(tool for tool in self.settings.tools if tool.hosted is not None)
 
-    def request_for(self, wire: str) -> tuple[Request, tuple[Dropped, ...]]:
+    def request_for(
+        self, wire: str, *, has_hosted: bool = True, has_exact: bool = True
+    ) -> tuple[Request, tuple[Dropped, ...]]:
         """The request for a provider on this wire, and what of it is not passed on, with the reasons.
 
         Fields that only the client's protocol has, and tools that its provider runs, are passed on to the same wire
-        alone.
+        alone: the tools if the server there `has_hosted` ones, and settings in a form that only the vendor's own
+        provider knows if it `has_exact` forms.
         """
         settings, is_same = self.settings, wire_name(wire) == self.wire
-        hosted = self.foreign_tools(wire)
-        extra = dict(settings.extra) if is_same else {}
-        dropped = list(settings.dropped)
-        dropped += [
-            Dropped("tools", f"{hosted_name(tool)} runs at its provider; there is no such tool here") for tool in hosted
-        ]
         if not is_same:
-            dropped += [Dropped(name, "only the protocol of the request has this field") for name in settings.extra]
-        if settings.output is not None:
-            fields = find_output_fields(wire_name(wire))(settings.output)
-            extra = merge(extra, fields)
-            dropped += [] if fields else [Dropped("the output format", "the provider cannot be asked for it")]
+            self._refuse_kept_elsewhere()
+        hosted = self.foreign_tools(wire, has_hosted=has_hosted)
+        headers = "" if is_same and has_hosted else find_facts(self.wire).system_headers
+        messages = tuple(_without_headers(one, headers) for one in self.messages) if headers else self.messages
+        exact = settings.exact if is_same and has_exact else {}
+        tools = settings.tools if "tool_choice" in exact else self._callable_tools(hosted)
         names = {tool.name for tool in hosted}
         request = Request(
             model=settings.model,
-            messages=self.messages,
-            tools=tuple(tool for tool in settings.tools if tool not in hosted),
-            tool_choice="" if settings.tool_choice in names else settings.tool_choice,
+            messages=messages,
+            tools=tuple(tools if is_same else map(_portable, tools)),
+            tool_choice="" if settings.tool_choice in names or "tool_choice" in exact else settings.tool_choice,
             is_parallel=settings.is_parallel,
-            options=settings.options,
-            extra=extra,
+            options={name: value for name, value in settings.options.items() if name not in exact},
+            extra=self._extra_for(wire, exact),
             is_streaming=settings.is_streaming,
         )
+        dropped = [*settings.dropped, *self._dropped_for(wire, hosted)]
+        if messages != self.messages:
+            dropped.append(Dropped("system", f"lines that begin with {headers} are for the provider of the request"))
         return request, tuple(dropped)
+
+    def _extra_for(self, wire: str, exact: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """The fields that only this wire has."""
+        extra: dict[str, Any] = dict(self.settings.extra) if wire_name(wire) == self.wire else {}
+        for fields in exact.values():
+            extra = merge(extra, fields)
+        return extra if "output" in exact else merge(extra, self._output_for(wire))
+
+    def _output_for(self, wire: str) -> dict[str, Any]:
+        """The fields that ask for the output format; none if there is no format, or this wire cannot ask for it."""
+        output = self.settings.output
+        if output is not None and output.schema is not None and wire_name(wire) != self.wire:
+            output = replace(output, schema=json_schema(output.schema))
+        return {} if output is None else find_output_fields(wire_name(wire))(output)
+
+    def _dropped_for(self, wire: str, hosted: tuple[ToolDeclaration, ...]) -> Iterator[Dropped]:
+        """What cannot be said on this wire."""
+        if wire_name(wire) != self.wire:
+            yield from (Dropped(name, ONLY_HERE) for name in self.settings.own_fields)
+            if names := own_parts(self.messages, self.wire):
+                yield Dropped("messages", f"only the protocol of the request has {', '.join(names)}")
+        if self.settings.output is not None and not self._output_for(wire):
+            yield Dropped("the output format", "the provider cannot be asked for it")
+        for tool in hosted:
+            yield Dropped("tools", f"{hosted_name(tool)} runs at its provider; there is no such tool here")
+
+    def _callable_tools(self, hosted: tuple[ToolDeclaration, ...]) -> Iterator[ToolDeclaration]:
+        """The tools that may be called, for servers that cannot be told which of the declared ones may."""
+        allowed = self.settings.allowed_tools
+        for tool in self.settings.tools:
+            if tool not in hosted and (not allowed or tool.name in allowed):
+                yield tool
+
+    def _refuse_kept_elsewhere(self) -> None:
+        """Raises if a part of the prompt is kept by the provider of the client's protocol: it would be missing."""
+        facts = find_facts(self.wire)
+        for name in facts.kept_fields:
+            if name in self.settings.extra:
+                raise UsageError(f"{name}: {KEPT_ELSEWHERE}")
+        for message in self.messages:
+            for part in message.parts:
+                if isinstance(part, Opaque) and facts.reference and part.kind == facts.reference:
+                    raise UsageError(f"{part.kind} {item_id_of(part, facts)!r}: {KEPT_ELSEWHERE}")
 
     def head(self, id: str, created: int, *, has_custom_tools: bool) -> ResponseHead:
         """The head of the response; `has_custom_tools` if the provider takes custom tools as such."""
@@ -79,6 +129,7 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
             unwrapped_tools=_NO_TOOLS if has_custom_tools else custom,
             namespaces=self.settings.namespaces,
             echo=self.settings.echo,
+            has_old_calls=self.settings.has_old_calls,
         )
 
 
@@ -110,6 +161,29 @@ def hosted_name(tool: ToolDeclaration) -> str:
     return tool.name or next(iter(tool.hosted or ()), "a tool")
 
 
+def _without_headers(message: Message, start: str) -> Message:
+    """The message without the lines before a system prompt that begin so: they change with every request."""
+    if message.role != "system" or not any(
+        isinstance(part, Text) and part.text.startswith(start) for part in message.parts
+    ):
+        return message
+    parts = [_without_first_lines(part, start) if isinstance(part, Text) else part for part in message.parts]
+    return replace(message, parts=tuple(part for part in parts if not isinstance(part, Text) or part.text))
+
+
+def _without_first_lines(part: Text, start: str) -> Text:
+    text = part.text
+    while text.startswith(start):
+        text = text.partition("\n")[2]
+    return part if text == part.text else replace(part, text=text)
+
+
+def _portable(tool: ToolDeclaration) -> ToolDeclaration:
+    """The tool with a schema that every provider understands."""
+    schema = json_schema(tool.parameters)
+    return tool if schema is tool.parameters else replace(tool, parameters=schema)
+
+
 def _parse(body: bytes | Mapping[str, Any], *, is_clean: bool) -> Mapping[str, Any]:
     value: Any = body
     if isinstance(body, bytes):
@@ -135,9 +209,9 @@ def _with_flat_names(message: Message, namespaces: Mapping[str, ToolPath]) -> Me
     if not spaces:
         return message
     parts = [
-        msgspec.structs.replace(part, name=flat.get(ToolPath(spaces[part.block], part.name), part.name))
+        replace(part, name=flat.get(ToolPath(spaces[part.block], part.name), part.name))
         if isinstance(part, ToolCall) and part.block in spaces
         else part
         for part in message.parts
     ]
-    return msgspec.structs.replace(message, parts=tuple(parts))
+    return replace(message, parts=tuple(parts))

@@ -39,7 +39,7 @@ def _clean(field: str, value: Any) -> Any:
     """The clean value of a field; an error in an item of a list has the place of the item."""
     if not isinstance(value, list):
         return clean_value(value, field)
-    return [clean_value(item, f"{field}[{at}]") for at, item in enumerate(value)]
+    return [clean_value(item, f"{field}[{index}]") for index, item in enumerate(value)]
 
 
 def _parse(text: str) -> Any:

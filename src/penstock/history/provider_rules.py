@@ -83,10 +83,10 @@ def _refused_ids_and_names(history: CheckedHistory, target: Target) -> Iterator[
 
 
 def _refused_media(history: CheckedHistory, target: Target) -> Iterator[Problem]:
-    for at, message in enumerate(history.messages):
+    for index, message in enumerate(history.messages):
         for number, part in enumerate(message.parts):
             if why := target.refusal(part, message):
-                yield history.problem("refused_media", (at, number), why, frozenset({target.name}))
+                yield history.problem("refused_media", (index, number), why, frozenset({target.name}))
 
 
 def _media_in_results(history: CheckedHistory, target: Target) -> Iterator[Problem]:

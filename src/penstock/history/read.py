@@ -82,7 +82,7 @@ def read(history: Any) -> Reading:
 
 
 def _numbered(field: str, items: Iterable[Any]) -> list[PlacedItem]:
-    return [(f"{field}[{at}]", item) for at, item in enumerate(items)]
+    return [(f"{field}[{index}]", item) for index, item in enumerate(items)]
 
 
 def read_request(body: Json, wire: str, *, is_clean: bool = False) -> Reading:
@@ -93,7 +93,7 @@ def read_request(body: Json, wire: str, *, is_clean: bool = False) -> Reading:
     fields = history_fields(body)
     if not fields:
         raise unreadable(all_readers()[wire].history_field, "is missing; send the messages of the conversation")
-    return _read_request(body, fields, wire, _as_it_is if is_clean else clean_value)
+    return _read_request(body, fields, wire, _unchanged if is_clean else clean_value)
 
 
 def _read_request(body: Json, fields: Sequence[str], wire: str = "", clean: Clean = clean_value) -> Reading:
@@ -105,7 +105,7 @@ def _read_request(body: Json, fields: Sequence[str], wire: str = "", clean: Clea
     return _read(items, wire or request_wire(body), systems, is_continued=is_continued(body), clean=clean)
 
 
-def _as_it_is(value: Any, place: str) -> Any:
+def _unchanged(value: Any, place: str) -> Any:
     return value
 
 
@@ -158,13 +158,15 @@ def _read_item(item: Any, place: str, context: ReadContext, shape: str, family: 
 
 def _open(item: Any, place: str, clean: Clean) -> Any:
     """The clean fields of an item, or the `Message` if it is a stored one."""
-    if isinstance(item, Message | Turn):
-        return item
-    if isinstance(item, str):
-        return join_surrogates(item)
-    if isinstance(item, bytes | bytearray):
-        raise unreadable(place, f"is {type(item).__name__}; read the bytes of a file with read_history")
-    fields = as_mapping(item)
+    match item:
+        case Message() | Turn():
+            return item
+        case str():
+            return join_surrogates(item)
+        case bytes() | bytearray():
+            raise unreadable(place, f"is {type(item).__name__}; read the bytes of a file with read_history")
+        case _:
+            fields = as_mapping(item)
     if fields is None:
         raise unreadable(place, f"expected a string, a dict or a Message, got {type(item).__name__}")
     fields = clean(fields, place)
@@ -195,7 +197,7 @@ def _without_malformed(placed: PlacedMessage) -> PlacedMessage:
         return placed
     kept = {id(part) for part in message.parts}
     pairs = zip(placed.message.parts, placed.places.parts, strict=True)
-    places = Places(placed.places.message, tuple(at for part, at in pairs if id(part) in kept))
+    places = Places(placed.places.message, tuple(place for part, place in pairs if id(part) in kept))
     return replace(placed, message=message, places=places)
 
 

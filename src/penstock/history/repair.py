@@ -104,48 +104,50 @@ class _RepairSteps(HistorySteps):
         messages = self._alternate_roles(messages)
         return [self._without_refused_media(message) for message in messages]
 
-    def note(self, at: int | None, change: str) -> None:
-        place = "messages" if at is None else self._history.where(at)
+    def note(self, index: int | None, change: str) -> None:
+        place = "messages" if index is None else self._history.where(index)
         self.changes.append(f"{place}: {change}")
 
     # Parts.
 
-    def hosted_orphan(self, at: int, message: Message, result: Opaque) -> Part:
+    def hosted_orphan(self, index: int, message: Message, result: Opaque) -> Part:
         if self._history.is_continued:
             return result
-        self.note(at, f"wrote the {result.kind}, which has no call, as text")
+        self.note(index, f"wrote the {result.kind}, which has no call, as text")
         return Text(result.block, _orphan_text(result.kind, block_text(result.data)))
 
     def _remove_misplaced(self, messages: list[Message]) -> list[Message]:
         """Leave out parts that their message may not hold, misplaced vendor state and repeated items."""
         items: set[str] = set()
-        return [self._in_place(at, message, items) for at, message in enumerate(messages)]
+        return [self._in_place(index, message, items) for index, message in enumerate(messages)]
 
-    def _in_place(self, at: int, message: Message, items: set[str]) -> Message:
+    def _in_place(self, index: int, message: Message, items: set[str]) -> Message:
         role = "user" if message.role == "tool" else message.role  # its other parts become the user's
         kept: list[Part] = []
         for part in message.parts:
             if isinstance(part, (*ALLOWED[role], ToolResult)):
                 kept.append(part)
             else:
-                self.note(at, f"left out a {type(part).__name__}, which is not allowed in a message of the role {role}")
+                self.note(
+                    index, f"left out a {type(part).__name__}, which is not allowed in a message of the role {role}"
+                )
             if message.role == "tool" and isinstance(part, Text | Image | File | Opaque):
-                self.note(at, f"moved a {type(part).__name__} from a tool message to the user")
+                self.note(index, f"moved a {type(part).__name__} from a tool message to the user")
         fitting = replace(message, role=role, parts=tuple(kept))
         misplaced = misplaced_states(fitting)
-        parts = [part for number, part in enumerate(kept) if not self._drops(at, part, number in misplaced, items)]
+        parts = [part for number, part in enumerate(kept) if not self._drops(index, part, number in misplaced, items)]
         return replace(fitting, parts=tuple(parts))
 
-    def _drops(self, at: int, part: Part, is_misplaced: bool, items: set[str]) -> bool:
+    def _drops(self, index: int, part: Part, is_misplaced: bool, items: set[str]) -> bool:
         """Whether a part is misplaced vendor state, or an item that occurred before."""
         if not isinstance(part, Opaque):
             return False
         if is_misplaced:
-            self.note(at, f"left out the {part.kind} of {part.wire}, which was on a part of another kind")
+            self.note(index, f"left out the {part.kind} of {part.wire}, which was on a part of another kind")
             return True
         id = item_id(part)
         if id in items:
-            self.note(at, f"left out the item {id!r}, which occurred before")
+            self.note(index, f"left out the item {id!r}, which occurred before")
             return True
         items |= {id} if id else set()
         return False
@@ -154,21 +156,21 @@ class _RepairSteps(HistorySteps):
 
     def fit_call(self, pair: CallResults) -> tuple[str, str]:
         """A call gets an id that no other call has; of our messages, only calls of the same turn are compared."""
-        at, call = pair.place[0], pair.call
-        if self._history.is_ours and at != self._turn:
-            self._free_ids, self._turn = UniqueIds(), at
+        index, call = pair.place[0], pair.call
+        if self._history.is_ours and index != self._turn:
+            self._free_ids, self._turn = UniqueIds(), index
         id = self._free_ids.take(call.id or "call")
         if id != call.id:
-            self.note(at, f"gave a call of {call.name!r} the unique id {id!r}")
-        return id, self._name(at, call)
+            self.note(index, f"gave a call of {call.name!r} the unique id {id!r}")
+        return id, self._name(index, call)
 
-    def _name(self, at: int, call: ToolCall | ToolCallInvalid) -> str:
+    def _name(self, index: int, call: ToolCall | ToolCallInvalid) -> str:
         """The name of a call; of our messages, names are fitted when they are sent."""
         if self._target is None or self._history.is_ours:
             return call.name
         name = self._target.fit_name(call.name)
         if name != call.name:
-            self.note(at, f"named the call {call.id!r} {name!r}: declare its tool under that name too")
+            self.note(index, f"named the call {call.id!r} {name!r}: declare its tool under that name too")
         return name
 
     def call(self, pair: CallResults) -> ToolCall | ToolCallInvalid:
@@ -182,32 +184,32 @@ class _RepairSteps(HistorySteps):
         return pair.valid_call
 
     def result(self, pair: CallResults) -> ToolResult:
-        at, call, result = pair.place[0], pair.call, pair.result
+        index, call, result = pair.place[0], pair.call, pair.result
         if result is None:
-            self.note(at, f"gave the call {call.id!r} an error as its result, as it has none")
+            self.note(index, f"gave the call {call.id!r} an error as its result, as it has none")
             text = NOT_RUN if isinstance(call, ToolCallInvalid) else NO_RESULT
             return ToolResult(call.id, call.name, (Text(0, text),), is_error=True)
         if len(pair.results) > 1:
-            self.note(at, f"kept one of {len(pair.results)} results of the call {call.id!r}")
+            self.note(index, f"kept one of {len(pair.results)} results of the call {call.id!r}")
         if result.name not in (call.name, ""):
-            self.note(at, f"named the result of the call {call.id!r} after its call, {call.name!r}")
+            self.note(index, f"named the result of the call {call.id!r} after its call, {call.name!r}")
         return replace(result, name=call.name)
 
-    def results(self, at: int, pairs: list[CallResults]) -> Message:
-        message = super().results(at, pairs)
+    def results(self, index: int, pairs: list[CallResults]) -> Message:
+        message = super().results(index, pairs)
         places = [pair.result_place for pair in pairs if pair.result_place is not None]
-        if places != [(at + 1, number) for number in range(len(places))]:
-            self.note(at, "put the results of its calls directly after it, in their order")
+        if places != [(index + 1, number) for number in range(len(places))]:
+            self.note(index, "put the results of its calls directly after it, in their order")
         return message
 
-    def orphans(self, at: int, results: list[ToolResult]) -> Message:
+    def orphans(self, index: int, results: list[ToolResult]) -> Message:
         """Results without a call, as text of the user."""
         if self._history.is_continued:
             return tool_results(*results)
-        return user(*(content for result in results for content in self._orphan(at, result)))
+        return user(*(content for result in results for content in self._orphan(index, result)))
 
-    def _orphan(self, at: int, result: ToolResult) -> list[Content]:
-        self.note(at, f"wrote the result {result.call_id!r}, which has no call, as text of the user")
+    def _orphan(self, index: int, result: ToolResult) -> list[Content]:
+        self.note(index, f"wrote the result {result.call_id!r}, which has no call, as text of the user")
         text = _orphan_text(f"A result of {result.name or 'a tool'}", result.text)
         return [text, *(part for part in result.content if not isinstance(part, Text))]
 
@@ -216,13 +218,15 @@ class _RepairSteps(HistorySteps):
     def _alternate_roles(self, messages: list[Message]) -> list[Message]:
         """Join neighbours of one role, leave out empty messages, let the user begin."""
         joint: list[Message] = []
-        for role, group in groupby((message for message in messages if message.parts), key=lambda one: one.role):
+        for role, group in groupby(
+            (message for message in messages if message.parts), key=lambda message: message.role
+        ):
             neighbours = list(group)
             if len(neighbours) > 1 and role in ("user", "assistant"):
                 self.note(None, f"joined {len(neighbours)} consecutive {role} messages")
                 neighbours = [join_messages(*_separated(self._without_fields(message) for message in neighbours))]
             joint += neighbours
-        first = next((at for at, message in enumerate(joint) if message.role != "system"), None)
+        first = next((index for index, message in enumerate(joint) if message.role != "system"), None)
         if first is not None and joint[first].role == "assistant":
             self.note(None, "added a user message at the beginning, as the assistant came first")
             joint.insert(first, user(BEFORE))

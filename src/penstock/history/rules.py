@@ -48,9 +48,9 @@ class CheckedHistory:
         self, kind: ProblemKind, place: Place | int, what: str, providers: frozenset[str] | None = None
     ) -> Problem:
         """A problem of a part, or of a message; without `providers`, those that refuse this kind."""
-        at, part = (place, None) if isinstance(place, int) else place
+        index, part = (place, None) if isinstance(place, int) else place
         refusing = REFUSED_BY[kind] if providers is None else providers
-        return Problem(kind, self.where(place), what, tuple(sorted(refusing)), at, part)
+        return Problem(kind, self.where(place), what, tuple(sorted(refusing)), index, part)
 
 
 Rule = Callable[[CheckedHistory], Iterator[Problem]]
@@ -111,20 +111,22 @@ def results_are_named(history: CheckedHistory) -> Iterator[Problem]:
 
 def results_follow(history: CheckedHistory) -> Iterator[Problem]:
     """The results of a turn are directly after it, in one message, in the order of its calls."""
-    for at, pairs in enumerate(history.paired.calls):
+    for index, pairs in enumerate(history.paired.calls):
         places = [pair.result_place for pair in pairs if pair.result_place is not None]
         if not places:
             continue
-        leading = {number: _leading(history, number) for number in range(at + 1, _last_results_after(history, at) + 1)}
+        leading = {
+            number: _leading(history, number) for number in range(index + 1, _last_results_after(history, index) + 1)
+        }
         late = [place for place in places if place[1] > leading.get(place[0], -1)]
         for place in late:
-            what = f"the result of {history.where(at)} is not directly after it"
+            what = f"the result of {history.where(index)} is not directly after it"
             yield history.problem("results_not_after_call", place, what, _wanting_order(history))
         if not late and places[0][0] != places[-1][0]:
-            what = f"the results of {history.where(at)} are in several messages"
+            what = f"the results of {history.where(index)} are in several messages"
             yield history.problem("split_results", max(places)[0], what)
         elif places != sorted(places):
-            what = f"the results of {history.where(at)} are not in its order"
+            what = f"the results of {history.where(index)} are not in its order"
             yield history.problem("misordered_results", min(places)[0], what)
 
 
@@ -134,17 +136,17 @@ def _wanting_order(history: CheckedHistory) -> frozenset[str]:
     return REFUSED_BY["results_not_after_call"] - lenient
 
 
-def _last_results_after(history: CheckedHistory, at: int) -> int:
+def _last_results_after(history: CheckedHistory, index: int) -> int:
     """The last of the consecutive messages with results after this one."""
-    number = at
+    number = index
     while number + 1 < len(history.messages) and history.messages[number + 1].results:
         number += 1
     return number
 
 
-def _leading(history: CheckedHistory, at: int) -> int:
+def _leading(history: CheckedHistory, index: int) -> int:
     """The number of the last result before any other part of a message."""
-    parts = history.messages[at].parts
+    parts = history.messages[index].parts
     return next((number for number, part in enumerate(parts) if not isinstance(part, ToolResult)), len(parts)) - 1
 
 
@@ -178,12 +180,12 @@ def items_come_once(history: CheckedHistory) -> Iterator[Problem]:
     if history.is_ours:
         return
     seen: set[str] = set()
-    for at, message in enumerate(history.messages):
+    for index, message in enumerate(history.messages):
         for number, part in enumerate(message.parts):
             id = item_id(part) if isinstance(part, Opaque) else ""
             if id in seen:
                 yield history.problem(
-                    "repeated_id", (at, number), f"another item also has the id {id!r}", REFUSED_BY["repeated_item"]
+                    "repeated_id", (index, number), f"another item also has the id {id!r}", REFUSED_BY["repeated_item"]
                 )
             seen |= {id} if id else set()
 
@@ -192,40 +194,43 @@ def items_come_once(history: CheckedHistory) -> Iterator[Problem]:
 
 
 def parts_are_in_place(history: CheckedHistory) -> Iterator[Problem]:
-    for at, message in enumerate(history.messages):
+    for index, message in enumerate(history.messages):
         for number, part in enumerate(message.parts):
             if not isinstance(part, ALLOWED[message.role]):
                 what = f"{type(part).__name__} is not allowed in a message of the role {message.role}"
-                yield history.problem("misplaced_part", (at, number), what)
+                yield history.problem("misplaced_part", (index, number), what)
 
 
 def parts_have_text(history: CheckedHistory) -> Iterator[Problem]:
-    for at, message in enumerate(history.messages):
+    for index, message in enumerate(history.messages):
         for number in sorted(empty_parts(message, takes_blank=history.is_ours, marks=(PART_FIELDS, MESSAGE_FIELDS))):
             part = message.parts[number]
             is_blank = isinstance(part, Text | Reasoning) and bool(part.text)
             what = f"the {type(part).__name__.lower()} is {'white space' if is_blank else 'empty'}"
-            yield history.problem("empty_part", (at, number), what, REFUSED_BY["blank_part"] if is_blank else None)
+            yield history.problem("empty_part", (index, number), what, REFUSED_BY["blank_part"] if is_blank else None)
 
 
 def messages_have_parts(history: CheckedHistory) -> Iterator[Problem]:
     """A message is not empty; one provider accepts an empty assistant message at the end."""
-    for at, message in enumerate(history.messages):
+    for index, message in enumerate(history.messages):
         if not message.parts:
-            is_begun = message.role == "assistant" and at == len(history.messages) - 1
+            is_begun = message.role == "assistant" and index == len(history.messages) - 1
             refusing = REFUSED_BY["empty_last_answer" if is_begun else "empty_message"]
-            yield history.problem("empty_message", at, f"the message of the {message.role} is empty", refusing)
+            yield history.problem("empty_message", index, f"the message of the {message.role} is empty", refusing)
 
 
 def states_are_on_their_parts(history: CheckedHistory) -> Iterator[Problem]:
     """State is on its part; of our messages, encoders leave out what is not."""
-    for at, message in enumerate(history.messages):
+    for index, message in enumerate(history.messages):
         for number in sorted(misplaced_states(message)):
             state = message.parts[number]
             if isinstance(state, Opaque) and not (history.is_ours and state.kind != PART_FIELDS):
                 what = f"the {state.kind} of {state.wire} is not on the part that it belongs to"
                 yield history.problem(
-                    "misplaced_state", (at, number), what, None if state.kind == PART_FIELDS else speaking(state.wire)
+                    "misplaced_state",
+                    (index, number),
+                    what,
+                    None if state.kind == PART_FIELDS else speaking(state.wire),
                 )
 
 
@@ -234,18 +239,18 @@ def states_are_on_their_parts(history: CheckedHistory) -> Iterator[Problem]:
 
 def roles_alternate(history: CheckedHistory) -> Iterator[Problem]:
     """User and assistant messages alternate."""
-    for (_, before), (at, message) in pairwise(enumerate(history.messages)):
+    for (_, before), (index, message) in pairwise(enumerate(history.messages)):
         if before.role == message.role and message.role in ("user", "assistant"):
-            yield history.problem("roles_do_not_alternate", at, f"two {message.role} messages follow each other")
+            yield history.problem("roles_do_not_alternate", index, f"two {message.role} messages follow each other")
 
 
 def user_comes_first(history: CheckedHistory) -> Iterator[Problem]:
-    others = ((at, message) for at, message in enumerate(history.messages) if message.role != "system")
-    at, first = next(others, (0, None))
+    others = ((index, message) for index, message in enumerate(history.messages) if message.role != "system")
+    index, first = next(others, (0, None))
     if first is not None and first.role == "assistant":
         what = "the first message is an assistant message, not a user message"
-        refusing = REFUSED_BY["begins_with_call"] if history.paired.calls[at] else None
-        yield history.problem("does_not_begin_with_user", at, what, refusing)
+        refusing = REFUSED_BY["begins_with_call"] if history.paired.calls[index] else None
+        yield history.problem("does_not_begin_with_user", index, what, refusing)
 
 
 RULES: tuple[Rule, ...] = (
@@ -260,21 +265,21 @@ RULES: tuple[Rule, ...] = (
 
 
 def results_are_answered(history: CheckedHistory) -> Iterator[Problem]:
-    for (_, before), (at, message) in pairwise(enumerate(history.messages)):
+    for (_, before), (index, message) in pairwise(enumerate(history.messages)):
         if before.role == "tool" and message.role == "user":
             what = "a user message follows results, without an assistant message between them"
-            yield history.problem("user_after_results", at, what)
+            yield history.problem("user_after_results", index, what)
 
 
 def system_comes_first(history: CheckedHistory) -> Iterator[Problem]:
     """System messages come first; on some wires, in a field of the request."""
     has_begun = False
-    for at, message in enumerate(history.messages):
+    for index, message in enumerate(history.messages):
         field = history.facts.system_field
-        is_beside = bool(field) and not history.where(at).startswith(field)
+        is_beside = bool(field) and not history.where(index).startswith(field)
         if message.role == "system" and (has_begun or is_beside):
             refusing = speaking(history.wire) if is_beside else None
-            yield history.problem("misplaced_system", at, "a system message is not at the beginning", refusing)
+            yield history.problem("misplaced_system", index, "a system message is not at the beginning", refusing)
         has_begun = has_begun or message.role != "system"
 
 
@@ -289,17 +294,17 @@ def results_have_text(history: CheckedHistory) -> Iterator[Problem]:
 
 def reasoning_is_signed(history: CheckedHistory) -> Iterator[Problem]:
     """Reasoning keeps its signature."""
-    for at, message in enumerate(history.messages):
+    for index, message in enumerate(history.messages):
         signed = signed_blocks(message)
         for number, part in enumerate(message.parts):
             if isinstance(part, Reasoning) and part.block not in signed:
                 what = "the reasoning has lost its signature"
-                yield history.problem("missing_signature", (at, number), what, REFUSED_BY["unsigned_reasoning"])
+                yield history.problem("missing_signature", (index, number), what, REFUSED_BY["unsigned_reasoning"])
 
 
 def first_calls_are_signed(history: CheckedHistory) -> Iterator[Problem]:
     """The first call of each response in the current turn keeps its signature (QUIRKS 147)."""
-    last_user = max((at for at, message in enumerate(history.messages) if message.role == "user"), default=-1)
+    last_user = max((index for index, message in enumerate(history.messages) if message.role == "user"), default=-1)
     if not any(signed_blocks(message) for message in history.messages):
         return  # the model does not sign
     for pairs in history.paired.calls[last_user + 1 :]:
@@ -310,12 +315,12 @@ def first_calls_are_signed(history: CheckedHistory) -> Iterator[Problem]:
 
 def reasoning_items_are_followed(history: CheckedHistory) -> Iterator[Problem]:
     """A reasoning item is followed by the item that it belongs to."""
-    for at, message in enumerate(history.messages):
+    for index, message in enumerate(history.messages):
         last = message.parts[-1] if message.parts else None
         if isinstance(last, Opaque) and last.kind == "reasoning" and item_id(last):
             what = "the reasoning item is not followed by the item that it belongs to"
             yield history.problem(
-                "misplaced_state", (at, len(message.parts) - 1), what, REFUSED_BY["reasoning_at_the_end"]
+                "misplaced_state", (index, len(message.parts) - 1), what, REFUSED_BY["reasoning_at_the_end"]
             )
 
 

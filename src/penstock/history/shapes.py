@@ -98,5 +98,5 @@ def read_system_fields(fields: Json) -> Iterator[PlacedMessage]:
             continue
         context = new_context()
         readers = (reader for reader in all_readers().values() if name in reader.system_fields)
-        found = (reader.read_system(content, name, context) for reader in readers)
-        yield from next(messages for messages in found if messages is not None)
+        candidates = (reader.read_system(content, name, context) for reader in readers)
+        yield from next(messages for messages in candidates if messages is not None)

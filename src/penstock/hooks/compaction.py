@@ -117,7 +117,7 @@ class _Report:
 
 def _split(rules: _Rules, history: Sequence[Message]) -> _Parts:
     """Shorten the old results, and find the exchanges to remove."""
-    first = next((at for at, message in enumerate(history) if message.role == "user"), -1) + 1
+    first = next((index for index, message in enumerate(history) if message.role == "user"), -1) + 1
     head, exchanges = list(history[:first]), _exchanges(history[first:])
     old, recent = exchanges[: -rules.keep], exchanges[-rules.keep :]
     left = rules.count(history)
@@ -161,7 +161,7 @@ def _joined(rules: _Rules, parts: _Parts, summary: str) -> list[Message]:
     if kept and head and kept[0].role == "user" == head[-1].role:
         head, kept = [*head[:-1], join_messages(head[-1], kept[0])], kept[1:]
     if rules.count([*head, *kept]) > rules.max_tokens:  # what is left are recent results
-        share = max(rules.max_result, 4 * rules.target // max(1, sum(len(one.results) for one in kept)))
+        share = max(rules.max_result, 4 * rules.target // max(1, sum(len(message.results) for message in kept)))
         kept = [_shortened(message, share) for message in kept]
     return [*head, *kept]
 
@@ -187,7 +187,7 @@ def _shortened(message: Message, most: int) -> Message:
 def _short_part(part: Part, most: int) -> Part:
     if not isinstance(part, ToolResult) or (len(part.text) <= most and len(part.content) <= 1):
         return part
-    text, others = part.text, sum(not isinstance(one, Text) for one in part.content)
+    text, others = part.text, sum(not isinstance(content, Text) for content in part.content)
     if len(text) > most:
         half = max(0, most - len(_LEFT_OUT.format(len(text)))) // 2  # so that a short result is not shortened again
         text = text[:half] + _LEFT_OUT.format(len(text) - 2 * half) + text[len(text) - half :]

@@ -37,8 +37,8 @@ class ToolSearch:
     ) -> None:
         if limit < 1:
             raise UsageError(f"limit must be 1 or more, not {limit!r}")
-        self._found, self._always = as_tools(tools), as_tools(always)
-        self._index = _Index(self._found)
+        self._searched, self._always = as_tools(tools), as_tools(always)
+        self._index = _Index(self._searched)
         self._search: Tool[..., Any] = Tool.from_schema(
             name, _DESCRIPTION, _QUERY, lambda query: self._index.find(query, limit), read_only=True
         )
@@ -46,7 +46,7 @@ class ToolSearch:
     @property
     def tools(self) -> list[Tool[..., Any]]:
         """All tools, for the agent: the search tool, those that the model always has, and those to be found."""
-        return [self._search, *self._always, *self._found]
+        return [self._search, *self._always, *self._searched]
 
     def __call__(self, step: Step) -> Step:
         """The step with the search tool and what was found so far."""
@@ -54,8 +54,8 @@ class ToolSearch:
         is_own = step.messages is step.history
         names = {*self._names_in(step.history if is_own else step.history + step.messages), *step.last_tools}
         other = [tool for tool in step.tools if tool.name not in own]
-        found = [tool for tool in self._found if tool.name in names]
-        return step.replace(tools=[self._search, *self._always, *other, *found])
+        tools = [tool for tool in self._searched if tool.name in names]
+        return step.replace(tools=[self._search, *self._always, *other, *tools])
 
     def _names_in(self, messages: Sequence[Message]) -> Iterator[str]:
         """The names of the tools that were found or called."""
@@ -78,14 +78,14 @@ class _Index:
         self._counts = Counter(word for words in self._words for word in words)
 
     def find(self, query: str, limit: int) -> list[dict[str, str]]:
-        wanted = set(_words_in(query[:MAX_QUERY]))
-        scores = [(self._score(words, wanted), -at) for at, words in enumerate(self._words)]
+        query_words = set(_words_in(query[:MAX_QUERY]))
+        scores = [(self._score(words, query_words), -index) for index, words in enumerate(self._words)]
         best = sorted((score for score in scores if score[0] > 0), reverse=True)[:limit]
-        tools = [self._tools[-at] for _, at in best]
+        tools = [self._tools[-index] for _, index in best]
         return [{"name": tool.name, "description": tool.description} for tool in tools]
 
-    def _score(self, words: dict[str, float], wanted: set[str]) -> float:
-        rarity = {word: math.log(1 + len(self._tools) / self._counts[word]) for word in wanted & words.keys()}
+    def _score(self, words: dict[str, float], query_words: set[str]) -> float:
+        rarity = {word: math.log(1 + len(self._tools) / self._counts[word]) for word in query_words & words.keys()}
         return sum(words[word] * rarity[word] for word in rarity)
 
 

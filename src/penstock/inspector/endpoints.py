@@ -34,7 +34,7 @@ BATCH = 250
 PAUSE_SECONDS = 0.05
 """The shortest time between two pieces of a feed: what comes meanwhile is sent together."""
 WAIT_SECONDS = 5.0
-"""How long a feed waits for news before it looks whether it is still wanted."""
+"""How long a feed waits for news before it checks whether it is still wanted."""
 
 
 class InspectorEndpoints:

@@ -132,8 +132,10 @@ Entry = (
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """An exchange in the list: who was asked, when (seconds since 1970), and how it went. `odd` counts what is odd,
-    once somebody has looked at it."""
+    """An exchange in the list: who was asked, when (seconds since 1970), and how it went.
+
+    `odd` counts what is odd; it is None until the entries of the exchange were read.
+    """
 
     id: str
     began: float

@@ -116,8 +116,12 @@ class InspectedExchange:
         """Something was healed in what is sent on."""
         self.add(HealedEntry(self.now(), 0, quirk, text, count))
 
+    def note(self, text: str) -> None:
+        """A remark for the reader, for example about what was not passed on."""
+        self.add(Note(self.now(), text))
+
     def tool(self, id: str, name: str, seconds: float, *, is_error: bool = False) -> None:
-        """A tool has run for so many seconds."""
+        """A tool has run for this many seconds."""
         now = self.now()
         self.add(ToolEntry(now, now - seconds, id, name, is_error))
 
@@ -154,7 +158,7 @@ class InspectedExchange:
         self._keep(size, entry)
 
     def _keep(self, size: int, *entries: Kept) -> None:
-        """Keeps entries with so many bytes."""
+        """Keeps entries of this many bytes."""
         self.kept_size += size
         self._kept += entries
         self._changed(self, size)
@@ -295,7 +299,7 @@ class ExchangeRecorder:
         self._exchange.add(Responded(self._exchange.now(), head.status, headers))
 
     def add(self, data: bytes, now: float) -> None:
-        """The response goes on."""
+        """The response continues."""
         self._exchange.received(data)
 
     def end(self, now: float) -> None:

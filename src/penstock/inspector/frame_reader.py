@@ -27,7 +27,7 @@ GENERAL = READING_ORDER[-1]
 MAX_CALL_FRAMES = 2_000
 """How many frames with calls are looked at together."""
 _CALL_SIGNS = (b'"tool_calls"', b'"function_call"')
-_COMMENT = re.compile(rb"^:[^\r\n]*", re.MULTILINE)
+_COMMENT = re.compile(rb"(?:\A|(?<=[\r\n])):[^\r\n]*")
 
 
 class FrameReader:
@@ -43,6 +43,7 @@ class FrameReader:
         self._body = Body(kind.framing)
         self._odd = Oddities(kind.FINISH)
         self._mask = mask
+        self._comments = Comments()
         self.number = 0  # of the last frame
         self._habits = CallHabits(kind.name)
         self._quirks: set[int] = set()  # those that were found
@@ -50,19 +51,19 @@ class FrameReader:
     def feed(self, data: bytes, at: float) -> Iterator[Entry]:
         """The entries of the bytes of one network read."""
         if self._has_comments:
-            for comment in _COMMENT.findall(data):
+            for comment in self._comments.feed(data):
                 yield self._numbered(":", comment, at)
         for framed in self._body.feed(data):
-            for one in _single(framed):
-                yield self._frame(one, at)
-                yield from self._decoded(self._wire.feed([one]), at)
+            for frame in _single(framed):
+                yield self._frame(frame, at)
+                yield from self._decoded(self._wire.feed([frame]), at)
 
     def close(self, at: float) -> Iterator[Entry]:
         """The entries of the end of the response."""
         rest = self._body.close()
         for framed in rest:  # the wire reads them together, because the last frame may be cut
-            for one in _single(framed):
-                yield self._frame(one, at)
+            for single in _single(framed):
+                yield self._frame(single, at)
         yield from self._decoded(self._wire.close(rest), at)
         for frame, quirk in self._habits.find():
             if quirk not in self._quirks and quirk in quirks():
@@ -85,6 +86,20 @@ class FrameReader:
             for text, quirk in self._odd.add(event):
                 self._quirks.add(quirk)
                 yield OddEntry(at, self.number, quirk, text if self._mask is None else self._mask.text(text))
+
+
+class Comments:
+    """Finds the comments of a stream, of which a network read may have only a part."""
+
+    def __init__(self) -> None:
+        self._line = b""  # the start of a line that has not ended; of one that is not a comment, a single byte
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The comments whose line has ended."""
+        data = self._line + data
+        last = data[max(data.rfind(b"\r"), data.rfind(b"\n")) + 1 :]
+        self._line = last[:MAX_TEXT] if last.startswith(b":") else last[:1]
+        return _COMMENT.findall(data[: len(data) - len(last)])
 
 
 class CallHabits:

@@ -69,7 +69,7 @@ class Inspections:
         return self._changes, [self._exchanges[id].summary() for id in changed if id in self._exchanges]
 
     async def wait(self, seconds: float) -> None:
-        """Waits until something changes, or so many seconds."""
+        """Waits until something changes, or this many seconds."""
         event = asyncio.Event()
         self._waiting[event] = asyncio.get_running_loop()
         try:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Literal, assert_never
 
 from msgspec import Struct
 
 from penstock.dialects.rescue import LEAKS
 from penstock.dialects.stage import TextCalls
 from penstock.events import (
+    ArgumentDelta,
     Error,
     Finish,
     FinishReason,
     Opaque,
+    OutputDelta,
     Reasoning,
     Refusal,
     Retry,
@@ -99,18 +101,18 @@ class Oddities:
     def add(self, event: StreamChunk) -> list[tuple[str, int]]:
         """Adds an event; returns what is odd about it, each with the number of its quirk."""
         self._types.add(event.type)
-        found: list[tuple[str, int]] = []
+        oddities: list[tuple[str, int]] = []
         for oddity, example, quirk in (*self._find(event), *self._in_text(event)):
             count, first = self._counted.get(oddity, (0, example))
             self._counted[oddity] = (count + 1, first)
             described = _describe(oddity, (1, example))
-            found.append((described.removeprefix("1 ").removesuffix(f" (quirk {quirk})"), quirk))
+            oddities.append((described.removeprefix("1 ").removesuffix(f" (quirk {quirk})"), quirk))
         if isinstance(event, Finish):
             ending, quirk = self._ending(event)
             if ending:
                 self._endings.append(f"choice {event.choice}: {ending}" if event.choice else ending)
-                found.append((ending, quirk))
-        return found
+                oddities.append((ending, quirk))
+        return oddities
 
     def build(self) -> list[str]:
         """One line for each kind of oddity."""
@@ -134,8 +136,10 @@ class Oddities:
                 yield "error", one_line(f"{event.code} {event.message}".strip(), 80), 0
             case Retry():
                 yield "retry", one_line(event.reason, 80), SECOND_START
-            case ToolCallStart() | Opaque() | Usage() | Finish():
+            case ToolCallStart() | Opaque() | Usage() | Finish() | ArgumentDelta() | OutputDelta():
                 pass
+            case _:
+                assert_never(event)
 
     def _in_text(self, event: StreamChunk) -> Iterator[Finding]:
         """Calls that the model wrote into its text. Whoever reads the events has not asked for them."""
@@ -231,7 +235,7 @@ def _characters(text: str, where: str) -> Iterator[Finding]:
 
 def _describe(oddity: Oddity, counted: tuple[int, str]) -> str:
     count, first = counted
-    one, many = COUNTED[oddity]
+    singular, plural = COUNTED[oddity]
     if not first:
-        return f"{count:,} {one if count == 1 else many}"
-    return f"1 {one}: {first}" if count == 1 else f"{count:,} {many}; the first: {first}"
+        return f"{count:,} {singular if count == 1 else plural}"
+    return f"1 {singular}: {first}" if count == 1 else f"{count:,} {plural}; the first: {first}"

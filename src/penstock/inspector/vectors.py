@@ -15,7 +15,7 @@ def vector(entries: list[Entry], turn: Any) -> dict[str, Any]:
 
     It has the form of the files in tests/vectors, and lacks only a good name.
     """
-    last = max((at for at, entry in enumerate(entries) if isinstance(entry, Requested | Responded)), default=0)
+    last = max((index for index, entry in enumerate(entries) if isinstance(entry, Requested | Responded)), default=0)
     wire = next((entry.wire for entry in reversed(entries) if isinstance(entry, Requested)), GENERAL)
     frames = [_frame(entry) for entry in entries[last:] if isinstance(entry, FrameEntry)]
     quirks = sorted({entry.quirk for entry in entries[last:] if isinstance(entry, OddEntry) and entry.quirk})

@@ -86,13 +86,13 @@ class PartialJSON:
         self._fed += len(text)
         if self._carry:
             text, self._carry = self._carry + text, ""
-        at, size = 0, len(text)
-        while at < size and not self.error:
-            after = self._step(text, at)
+        position, size = 0, len(text)
+        while position < size and not self.error:
+            after = self._step(text, position)
             if after < 0:
-                self._carry = text[at:]
+                self._carry = text[position:]
                 break
-            at = after
+            position = after
         return self._tree.take_pieces()
 
     def close(self) -> list[JSONPiece]:
@@ -111,107 +111,111 @@ class PartialJSON:
 
     # Each of the following parses one token at a position and returns the position after it, or -1 if it is incomplete.
 
-    def _value(self, text: str, at: int) -> int:
-        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-        if at == len(text):
-            return at
-        match text[at]:
+    def _value(self, text: str, position: int) -> int:
+        position = SPACE.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
+        if position == len(text):
+            return position
+        match text[position]:
             case "{":
-                return self._open({}, self._first_key, text, at)
+                return self._open({}, self._first_key, text, position)
             case "[":
-                return self._open([], self._first_item, text, at)
+                return self._open([], self._first_item, text, position)
             case '"':
                 self._tree.put("")
                 self._step = self._string
-                return at + 1
+                return position + 1
             case _:
-                return self._scalar(text, at)
+                return self._scalar(text, position)
 
-    def _open(self, container: Any, step: Callable[[str, int], int], text: str, at: int) -> int:
+    def _open(self, container: Any, step: Callable[[str, int], int], text: str, position: int) -> int:
         if len(self._tree.open) >= MAX_DEPTH:
-            return self._fail(text, at, f"nested deeper than MAX_DEPTH ({MAX_DEPTH})")
+            return self._fail(text, position, f"nested deeper than MAX_DEPTH ({MAX_DEPTH})")
         self._tree.push(container)
         self._step = step
-        return at + 1
+        return position + 1
 
-    def _first_item(self, text: str, at: int) -> int:
-        return self._close_or(text, at, "]", self._value)
+    def _first_item(self, text: str, position: int) -> int:
+        return self._close_or(text, position, "]", self._value)
 
-    def _first_key(self, text: str, at: int) -> int:
-        return self._close_or(text, at, "}", self._key)
+    def _first_key(self, text: str, position: int) -> int:
+        return self._close_or(text, position, "}", self._key)
 
-    def _close_or(self, text: str, at: int, bracket: str, step: Callable[[str, int], int]) -> int:
-        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-        if at == len(text):
-            return at
-        if text[at] == bracket:
-            return self._closed(at)
+    def _close_or(self, text: str, position: int, bracket: str, step: Callable[[str, int], int]) -> int:
+        position = SPACE.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
+        if position == len(text):
+            return position
+        if text[position] == bracket:
+            return self._closed(position)
         self._step = step
-        return at
+        return position
 
-    def _key(self, text: str, at: int) -> int:
-        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-        if at == len(text):
-            return at
-        if text[at] != '"':
-            return self._fail(text, at, "expected a key in quotes")
-        quote = TO_QUOTE.match(text, at + 1)
+    def _key(self, text: str, position: int) -> int:
+        position = SPACE.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
+        if position == len(text):
+            return position
+        if text[position] != '"':
+            return self._fail(text, position, "expected a key in quotes")
+        quote = TO_QUOTE.match(text, position + 1)
         if quote is None:
-            return -1 if len(text) - at <= _MAX_KEY else self._fail(text, at, f"a key is longer than {_MAX_KEY}")
+            return (
+                -1
+                if len(text) - position <= _MAX_KEY
+                else self._fail(text, position, f"a key is longer than {_MAX_KEY}")
+            )
         try:
-            key = json.loads(text[at : quote.end()], strict=False)
+            key = json.loads(text[position : quote.end()], strict=False)
         except ValueError:
-            return self._fail(text, at, "a key with a bad escape")
+            return self._fail(text, position, "a key with a bad escape")
         self._tree.name(join_surrogates(key))
         self._step = self._colon
         return quote.end()
 
-    def _colon(self, text: str, at: int) -> int:
-        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-        if at == len(text):
-            return at
-        if text[at] != ":":
-            return self._fail(text, at, "expected a colon")
+    def _colon(self, text: str, position: int) -> int:
+        position = SPACE.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
+        if position == len(text):
+            return position
+        if text[position] != ":":
+            return self._fail(text, position, "expected a colon")
         self._step = self._value
-        return at + 1
+        return position + 1
 
-    def _next(self, text: str, at: int) -> int:
-        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-        if at == len(text):
-            return at
+    def _next(self, text: str, position: int) -> int:
+        position = SPACE.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
+        if position == len(text):
+            return position
         is_object = isinstance(self._tree.open[-1], dict)
-        match text[at]:
+        match text[position]:
             case ",":
                 self._step = self._key if is_object else self._value
                 self._tree.advance()
-                return at + 1
+                return position + 1
             case "}" if is_object:
-                return self._closed(at)
+                return self._closed(position)
             case "]" if not is_object:
-                return self._closed(at)
+                return self._closed(position)
             case _:
-                return self._fail(text, at, "expected a comma or the end")
+                return self._fail(text, position, "expected a comma or the end")
 
-    def _closed(self, at: int) -> int:
+    def _closed(self, position: int) -> int:
         self._tree.pop()
         self._after_value()
-        return at + 1
+        return position + 1
 
     def _after_value(self) -> None:
         self._tree.settle()
         self.is_complete = not self._tree.open
         self._step = self._trailing if self.is_complete else self._next
 
-    def _trailing(self, text: str, at: int) -> int:
-        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-        if at < len(text):
+    def _trailing(self, text: str, position: int) -> int:
+        position = SPACE.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
+        if position < len(text):
             self.is_complete = False
-            self._fail(text, at, "expected nothing after the value")
-        return at
+            self._fail(text, position, "expected nothing after the value")
+        return position
 
-    def _string(self, text: str, at: int) -> int:
-        end = _SAFE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-        new = text[at:end]
+    def _string(self, text: str, position: int) -> int:
+        end = _SAFE.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
+        new = text[position:end]
         if "\\" in new:
             new = json.loads(f'"{new}"', strict=False)
         is_end = text.startswith('"', end)
@@ -224,32 +228,34 @@ class PartialJSON:
             return end
         return self._odd_escape(text, end)
 
-    def _odd_escape(self, text: str, at: int) -> int:
+    def _odd_escape(self, text: str, position: int) -> int:
         """Parses a backslash that begins an incomplete escape, a lone surrogate, or an invalid escape."""
-        if _LONE.match(text, at) and (len(text) - at >= _PAIR_LENGTH or not _MAY_PAIR.match(text, at)):
+        if _LONE.match(text, position) and (
+            len(text) - position >= _PAIR_LENGTH or not _MAY_PAIR.match(text, position)
+        ):
             self._tree.grow("\ufffd", is_complete=False)
-            return at + 6
-        if len(text) - at < _PAIR_LENGTH and _HALF_ESCAPE.match(text, at):
+            return position + 6
+        if len(text) - position < _PAIR_LENGTH and _HALF_ESCAPE.match(text, position):
             return -1
-        return self._fail(text, at, "a bad escape in a string")
+        return self._fail(text, position, "a bad escape in a string")
 
-    def _scalar(self, text: str, at: int) -> int:
-        end = SCALAR.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-        if end - at > _MAX_SCALAR:
-            return self._fail(text, at, f"a number or literal is longer than {_MAX_SCALAR}")
+    def _scalar(self, text: str, position: int) -> int:
+        end = SCALAR.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
+        if end - position > _MAX_SCALAR:
+            return self._fail(text, position, f"a number or literal is longer than {_MAX_SCALAR}")
         if end == len(text):
-            return -1 if _SCALAR_START.match(text, at) else self._fail(text, at, "expected a value")
+            return -1 if _SCALAR_START.match(text, position) else self._fail(text, position, "expected a value")
         try:
-            value = json.loads(text[at:end], parse_constant=_refuse)
+            value = json.loads(text[position:end], parse_constant=_refuse)
         except ValueError:
-            return self._fail(text, at, "expected a value")
+            return self._fail(text, position, "expected a value")
         self._tree.put(value, is_complete=True)
         self._after_value()
         return end
 
-    def _fail(self, text: str, at: int, problem: str) -> int:
-        place = self._fed - len(text) + at
-        self.error = f"{problem}, at character {place}" + (f": {text[at : at + 20]!r}" if text else "")
+    def _fail(self, text: str, position: int, problem: str) -> int:
+        place = self._fed - len(text) + position
+        self.error = f"{problem}, at character {place}" + (f": {text[position : position + 20]!r}" if text else "")
         return len(text)
 
 

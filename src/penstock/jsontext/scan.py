@@ -30,64 +30,64 @@ def is_too_deep(text: str, most: int = MAX_DEPTH) -> bool:
 class ValueScanner:
     """Finds the end of a JSON value. It counts brackets outside of strings and does not check the grammar."""
 
-    __slots__ = ("_depth", "_escaped", "_in_string", "_kind")
+    __slots__ = ("_depth", "_is_escaped", "_is_in_string", "_kind")
 
     def __init__(self) -> None:
         self._kind = ""  # "nested", "string" or "scalar" once the first character is known
         self._depth = 0
-        self._in_string = False
-        self._escaped = False
+        self._is_in_string = False
+        self._is_escaped = False
 
     @property
     def is_in_string(self) -> bool:
         """Whether the text fed so far ends inside a string."""
-        return self._in_string
+        return self._is_in_string
 
-    def feed(self, text: str, at: int = 0) -> int:
-        """Reads from position `at` on; returns the position after the end of the value, or -1 if it has not ended."""
-        if self._in_string and '"' not in text and "\\" not in text:  # most pieces of a long string
-            self._escaped = self._escaped and at >= len(text)
+    def feed(self, text: str, position: int = 0) -> int:
+        """Reads from `position` on; returns the position after the end of the value, or -1 if it has not ended."""
+        if self._is_in_string and '"' not in text and "\\" not in text:  # most pieces of a long string
+            self._is_escaped = self._is_escaped and position >= len(text)
             return -1
         if not self._kind:
-            at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-            if at == len(text):
+            position = SPACE.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
+            if position == len(text):
                 return -1
-            self._kind = {"{": "nested", "[": "nested", '"': "string"}.get(text[at], "scalar")
+            self._kind = {"{": "nested", "[": "nested", '"': "string"}.get(text[position], "scalar")
             if self._kind == "string":
-                self._in_string, at = True, at + 1
+                self._is_in_string, position = True, position + 1
         if self._kind == "scalar":
-            end = SCALAR.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+            end = SCALAR.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
             return end if end < len(text) else -1
-        return self._scan(text, at)
+        return self._scan(text, position)
 
-    def _scan(self, text: str, at: int) -> int:
+    def _scan(self, text: str, position: int) -> int:
         while True:
-            if self._in_string:
-                at = self._leave_string(text, at)
-                if at < 0 or self._kind == "string":
-                    return at
-            at = _TO_BRACKET.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-            if at == len(text):
+            if self._is_in_string:
+                position = self._leave_string(text, position)
+                if position < 0 or self._kind == "string":
+                    return position
+            position = _TO_BRACKET.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
+            if position == len(text):
                 return -1
-            match text[at]:
+            match text[position]:
                 case "{" | "[":
                     self._depth += 1
                 case '"':
-                    self._in_string = True
+                    self._is_in_string = True
                 case _:
                     self._depth -= 1
                     if self._depth <= 0:
-                        return at + 1
-            at += 1
+                        return position + 1
+            position += 1
 
-    def _leave_string(self, text: str, at: int) -> int:
-        if self._escaped and at < len(text):
-            self._escaped = False
-            at += 1
-        if quote := TO_QUOTE.match(text, at):
-            self._in_string = False
+    def _leave_string(self, text: str, position: int) -> int:
+        if self._is_escaped and position < len(text):
+            self._is_escaped = False
+            position += 1
+        if quote := TO_QUOTE.match(text, position):
+            self._is_in_string = False
             return quote.end()
-        rest = len(text) - at
-        backslashes = rest - len(text[at:].rstrip("\\")) if text.endswith("\\") else 0
-        self._escaped = self._escaped or backslashes % 2 == 1
+        rest = len(text) - position
+        backslashes = rest - len(text[position:].rstrip("\\")) if text.endswith("\\") else 0
+        self._is_escaped = self._is_escaped or backslashes % 2 == 1
         return -1

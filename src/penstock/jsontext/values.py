@@ -34,12 +34,12 @@ def equal_values(left: Any, right: Any) -> bool:
         return False
     pending = [(left, right)]
     while pending:
-        one, other = pending.pop()
-        if isinstance(one, dict):
-            pending.extend((value, other[key]) for key, value in one.items())
-        elif isinstance(one, list):
-            pending.extend(zip(one, other, strict=True))
-        elif isinstance(one, bool) != isinstance(other, bool):
+        first, second = pending.pop()
+        if isinstance(first, dict):
+            pending.extend((value, second[key]) for key, value in first.items())
+        elif isinstance(first, list):
+            pending.extend(zip(first, second, strict=True))
+        elif isinstance(first, bool) != isinstance(second, bool):
             return False
     return True
 

@@ -33,12 +33,12 @@ def _bounded(steps: Generator[Any, Any, T], seconds: float) -> Generator[Any, An
     """The steps of an operation. Between them psycopg waits for the connection, a moment each time."""
     end = time.monotonic() + seconds
     try:
-        wanted = next(steps)
+        event = next(steps)
         while True:
-            ready = yield wanted
+            ready = yield event
             if not ready and time.monotonic() > end:
                 raise NoAnswerError(f"the server has not answered for {seconds:g} seconds")
-            wanted = steps.send(ready)
+            event = steps.send(ready)
     except StopIteration as stop:
         result: T = stop.value
         return result

@@ -1,7 +1,7 @@
-"""Who waits for the next events of a run hears that there may be some. It is a hint, and the waiting side also polls.
+"""Notifies readers that wait for events of a run. A notification is only a hint, so readers also poll.
 
-A store rings for what its own process writes, and hands over what it has written, so that nobody has to read it back. A
-store that is notified by other processes rings for them too.
+A store notifies them of what its own process writes, and passes the events on, so that they need not be read back. A
+store that hears of the writes of other processes notifies them of these too.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Doorbell(Shared):
                     callback(rows)
 
     def ring_all(self) -> None:
-        """Call back everybody: nobody knows of which runs there are events."""
+        """Call back all who wait: it is not known which runs have new events."""
         with self.lock:
             run_ids = [*self._callbacks]
         self.ring(run_ids)

@@ -2,7 +2,7 @@
 
 A run hands over its units and continues. A callback tells it that they are committed; only then its reader gets them.
 The thread gathers what comes while a commit is under way, so there are few commits whatever the number of runs. Large
-commits are made less often: they take the interpreter from the runs. It also renews the leases, and looks for inputs
+commits are made less often: they keep the interpreter from the runs. It also renews the leases, and looks for inputs
 from other processes, so that neither depends on an event loop that may be blocked.
 """
 
@@ -20,9 +20,9 @@ from msgspec import Struct
 from penstock.log import points
 from penstock.log.bodies import types_of
 from penstock.log.forks import Shared
-from penstock.log.patience import patiently
 from penstock.log.run_writer import RunCallbacks, RunWriter, Unit
 from penstock.log.store import Batch, Claim, Input, LostRunError, Store, StoreError
+from penstock.log.store_retries import with_retries
 
 DELAY = 0.01
 """How many seconds events wait for others, to be committed together, after a commit of up to `USUAL_EVENTS`."""
@@ -158,7 +158,7 @@ class Flusher(Shared):
                 if (left := until - time.monotonic()) <= 0:
                     return _Gathered((), (), 0.0, False)
                 self._is_idle = True
-                if not self._units:  # else one has come before its thread could see that
+                if not self._units:  # a unit that came before the line above did not wake this thread
                     self._wake.wait(left)
                 self._is_idle = False
             self._is_urgent = False
@@ -167,7 +167,7 @@ class Flusher(Shared):
     def _take_units(self) -> _Gathered:
         waiting, durable, now = self._units, False, time.monotonic()
         batches: dict[RunWriter, Batch] = {}
-        joined: dict[RunWriter, list[Batch]] = {}  # the few that are not written as they are
+        joined: dict[RunWriter, list[Batch]] = {}  # writers with several units, or with a lease to renew
         for _ in range(len(waiting)):
             unit = waiting.popleft()
             writer = unit.writer
@@ -189,7 +189,7 @@ class Flusher(Shared):
         writers, batches, sent = gathered.writers, gathered.batches, gathered.at
         try:
             _visit("before_append", gathered)
-            owned = patiently(partial(self._append, batches, gathered.durable))
+            owned = with_retries(partial(self._append, batches, gathered.durable))
             _visit("after_append", gathered)
         except Exception as error:  # noqa: BLE001  # it is reported to the runs
             self._fail(gathered, error)
@@ -203,11 +203,13 @@ class Flusher(Shared):
                 writer.renewed(sent, self.store.lease)
             if batch.state != "running":
                 self.remove(writer)
-        if self.is_behind or self._last_flush > sent + self.store.lease:  # the runs are still owned, or not
+        if (
+            self.is_behind or self._last_flush > sent + self.store.lease
+        ):  # the store was away: find out which runs are still owned
             self._renew()
         for writer, batch, is_owner in zip(writers, batches, owned, strict=True):
             if not is_owner:
-                if not writer.is_closed:  # else it knows already
+                if not writer.is_closed:  # a closed one was notified already
                     self.lose(writer, _lost(writer))
                 continue
             if batch.state == "over" and points.hook is not None:

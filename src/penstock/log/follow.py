@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 from penstock.errors import UsageError
-from penstock.log.patience import apatiently, patiently
 from penstock.log.store import RunRow, Store, StoreError, unknown_run
+from penstock.log.store_retries import awith_retries, with_retries
 from penstock.log.take_up import PAGE, hole, read_log, read_run
 from penstock.run.events import Done, LogEvent
 
 WAIT = 2.0
-"""How many seconds a plain reader waits for events at a time: then it looks whether the run was set aside."""
+"""How many seconds a plain reader waits for events at a time: then it checks whether the run was set aside."""
 
 
 def follow(store: Store, run_id: str, after: int = 0) -> Iterator[tuple[int, LogEvent]]:
@@ -26,27 +26,27 @@ def follow(store: Store, run_id: str, after: int = 0) -> Iterator[tuple[int, Log
 
     There are none if that is the number of `Done`. A `UsageError` if the run does not have as many events.
     """
-    if patiently(partial(_has_ended, store, run_id, after)):
+    if with_retries(partial(_has_ended, store, run_id, after)):
         return
     while True:
-        events = patiently(partial(next_events, store, run_id, after))
+        events = with_retries(partial(next_events, store, run_id, after))
         for number, _, event in events:
             after = number
             yield number, event
             if isinstance(event, Done):
                 return
         if not events:
-            patiently(partial(store.wait, run_id, after, WAIT))
+            with_retries(partial(store.wait, run_id, after, WAIT))
 
 
 async def afollow(store: Store, run_id: str, after: int = 0) -> AsyncIterator[tuple[int, LogEvent]]:
     """The same for async code. It blocks no thread while it waits."""
-    if await apatiently(partial(_has_ended, store, run_id, after)):
+    if await awith_retries(partial(_has_ended, store, run_id, after)):
         return
     with ringing(store, run_id) as bell:
         while True:
             bell.clear()
-            events = await apatiently(partial(next_events, store, run_id, after))
+            events = await awith_retries(partial(next_events, store, run_id, after))
             for number, _, event in events:
                 after = number
                 yield number, event

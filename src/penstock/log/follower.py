@@ -34,10 +34,10 @@ from penstock.run.rebuild import Replay
 from penstock.tools.policy import ToolPolicy
 
 POLL = 0.05
-"""How many seconds pass between two looks at a log for new events, or for a run that can be claimed."""
+"""The seconds between two checks of a log for new events, or for a run that can be claimed."""
 
 MAX_WAIT = 0.2
-"""How many seconds pass between two looks at the state of a run without new events."""
+"""The seconds between two checks of the state of a run without new events."""
 
 
 def new_owner() -> str:

@@ -91,9 +91,9 @@ class MemoryStore(Shared):
             if not free:
                 return None
             run = min(free, key=lambda run: run.row.updated)
-            found = run.row.state
+            previous_state = run.row.state
             self._take(run, owner, now)
-            claim = Claim(run.row.id, run.row.agent, run.row.epoch, run.row.seq, deadline, found)
+            claim = Claim(run.row.id, run.row.agent, run.row.epoch, run.row.seq, deadline, previous_state)
         self._doorbell.ring([claim.run_id])
         return claim
 
@@ -161,8 +161,8 @@ class MemoryStore(Shared):
     def inputs(self, run_ids: Sequence[str]) -> list[Input]:
         with self._open():
             runs = [self._runs[run_id] for run_id in run_ids if run_id in self._runs]
-            inputs = [one for run in runs for one in run.inputs.values() if one.number in run.open_inputs]
-            return sorted(inputs, key=lambda one: one.number)
+            inputs = [input for run in runs for input in run.inputs.values() if input.number in run.open_inputs]
+            return sorted(inputs, key=lambda input: input.number)
 
     def find(self, run_id: str) -> RunRow | None:
         with self._open():
@@ -222,15 +222,15 @@ class MemoryStore(Shared):
         run = self._runs.get(batch.run_id)
         if run is None or (run.row.epoch, run.row.seq) != (batch.epoch, batch.seq):
             return False
-        for key, one in list(run.inputs.items()):
-            if one.number not in run.open_inputs or one.number not in (*batch.inputs, *batch.refused):
+        for key, input in list(run.inputs.items()):
+            if input.number not in run.open_inputs or input.number not in (*batch.inputs, *batch.refused):
                 continue
-            run.open_inputs.discard(one.number)
-            self._grow(run, -len(one.body))
-            if one.number in batch.refused:
+            run.open_inputs.discard(input.number)
+            self._grow(run, -len(input.body))
+            if input.number in batch.refused:
                 del run.inputs[key]
             else:
-                run.inputs[key] = replace(one, body=b"")  # the events have what it contained
+                run.inputs[key] = replace(input, body=b"")  # the events have what it contained
         state: RunPhase = "ready" if batch.state == "waiting" and run.open_inputs else batch.state
         lease = now + self.lease if batch.state == "running" else 0.0
         wake_at = 0.0 if batch.wake_in is None else now + batch.wake_in

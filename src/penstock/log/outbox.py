@@ -50,17 +50,19 @@ class LoggedOutbox(Outbox):
         return False
 
     def _add_unlogged(self, events: list[StreamEvent]) -> bool:
-        """Add what is for the reader alone: it comes with the last unit before it, because a log that has its end
-        takes no more units."""
+        """Add events for the reader alone to the last unit that is not committed yet, if there is one.
+
+        They have no unit of their own: the log may have its end already, and takes no more units then.
+        """
         for index in range(len(self._pending) - 1, -1, -1):
             if isinstance(unit := self._pending[index], list):
-                self._pending[index] = [*unit, *events]  # not the same list: the log may have that one
+                self._pending[index] = [*unit, *events]  # a new list: the log may hold the old one
                 self.unread += len(events)
                 return False
         return super().put(events)
 
     def _write(self, events: list[StreamEvent], log: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
-        self.writer.put(log, inputs)  # first: of what cannot be encoded, no commit would come
+        self.writer.put(log, inputs)  # first: if the events cannot be encoded, nothing must wait for their commit
         self._pending.append(events)
         self.unread += len(events)
         if self.unread > MAX_AHEAD:

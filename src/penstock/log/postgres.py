@@ -37,7 +37,7 @@ from penstock.log.store import (
 from penstock.run.events import Taken, encode
 
 POLL = 0.5
-"""How many seconds pass between two looks for events of other processes, beside the notifications."""
+"""The seconds between two checks for events of other processes, in addition to the notifications."""
 
 _NAME = re.compile("[a-z_][a-z0-9_]{0,47}")  # with a prefix, it is the name of the channel too
 _Rows = list[tuple[Any, ...]]
@@ -91,9 +91,9 @@ class PostgresStore:
         )  # fmt: skip
         if not rows:
             return None
-        id, agent, epoch, seq, found, _ = rows[0]
+        id, agent, epoch, seq, previous_state, _ = rows[0]
         self._doorbell.ring([id])
-        return Claim(id, agent, epoch, seq, deadline, found)
+        return Claim(id, agent, epoch, seq, deadline, previous_state)
 
     def claimable(
         self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
@@ -180,8 +180,8 @@ def _append_values(batches: Sequence[Batch]) -> dict[str, Any]:
         body, seq = b"", batch.seq
         for body in batch.bodies:
             if len(body) >= MEDIA_SIZE:
-                body, found = take_out(body)
-                media.setdefault(batch.run_id, {}).update(found)
+                body, taken_out = take_out(body)
+                media.setdefault(batch.run_id, {}).update(taken_out)
             seq += 1
             event_seqs.append(seq)
             bodies.append(body)

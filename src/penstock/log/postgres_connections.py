@@ -139,7 +139,7 @@ class Connections(Shared):
             ) from error
 
     def connect(self, seconds: float | None = None) -> BoundedConnection:
-        """A new connection that the caller closes. Its statements may take so many seconds, or `MAX_STATEMENT`."""
+        """A new connection that the caller closes. Its statements may take this many seconds, or `MAX_STATEMENT`."""
         if self._is_closed:
             raise StoreError(f"the log {self.name} was closed")
         with self.failing():

@@ -18,7 +18,7 @@ EVERY_RUN = "*"
 """The payload of a notification about more runs than fit into one."""
 
 _IDLE = 1.0
-"""How many seconds the thread waits for a notification before it looks whether anybody still waits for events."""
+"""How many seconds the thread waits for a notification before it checks whether anybody still waits for events."""
 
 
 class Listener(Shared):

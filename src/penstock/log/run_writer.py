@@ -34,7 +34,7 @@ MAX_GATHERED = 64
 """How many events of a run are gathered at most before they are committed."""
 
 RENEWALS = 5
-"""How often an append renews a lease at most while the lease lasts: others cost less."""
+"""How many appends per length of a lease renew it at most: an append that does not renew is cheaper."""
 
 _DURABLE = frozenset({RunStart, Taken, ToolStart, ToolEnd, ApprovalRequest, Decision, Said, Waiting, Done})
 _NOTABLE = _DURABLE | {Nested, ToolResults}
@@ -57,7 +57,7 @@ class RunCallbacks(Struct, frozen=True):
 class Unit(Batch, frozen=True, gc=False, kw_only=True):
     """What one input to a run has emitted: a batch, unless it is written together with other units of the run.
 
-    One that is durable must be on disk before its run goes on.
+    One that is durable must be on disk before its run continues.
     """
 
     writer: RunWriter
@@ -106,7 +106,7 @@ class RunWriter:
     def put(self, events: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
         """Append a unit: what one input to the run has emitted, all of it or nothing.
 
-        Its events are encoded here, so that what fails then fails in their own run.
+        Its events are encoded here, so that an event which cannot be encoded fails its own run and no other.
         """
         bodies: list[bytes] = []
         is_durable = False
@@ -116,10 +116,10 @@ class RunWriter:
                 if kind is Nested:
                     kind = type(innermost(event))
                 is_durable = is_durable or kind in _DURABLE
-                if kind is not ToolResults:  # which repeat ends
+                if kind is not ToolResults:  # they only repeat what the `ToolEnd`s have
                     bodies.append(body_of(event))
             else:
-                bodies.append(encode(event))  # as `body_of` would, without a call more per event
+                bodies.append(encode(event))  # what `body_of` does for these events, without its call
         claim, seq = self.claim, self._last
         if is_durable or inputs:
             unit = self._notable(events, bodies, inputs, is_durable)

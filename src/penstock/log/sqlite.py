@@ -40,7 +40,7 @@ from penstock.log.store import (
 from penstock.run.events import Taken, encode
 
 POLL = 0.05
-"""How many seconds pass between two looks for events of other processes."""
+"""The seconds between two checks for events of other processes."""
 
 _RUNS = "runs CROSS JOIN heads ON run = number"
 _CREATE = """
@@ -102,11 +102,11 @@ class SQLiteStore:
             ).fetchone()
             if picked is None:
                 return None
-            head, (id, agent, found) = picked[:5], picked[5:]
+            head, (id, agent, previous_state) = picked[:5], picked[5:]
             number, epoch, seq, _, _ = head
             connection.execute(_TAKE, (owner, now + self.lease, self.lease, number))
             self._add(connection, [Batch(id, epoch + 1, seq, [encode(Taken(epoch + 1, owner))])], [head], now)
-            return Claim(id, agent, epoch + 1, seq + 1, deadline, found)
+            return Claim(id, agent, epoch + 1, seq + 1, deadline, previous_state)
 
         claimed = self._file.write(claim, durable=True)
         if claimed is not None:
@@ -186,7 +186,7 @@ class SQLiteStore:
 
         def inputs(connection: sqlite3.Connection) -> list[Input]:
             if connection.execute("SELECT 1 FROM inputs WHERE taken_seq IS NULL LIMIT 1").fetchone() is None:
-                return []  # as most often, without a look at each run
+                return []  # the usual case, without a search by run
             rows = connection.execute(
                 "SELECT run_id, kind, key, body, number, at FROM inputs "
                 f"WHERE taken_seq IS NULL AND run_id IN ({places}) ORDER BY number",
@@ -239,9 +239,9 @@ class SQLiteStore:
 
     def _append(self, connection: sqlite3.Connection, batches: Sequence[Batch], now: float) -> builtins.list[bool]:
         """Add the batches of runs that this worker owns; for each, whether it does."""
-        found = self._heads.owned(connection, batches)
-        owned = [head is not None for head in found]
-        heads = [head for head in found if head is not None]
+        run_heads = self._heads.owned(connection, batches)
+        owned = [head is not None for head in run_heads]
+        heads = [head for head in run_heads if head is not None]
         if len(heads) < len(owned):
             batches = [batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner]
         self._add(connection, batches, heads, now)

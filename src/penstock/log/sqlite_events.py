@@ -1,10 +1,10 @@
 """The events of all runs in a SQLite file: one table in the order in which they were written.
 
-Runs that write at the same time share pages. Where each run has pages of its own, a commit with one event of each of
-200 runs writes 200 pages, which was most of what a log cost. In return, the events of one run are found as a chain:
-the head of a run has the number of its last event, and each event has that of the one before it. A table of marks has
-the number of every 64th event, so that no part of a long run is far from a place where a reader can begin. A chain goes
-back from larger to smaller events of a run, so it ends also where the file was damaged.
+Runs that write at the same time share pages: if each run had pages of its own, a commit with one event of each of 200
+runs would write 200 pages, which costs more than everything else. In return, the events of one run are found as a
+chain: the head of a run has the number of its last event, and each event has that of the one before it. A table of
+marks has the number of every 64th event, so that no part of a long run is far from a place where a reader can begin. A
+chain goes back from larger to smaller events of a run, so it ends also where the file was damaged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The file of a SQLite log: a connection per thread, and transactions that share a commit.
 
-Threads that write at the same time take turns. Who gets the turn writes for all that wait, in one transaction: so they
-wait for the disk once.
+Threads that write at the same time take turns. The thread whose turn it is writes for all that wait, in one
+transaction, so that they wait for the disk once.
 
 A process closes all its connections before it forks, and opens them again when they are needed. What SQLite knows of
 its locks on a file is shared by the connections of a process, and a child inherits that, but not the locks. Its own
@@ -45,7 +45,7 @@ _connecting, _closing = _Connecting(), _Closing()
 
 
 class _Write(Generic[T]):
-    """What a thread wants to write, and what came of it."""
+    """An operation that a thread wants to carry out, and its result."""
 
     __slots__ = ("durable", "error", "is_over", "operation", "result")
 
@@ -83,7 +83,8 @@ class ThreadConnection(Shared):
         self.is_open = True
         self.is_durable = False
         self._is_configured = False
-        self._process = os.getpid()
+        # Not `__del__`: the garbage collector may call it after it has warned of an open connection.
+        weakref.finalize(self, _drop, connection, os.getpid()).atexit = False
         super().__init__()
 
     def configure(self) -> None:
@@ -111,12 +112,6 @@ class ThreadConnection(Shared):
         super().in_child()
         self._leave()
 
-    def __del__(self) -> None:
-        if self._process == os.getpid():
-            self.close()
-        else:
-            self._leave()
-
     def _leave(self) -> None:
         """Leave a connection alone that a thread of the parent process has used for too long to be closed."""
         if self.is_open:
@@ -125,6 +120,15 @@ class ThreadConnection(Shared):
 
 
 _inherited: list[sqlite3.Connection] = []
+
+
+def _drop(connection: sqlite3.Connection, process: int) -> None:
+    """Close a connection that nobody can use any more, unless another process opened it."""
+    if process == os.getpid():
+        with _closing.lock:
+            connection.close()
+    else:
+        _inherited.append(connection)
 
 
 class SQLiteFile:

@@ -43,7 +43,7 @@ class Heads:
         self._file = file
         self._sure: dict[str, Head] = {}  # by the id of the run
         self._hints: dict[str, Head] = {}
-        self._seen: tuple[object, ...] = ()  # when `_sure` was what the file has
+        self._seen: tuple[object, ...] = ()  # the state of the file at which `_sure` was true
 
     def owned(self, connection: sqlite3.Connection, batches: Sequence[Batch]) -> list[Head] | list[Head | None]:
         """The head of each run; None if it is not the one to which the batch can be added: another worker owns it."""
@@ -88,7 +88,7 @@ class Heads:
         self._hints.pop(run_id, None)
 
     def _look(self, connection: sqlite3.Connection) -> None:
-        """Trust what is known no longer, if anything else may have been written; in a transaction."""
+        """Stop trusting the known heads if another connection may have written; called inside a transaction."""
         [version] = connection.execute("PRAGMA data_version").fetchone()  # which other connections change
         seen = connection, version, self._file.incomplete
         if seen != self._seen:

@@ -127,8 +127,8 @@ class Claim(Struct, frozen=True):
     """A run that a worker owns from now on; `seq` is the number of its last event, the `Taken` of this claim.
 
     `deadline` is when the lease ends, by the monotonic clock, counted from before the store was asked: a process that
-    was frozen since then must not start anything. `found` is the state that the run had: `running` if its last owner
-    has lost it.
+    was frozen since then must not start anything. `previous_state` is the state that the run had: `running` if its last
+    owner has lost it.
     """
 
     run_id: str
@@ -136,7 +136,7 @@ class Claim(Struct, frozen=True):
     epoch: int
     seq: int
     deadline: float
-    found: RunPhase = "ready"
+    previous_state: RunPhase = "ready"
 
 
 def first_claim(store: Store, row: RunRow, asked: float) -> Claim:
@@ -191,7 +191,7 @@ class Store(Protocol):
     """The operations of a store. All of them raise a `StoreError` if the store fails, and then change nothing."""
 
     lease: float
-    poll: float  # how many seconds may pass between two looks for new events, beside the calls of `watch`
+    poll: float  # the seconds between two checks for new events, in addition to the calls of `watch`
     flusher: object  # of this process, once there is one
 
     def create(self, row: RunRow, start: bytes, *, owner: str = "") -> bool:

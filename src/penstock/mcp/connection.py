@@ -178,8 +178,10 @@ class Connection:
 
     @asynccontextmanager
     async def _errors(self, when: str, problem: str = "") -> AsyncGenerator[None]:
-        """Errors of the SDK as a `ServerError`, with this before the message of the server; a connection that has
-        ended is not used again."""
+        """Raise errors of the SDK as a `ServerError`, with `problem` before the message of the server.
+
+        A connection that has ended is not used again.
+        """
         try:
             yield
         except MCPError as error:

@@ -70,21 +70,23 @@ def declare(
     tools: dict[str, Tool[..., Any]] = {}
     skipped: dict[str, str] = {}
     size = 0
-    for one in listed:
-        if rules.only is not None and one.name not in rules.only:
+    for listed_tool in listed:
+        if rules.only is not None and listed_tool.name not in rules.only:
             continue
         try:
-            more = _size(one)
-            tool = _declared(one, rules, call)
+            more = _size(listed_tool)
+            tool = _declared(listed_tool, rules, call)
         except UsageError as error:
-            skipped[one.name] = str(error)
+            skipped[listed_tool.name] = str(error)
             continue
         if tool.name in tools:
-            skipped[one.name] = f"another tool of the server is called {tool.name!r} already"
+            skipped[listed_tool.name] = f"another tool of the server is called {tool.name!r} already"
         elif len(tools) >= MAX_TOOLS:
-            skipped[one.name] = f"the server has more than {MAX_TOOLS} tools: choose some with only="
+            skipped[listed_tool.name] = f"the server has more than {MAX_TOOLS} tools: choose some with only="
         elif size + more > MAX_DECLARATIONS:
-            skipped[one.name] = f"the tools of the server have more than {MAX_DECLARATIONS} characters: use only="
+            skipped[listed_tool.name] = (
+                f"the tools of the server have more than {MAX_DECLARATIONS} characters: use only="
+            )
         else:
             tools[tool.name] = tool
             size += more

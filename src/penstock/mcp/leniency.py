@@ -30,12 +30,12 @@ def make_lenient(session: Any, skip: Skip) -> None:
 
     async def send(method: str, *arguments: Any, **options: Any) -> Any:
         raw = await strict(method, *arguments, **options)
-        return _sifted(method, session.protocol_version or "2025-11-25", raw, skip)
+        return _valid_part(method, session.protocol_version or "2025-11-25", raw, skip)
 
     dispatcher.send_raw_request = send
 
 
-def _sifted(method: str, version: str, raw: dict[str, Any], skip: Skip) -> dict[str, Any]:
+def _valid_part(method: str, version: str, raw: dict[str, Any], skip: Skip) -> dict[str, Any]:
     """What is valid of a message. It is shortened first, because the SDK takes a second for 30,000 items."""
     raw = _shortened(method, raw, skip)
     match method, raw:

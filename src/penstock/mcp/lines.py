@@ -40,9 +40,11 @@ def request_id(line: bytes) -> int | str | None:
     return _request_id(line[:_KEPT], line[-_KEPT:])
 
 
-def thinned(lines: Iterable[bytes | TooLong]) -> list[bytes | TooLong]:
-    """The lines of one read without notifications that the next line replaces: older progress, a list that changed
-    again. A server may send more of them than the SDK can handle."""
+def without_superseded(lines: Iterable[bytes | TooLong]) -> list[bytes | TooLong]:
+    """The lines of one read without notifications that the next line supersedes: older progress, an older list.
+
+    A server may send more of them than the SDK can handle.
+    """
     kept: list[bytes | TooLong] = []
     last: tuple[bytes, ...] | None = None
     for line in lines:

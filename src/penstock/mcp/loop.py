@@ -19,7 +19,7 @@ T = TypeVar("T")
 mcp_loop = process_loop("penstock-mcp")
 
 
-def blocking(work: Coroutine[Any, Any, T]) -> T:
+def run_blocking(work: Coroutine[Any, Any, T]) -> T:
     """Run this on the loop, and wait for its result in this thread."""
     if mcp_loop.is_here:
         work.close()
@@ -33,7 +33,7 @@ def blocking(work: Coroutine[Any, Any, T]) -> T:
     return result
 
 
-async def elsewhere(work: Coroutine[Any, Any, T]) -> T:
+async def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
     """Run this on the loop, and await its result here; cancelling the one cancels the other."""
     if mcp_loop.is_here:
         return await work

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from penstock.errors import UsageError
 from penstock.mcp.errors import ServerError, expect_sdk
-from penstock.mcp.loop import blocking, elsewhere, mcp_loop
+from penstock.mcp.loop import mcp_loop, run_blocking, run_on_loop
 from penstock.mcp.progress import ProgressRelay
 from penstock.results import ToolOutput
 from penstock.tools.options import ExecutionOptions, ToolOptions, check_options
@@ -152,19 +152,19 @@ class MCPTools(ToolSource):
 
     def listing(self) -> Listing:
         """The tools as they are now; connects if that is needed."""
-        return blocking(self._list())
+        return run_blocking(self._list())
 
     async def alisting(self) -> Listing:
         """The tools as they are now; connects if that is needed."""
-        return await elsewhere(self._list())
+        return await run_on_loop(self._list())
 
     def close(self) -> None:
         """Close the connection; a server that is a subprocess ends."""
-        blocking(self._close())
+        run_blocking(self._close())
 
     async def aclose(self) -> None:
         """Close the connection; a server that is a subprocess ends."""
-        await elsewhere(self._close())
+        await run_on_loop(self._close())
 
     # -- on the loop of the connections ------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class MCPTools(ToolSource):
         relay = ProgressRelay(context.report)
         try:
             work = self._send(name, arguments, schema, RunningCall(context), relay.offer)
-            output: ToolOutput = await elsewhere(work)
+            output: ToolOutput = await run_on_loop(work)
         finally:
             relay.close()
         return output
@@ -285,18 +285,21 @@ def tools(
 ) -> MCPTools:
     """The tools of an MCP server, for `Agent(tools=[…])`.
 
-    `server` is the URL of a server (streamable HTTP), the command of one as a list (standard input and output), or what
-    `mcp.Client` of the SDK takes, such as a server in this process; if that can be used only once, a function that
-    makes it. `headers` are for a URL, `env` and `cwd` for a command. A command gets `PATH` and the like, and of other
-    environment variables only those in `env`.
+    - `server`: the URL of a server (streamable HTTP), its command as a list (standard input and output), or what
+      `mcp.Client` of the SDK takes, such as a server in this process; a function that makes it, if it can be used once.
+    - `name`: the name of the server in messages.
+    - `only`, `prefix`: which tools to use, and what to put before their names.
+    - `headers`: for a URL.
+    - `env`, `cwd`: for a command. It gets `PATH` and the like, and of other environment variables only those in `env`.
+    - `connect_timeout`: how many seconds connecting and listing the tools may take.
+    - `input_timeout`: how many seconds a question of the server waits for an answer.
+    - `max_message`: the size of the largest message that is accepted from the server, in bytes.
+    - `overrides`: options of single tools, by the server's names. Other keywords, such as `approval`, `timeout` and
+      `read_only`, are options of all tools.
 
-    `only` chooses tools, `prefix` is put before their names. Keywords such as `approval`, `timeout` and `read_only` are
-    the options of all tools, `overrides` those of some, by the server's names. Without them, the annotations of the
-    server count: `destructiveHint` asks for approval, `idempotentHint` lets a tool run again after a crash.
-    `readOnlyHint` lets a tool start before its call is confirmed only with `trust_hints=True`: a server may be wrong.
-
-    `connect_timeout` limits, in seconds, how long connecting and listing may take, `input_timeout` how long a question
-    of the server waits for an answer, and `max_message` the bytes of a message from the server.
+    Where these options say nothing, the annotations of the server count: `destructiveHint` asks for approval,
+    `idempotentHint` lets a tool run again after a crash. `readOnlyHint` lets a tool start before its call is confirmed
+    only with `trust_hints=True`: a server may be wrong.
     """
     expect_sdk()
     from penstock.mcp.declared import ToolRules

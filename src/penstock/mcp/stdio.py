@@ -24,7 +24,7 @@ from mcp.shared.message import SessionMessage
 
 from penstock.jsontext.nearest import nearest_json
 from penstock.mcp.errors import ServerError
-from penstock.mcp.lines import Lines, TooLong, request_id, thinned
+from penstock.mcp.lines import Lines, TooLong, request_id, without_superseded
 
 MAX_STDERR = 2000
 """How many of the last characters of a server's standard error are kept."""
@@ -46,7 +46,7 @@ class Subprocess:
         self._errors_are_read = anyio.Event()
 
     @property
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         """The end of what the server wrote to its standard error."""
         return self._written.decode("utf-8", "replace").strip()
 
@@ -87,7 +87,7 @@ class Subprocess:
             await self._process.wait()
         if self._process.returncode is None:
             return error
-        return ServerError(f"it ended with the code {self._process.returncode}: {self.last_words or error}")
+        return ServerError(f"it ended with the code {self._process.returncode}: {self.stderr_tail or error}")
 
     async def _read(self, inbox: Any) -> None:
         """Pass on the messages of the server, until it closes its output."""
@@ -96,7 +96,7 @@ class Subprocess:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async with inbox:
                 while data := await self._process.stdout.read(_READ):
-                    for line in thinned(lines.feed(data)):
+                    for line in without_superseded(lines.feed(data)):
                         if line and (message := self._message(line)) is not None:
                             await inbox.send(message)
 
@@ -134,10 +134,10 @@ class Subprocess:
         process = self._process
         assert process.stdin is not None
         process.stdin.close()
-        for wanted in ("SIGTERM", "SIGKILL"):
+        for signal_name in ("SIGTERM", "SIGKILL"):
             if await self._has_ended(_GRACE):
                 break
-            self._kill(getattr(signal, wanted, signal.SIGTERM))
+            self._kill(getattr(signal, signal_name, signal.SIGTERM))
         await self._has_ended(_GRACE)
         transport: Any = getattr(process, "_transport", None)
         if transport is not None:

@@ -73,9 +73,9 @@ class _Last:
         self._field = field
         self._marked: deque[tuple[int, bytes]] = deque()
         fields = [*body.body]
-        at = fields.index(field)
-        opening = _encoded({name: body.body[name] for name in fields[:at]})
-        closing = _encoded({name: body.body[name] for name in fields[at + 1 :]})
+        index = fields.index(field)
+        opening = _encoded({name: body.body[name] for name in fields[:index]})
+        closing = _encoded({name: body.body[name] for name in fields[index + 1 :]})
         self._parts = [b"%s%s%s:[" % (opening, b"," if opening else b"", msgspec.json.encode(field))]
         self._parts[0] = b"{" + self._parts[0]
         self._closing = b"]%s%s}" % (b"," if closing else b"", closing)
@@ -155,7 +155,7 @@ def _begins_with(messages: Sequence[Message], known: list[Message]) -> bool:
 
     Each step compares its whole history, so the loop over it is not one of Python.
     """
-    start = next((at for at, message in enumerate(known) if message.role != "system"), len(known))
+    start = next((index for index, message in enumerate(known) if message.role != "system"), len(known))
     return known[:start] == [*messages[:start]] and all(map(is_, known[start:], messages[start:]))
 
 
@@ -163,7 +163,7 @@ def _stands_alone(message: Message) -> bool:
     """Whether a message is a response or its results, without state that concerns other messages or the request."""
     if message.role not in ("assistant", "tool"):
         return False
-    if any(isinstance(part, File) for one in message.results for part in one.content):
+    if any(isinstance(part, File) for result in message.results for part in result.content):
         return False  # documents have names that are unique in a request
     blocks = {part.block for part in message.parts if isinstance(part, Text | Reasoning | ToolCall)}
     return all(part.block in blocks for part in message.parts if isinstance(part, Opaque))

@@ -61,12 +61,17 @@ class Model:
             for chunk in stream: ...
         stream.turn
 
-    Without `api_key` and `base_url`, the usual environment variables are read when a request is made. `api_key`
-    may be a function that returns the key, also an async one; it is called for each request. `wire` selects
-    another protocol where a provider has several; `client` is your own HTTP client (httpx2, httpx or aiohttp); `record`
-    is a file to which each exchange is appended; `via` replaces HTTP, for example by a script of `penstock.testing`.
-    `reasoning_back` is the field of Chat Completions in which reasoning is sent back; False sends none back, and
-    None does what the provider wants.
+    - `base_url`, `api_key`: if missing, the environment variables of the provider are read when a request is made.
+      `api_key` may be a function that returns the key, also an async one; it is called for each request.
+    - `wire`: selects another protocol if the provider has several.
+    - `client`: your own HTTP client (httpx2, httpx or aiohttp).
+    - `headers`: more headers for every request.
+    - `timeouts`, `retries`: how long to wait, and how often to try again.
+    - `record`: a file to which each exchange is appended.
+    - `via`: replaces HTTP, for example by a script of `penstock.testing`.
+    - `reasoning_back`: the field of Chat Completions in which reasoning is sent back; False sends none back, and None
+      does what the provider expects.
+
     Other keywords are options of every request: `temperature`, `max_tokens` ...
     """
 

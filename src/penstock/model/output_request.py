@@ -49,7 +49,7 @@ def ask_for_output(
 
 
 def _choice(request: Request) -> str:
-    """The tool choice beside a final tool: the model must call it, or another tool before."""
+    """The tool choice together with a final tool: the model must call it, or another tool before."""
     if request.tool_choice == "none" or not request.tools:
         return OUTPUT_TOOL
     return "required" if request.tool_choice in ("", "auto") else request.tool_choice

@@ -11,14 +11,13 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, assert_never
 
 from penstock.errors import ConnectionFailed, ProviderError
 from penstock.events import StreamChunk
 from penstock.model.connect import AsyncConnection, Connection
 from penstock.model.event_loop import warn_if_blocking
 from penstock.model.streamed_response import NOTHING, Derived, StreamedResponse
-from penstock.transport.called import acalled, called
 from penstock.transport.commands import (
     MAX_PASSED,
     Authorize,
@@ -29,6 +28,7 @@ from penstock.transport.commands import (
     Sleep,
     Take,
 )
+from penstock.transport.credential_calls import acall_for_credentials, call_for_credentials
 from penstock.transport.exchange import Exchange
 
 if TYPE_CHECKING:
@@ -128,24 +128,26 @@ class Stream(StreamedResponse[Output]):
             self.close()
 
     def _advance_now(self, result: Any = None, error: ProviderError | None = None) -> list[StreamChunk] | None:
-        """Run `_advance`, which never suspends here: its commands block."""
+        """Run `_advance`, a coroutine that never suspends here, because the commands block."""
         try:
             self._advance(result, error).send(None)
         except StopIteration as end:
             chunks: list[StreamChunk] | None = end.value
             return chunks
-        raise AssertionError("a blocking command does not wait for an event loop")
+        raise AssertionError("a command of a sync stream has suspended")
 
     async def _carry_out(self, command: Authorize | OpenRequest | ReadBytes | Sleep | CloseConnection) -> Any:
         match command:
             case OpenRequest() | ReadBytes():
                 return self._wait_for(command)
             case Authorize():
-                return called(command)
+                return call_for_credentials(command)
             case Sleep():
                 self._cancelled.wait(command.seconds)
             case CloseConnection():
                 self._connection.close()
+            case _:
+                assert_never(command)
         return None
 
     def _wait_for(self, command: OpenRequest | ReadBytes) -> HTTPResponseHead | bytes | None:
@@ -206,8 +208,8 @@ class AsyncStream(StreamedResponse[Output]):
         """The chunks of the next network read, of which there may be none; None at the end of the response.
 
         For callers that started the stream with `start` and close it themselves: it costs less than an iterator. `take`
-        is called with the bytes of each read, where possible without waking this task, and those that it does not pass
-        on are decoded.
+        is called with the bytes of each read, if possible without waking this task; bytes that it does not pass on are
+        decoded.
         """
         data, body, clock, connection = None, self._body, self._clock, self._connection
         pass_reads = None if take is None else getattr(connection, "pass_reads", None)
@@ -280,8 +282,10 @@ class AsyncStream(StreamedResponse[Output]):
             case OpenRequest():
                 return self._connection.open(command)
             case Authorize():
-                return acalled(command)
+                return acall_for_credentials(command)
             case Sleep():
                 return asyncio.sleep(command.seconds)
             case CloseConnection():
                 return self._connection.close()
+            case _:
+                assert_never(command)

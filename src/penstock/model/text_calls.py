@@ -28,7 +28,7 @@ def prompt_for_calls(
 
 
 def refuse_rescue(calls: str, rescue: bool | Iterable[str]) -> None:
-    """Raise if `rescue` is passed beside the dialect that the text is read in."""
+    """Raise if `rescue` is passed together with the dialect that the text is read in."""
     if calls != "native" and rescue:
         raise UsageError(
             f"rescue finds calls that leaked into the text of a model with native calls; with calls={calls!r} all "

@@ -45,8 +45,8 @@ _COMBINED = ("anyOf", "oneOf", "allOf", "not", "if", "$ref")
 class OutputType(Generic[T]):
     """The type that an output must have.
 
-    `declaration` is for the model; `read` validates what it wrote. `field_types` are the types of the fields of the
-    object, or of the items of the array, that are validated when they close.
+    `declaration` is for the model; `read` validates what it wrote. `fields` and `items` are the types of the parts that
+    are validated as soon as they are complete.
     """
 
     def __init__(self, kind: Any, names: Mapping[str, Any] = {}) -> None:

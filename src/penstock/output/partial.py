@@ -50,7 +50,7 @@ class PartialOutput:
             piece, self._block = piece[start:], text.block
         elif is_over or view is None:
             return []
-        return [delta for one in view.feed(piece) for delta in self._delta(one)]
+        return [delta for json_piece in view.feed(piece) for delta in self._delta(json_piece)]
 
     def _delta(self, piece: JSONPiece) -> Iterator[OutputDelta]:
         path = piece.path[self._skipped :]

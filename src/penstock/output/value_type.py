@@ -85,7 +85,7 @@ class PydanticType:
         return dict(_built(_pydantic_fields(self._kind, self._names), self._names))
 
     def items(self) -> ValueType | None:
-        return next((one for _, one in _built(_item_kinds(self._kind), self._names)), None)
+        return next((item_type for _, item_type in _built(_item_kinds(self._kind), self._names)), None)
 
 
 def _built(kinds: Iterator[tuple[str, Any]], names: Mapping[str, Any]) -> Iterator[tuple[str, ValueType]]:
@@ -147,12 +147,12 @@ class StructType:
         return {field.encode_name: StructType(field.type) for field in fields}
 
     def items(self) -> ValueType | None:
-        return next((one for _, one in _built(_item_kinds(self._kind), {})), None)
+        return next((item_type for _, item_type in _built(_item_kinds(self._kind), {})), None)
 
 
 def _renamed(schema: Json) -> Json:
     """The schema without the titles that msgspec gives it."""
-    definitions = {name: _untitled(one) for name, one in schema.get("$defs", {}).items()}
+    definitions = {name: _untitled(definition) for name, definition in schema.get("$defs", {}).items()}
     return {**_untitled(schema), **({"$defs": definitions} if definitions else {})}
 
 
@@ -184,7 +184,11 @@ class SchemaType:
             raise ArgumentsError(str(error).replace("`value", f"`{name}")) from None
 
     def fields(self) -> Mapping[str, ValueType]:
-        return {key: SchemaType({**one, **self._definitions}) for key, one in _properties(self.schema) if one}
+        return {
+            key: SchemaType({**property_schema, **self._definitions})
+            for key, property_schema in _properties(self.schema)
+            if property_schema
+        }
 
     def items(self) -> ValueType | None:
         items = self.schema.get("items")
@@ -192,9 +196,9 @@ class SchemaType:
 
 
 def _properties(schema: Json) -> Iterator[tuple[str, Json]]:
-    for key, one in schema.get("properties", {}).items():
-        if isinstance(one, dict):
-            yield key, one
+    for key, property_schema in schema.get("properties", {}).items():
+        if isinstance(property_schema, dict):
+            yield key, property_schema
 
 
 def _without(schema: Json, keys: Mapping[str, Any]) -> Json:

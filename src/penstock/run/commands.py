@@ -59,8 +59,11 @@ class StartTool(Struct, frozen=True):
 
 
 class CheckApproval(Struct, frozen=True):
-    """Find out whether a person must approve a call (`ToolPolicy.requires_approval`); pass the answer to
-    `Run.approval_checked`. This runs code of the user, so it must not block the run."""
+    """Ask `ToolPolicy.requires_approval` whether a person must approve a call; pass the answer to the run.
+
+    It is an input of the run: `Run.approval_checked`. The policy may call code of the user, which must not block the
+    run.
+    """
 
     key: str
     name: str

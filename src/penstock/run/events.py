@@ -13,12 +13,15 @@ from penstock.messages import Message, ToolResult
 from penstock.run.step_changes import UNCHANGED, Splice, StepChanges
 
 EndReason = Literal["answered", "length", "refused", "cut", "error", "limit", "stopped", "cancelled", "paused"]
+"""How a run ended; `stopped` by a hook, `paused` if it waits for an approval, a result or the client."""
 ToolEnding = Literal["done", "failed", "declined", "cancelled", "discarded"]
+"""How a call ended; `discarded` if its tool was started early, and the call then changed or was withdrawn."""
 RequestKind = Literal["approval", "deferred", "input"]
+"""What a call waits for: a decision, its result from elsewhere, or the answer to a question of its tool."""
 
 
 class StepStart(Event, frozen=True, tag="step_start"):
-    """A request is sent to the model, when this was read; `step` counts from 1.
+    """The next request to the model, which is sent when this event has been read; `step` counts from 1.
 
     `changes` are what `before_step` has changed for it: a request that is sent again uses the same.
     """
@@ -38,7 +41,7 @@ class StepEnd(Event, frozen=True, tag="step_end"):
 
 
 class ToolStart(Event, frozen=True, tag="tool_start"):
-    """A tool starts; `is_early` if the model was still streaming. A tool with side effects begins when this was read.
+    """A tool starts; `is_early` if the model is still streaming. One with side effects begins when this has been read.
 
     `fault` is empty, unless the call was damaged and runs with repaired arguments (`Agent(run_repaired=…)`).
     """
@@ -55,8 +58,8 @@ class ToolStart(Event, frozen=True, tag="tool_start"):
 class ToolProgress(Event, frozen=True, tag="tool_progress"):
     """A tool reports its progress.
 
-    A tool waits for a slow reader (back-pressure). Where it cannot wait (plain async code, see `Context`), its newest
-    report replaces the last unread one.
+    A tool waits for a slow reader (back-pressure). Where it cannot wait, on the event loop of the run (see `Context`),
+    its newest report replaces the last unread one.
     """
 
     key: str
@@ -100,12 +103,12 @@ class ToolResults(Event, frozen=True, tag="tool_results"):
 
 
 class ApprovalRequest(Event, frozen=True, tag="approval_request"):
-    """A call waits: for a decision (`approval`, see `run.decide`), for its result from elsewhere (`deferred`, see
-    `run.provide`), or, while its tool runs, for the answer to a question (`input`, see `run.provide`).
+    """A call waits for a decision, for its result from elsewhere, or for the answer to a question of its tool.
 
-    Of a question, `arguments` is the question itself: for an MCP server its `message` and the `schema` of the answer.
-    A decision or a result may take `expires` seconds. `safety_checks` are what the provider wants the person to
-    confirm: whoever approves the call acknowledges them.
+    `kind` says for which: `approval` (see `run.decide`), `deferred` or, while the tool runs, `input` (see
+    `run.provide`). Of a question, `arguments` is the question itself: for an MCP server its `message` and the `schema`
+    of the answer. A decision or a result may take `expires` seconds. `safety_checks` are what the provider wants the
+    person to confirm: whoever approves the call acknowledges them.
     """
 
     call_id: str
@@ -254,8 +257,10 @@ def is_chunk(event: StreamEvent) -> bool:
 
 
 def encode(event: LogEvent) -> bytes:
-    """An event as one line of JSON. Data of a tool that JSON cannot hold is replaced by its closest equivalent, and
-    half of a character (a lone surrogate) by U+FFFD."""
+    """An event as one line of JSON.
+
+    Data of a tool that JSON cannot hold is replaced by its closest equivalent, and a lone surrogate by U+FFFD.
+    """
     try:
         return _encoder.encode(event)
     except (TypeError, ValueError, OverflowError, RecursionError):
@@ -264,7 +269,7 @@ def encode(event: LogEvent) -> bytes:
 
 
 def _portable(event: Any) -> Any:
-    """The event, with the closest JSON of what a tool gave."""
+    """The event, with the closest JSON equivalent of data and arguments."""
     if isinstance(event, Nested):
         return Nested(event.path, _portable(event.event))
     fields = {name: nearest_json(getattr(event, name)) for name in ("data", "arguments") if hasattr(event, name)}

@@ -60,7 +60,7 @@ class Execution(Struct):
 
     @property
     def can_expire(self) -> bool:
-        """Whether it waits for a decision or a result, and not for ever."""
+        """Whether it waits for a decision or a result, and not forever."""
         return self.expires is not None and self.state in ("approval", "deferred")
 
     @property

@@ -213,7 +213,9 @@ class Executions:
 
     def had_effect(self, blocks: Collection[int]) -> bool:
         """Whether a tool with side effects ran, or may have run, for a call with one of these blocks."""
-        began = [one for one in self.table if one.key in self._starts.began and one.block in blocks]
+        began = [
+            execution for execution in self.table if execution.key in self._starts.began and execution.block in blocks
+        ]
         policies = [self.calls.policy(execution) for execution in began]
         return any(policy is None or policy.may_have_effect for policy in policies)
 

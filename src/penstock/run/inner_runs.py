@@ -159,7 +159,7 @@ class InnerRuns:
 
     def holder(self, call_id: str) -> InnerRun | None:
         """The inner run in which this call waits, or deeper inside."""
-        return next((inner for inner in self if any(one.call_id == call_id for one in inner.run.waiting)), None)
+        return next((inner for inner in self if any(request.call_id == call_id for request in inner.run.waiting)), None)
 
     def fold(self, unread: Iterable[StreamEvent]) -> None:
         """The reader has read all events but these."""

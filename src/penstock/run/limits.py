@@ -18,16 +18,20 @@ NO_TOOL = ""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """When a run ends by itself; None means no limit.
+    """The limits of a run; None means no limit. A run that exceeds one of the first five ends.
 
-    `steps` counts requests to the model, `calls` executions of tools, `tokens` all input and output, cached or not,
-    `seconds` the duration of the run, `repeats` how often a call with the same arguments may come. `parallel` and
-    `calls_per_answer` do not end it: more tools than `parallel` wait for each other, and of a response with more calls
-    than `calls_per_answer` the surplus does not run; the results say so. `output_retries` is how often structured
-    output that is not valid goes back to the model. `hook_seconds` is how long `before_step` may take, which may ask a
-    model for a summary; a run whose hook takes longer fails. It is also how long the approval predicate of a tool may
-    take; if one takes longer, a person is asked. `takeovers` is for runs with a log: how often workers may
-    take the run over in a row without any progress, because it may be the run that ends its workers.
+    - `steps`: requests to the model.
+    - `calls`: executions of tools.
+    - `tokens`: all input and output, cached or not.
+    - `seconds`: the duration of the run.
+    - `repeats`: how often the model may make a call with the same arguments.
+    - `parallel`: tools that run at the same time; more of them wait for each other.
+    - `calls_per_answer`: calls in one response; more of them do not run, and their results say so.
+    - `output_retries`: how often structured output that is not valid goes back to the model.
+    - `hook_seconds`: how long `before_step` may take; a run whose hook takes longer fails. It is also how long the
+      approval predicate of a tool may take; if one takes longer, a person is asked.
+    - `takeovers`: for runs with a log, how often workers may take the run over in a row without any progress. A run
+      that exceeds it ends, because it may be what kills its workers.
     """
 
     steps: int | None = 50
@@ -51,8 +55,8 @@ class Limits(Struct, frozen=True, kw_only=True):
                 isinstance(value, kinds) and not isinstance(value, bool) and least <= value < math.inf
             ):
                 continue
-            wanted = "a number of seconds" if is_time else "a whole number"
-            raise UsageError(f"Limits: {name} must be {wanted} of {least} or more, or None, not {value!r}")
+            expected = "a number of seconds" if is_time else "a whole number"
+            raise UsageError(f"Limits: {name} must be {expected} of {least} or more, or None, not {value!r}")
 
     @property
     def no_run(self) -> str:
@@ -63,10 +67,12 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Tally(Struct):
-    """What a run has used so far. `seen` counts calls by fingerprint, `failures` the failures in a row by tool,
-    `takeovers` the takeovers in a row without progress, `invalid_outputs` the answers that were not valid output.
-    `attempt` counts the models of the step under way that have failed. `so_far` is the usage of the response that is
-    streaming, which is not part of `usage` yet.
+    """What a run has used so far.
+
+    `seen` counts calls by fingerprint, `failures` the failures in a row by tool, `takeovers` the takeovers in a row
+    without progress, `invalid_outputs` the answers that were not valid output. `attempt` counts the models of the step
+    under way that have failed. `so_far` is the usage of the response that is streaming, which is not part of `usage`
+    yet.
     """
 
     usage: Usage = Usage()
@@ -166,12 +172,12 @@ def over_budget(limits: Limits, usage: Usage) -> str:
     return f"the run used {tokens} tokens, and may use {limits.tokens}"
 
 
-def add_usage(one: Usage, other: Usage) -> Usage:
+def add_usage(first: Usage, second: Usage) -> Usage:
     """The tokens of both."""
     return Usage(
-        one.input_tokens + other.input_tokens,
-        one.output_tokens + other.output_tokens,
-        one.cached_tokens + other.cached_tokens,
-        one.reasoning_tokens + other.reasoning_tokens,
-        one.cache_write_tokens + other.cache_write_tokens,
+        first.input_tokens + second.input_tokens,
+        first.output_tokens + second.output_tokens,
+        first.cached_tokens + second.cached_tokens,
+        first.reasoning_tokens + second.reasoning_tokens,
+        first.cache_write_tokens + second.cache_write_tokens,
     )

@@ -37,8 +37,8 @@ def load(
         run = _from_events(stored, policies, limits, run_repaired, output)
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"the stored run is not valid: {error!r}") from None
-    for one in run.tree():
-        _refuse(one.snapshot())
+    for member in run.tree():
+        _refuse(member.snapshot())
     return run, stored.deadlines
 
 
@@ -63,10 +63,10 @@ def _from_events(
         for event in stored.events:
             replay.apply(event)
     run.numbering.next_block = max(run.numbering.next_block, stored.next_block)
-    for one in run.tree():
-        one.numbering.next_response()
-        one.is_logged = False
-        one.executions.close_questions()
+    for member in run.tree():
+        member.numbering.next_response()
+        member.is_logged = False
+        member.executions.close_questions()
     return run
 
 

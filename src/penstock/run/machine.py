@@ -290,7 +290,7 @@ class Run(InnerInputs):
         call that it waits; in what `dump` returns it is still open.
         """
         if not self.is_waiting:
-            raise UsageError("only a run that waits for approvals or for results from elsewhere can be paused")
+            raise UsageError("only a run that waits for approvals or deferred results can be paused")
         kinds = {request.kind for request in self.waiting}
         why = "a call waits for approval" if "approval" in kinds else "a call waits for its result from elsewhere"
         return [Emit([self.done("paused", why)], [Waiting(seconds)])]

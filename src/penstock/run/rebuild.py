@@ -57,8 +57,8 @@ def rebuild(
     replay = Replay(run)
     for event in rest:
         replay.apply(event)
-    for one in run.tree():
-        one.numbering.next_response()
+    for member in run.tree():
+        member.numbering.next_response()
     return run
 
 
@@ -138,8 +138,8 @@ class Replay:
 
     def _take_over(self, taken: Taken) -> None:
         self._run.tally.takeovers += taken.epoch > 1
-        for one in self._run.tree():
-            one.executions.close_questions()
+        for member in self._run.tree():
+            member.executions.close_questions()
 
     def _apply_nested(self, nested: Nested) -> None:
         """Bring an inner run to where it was after this event; its end is in the `tool_end` that follows, too."""
@@ -148,7 +148,7 @@ class Replay:
         if isinstance(nested.event, StepEnd | ToolEnd):
             run.tally.takeovers = 0
         if isinstance(event, RunStart):
-            execution = next((one for one in run.executions.table if one.call_id == call_id), None)
+            execution = next((member for member in run.executions.table if member.call_id == call_id), None)
             if execution is None or execution.state != "running":
                 raise UsageError(f"the log of a run has an agent in the call {call_id!r}, which is not running")
             run.inner.begin(execution, event)

@@ -68,14 +68,16 @@ class Record:
         """Keep an event, if it is needed; the private data of a tool is not."""
         if type(event) not in _KEPT:
             return
-        kept = cast(LogEvent, event)
-        if isinstance(kept, ToolEnd):
-            kept = replace(kept, data=None)
-        elif isinstance(kept, ToolResults):
-            kept = _RESULTS
-        elif isinstance(kept, Retry):
-            self._earlier = ()
-        self.events.append(kept)
+        match event:
+            case ToolEnd():
+                self.events.append(replace(event, data=None))
+            case ToolResults():
+                self.events.append(_RESULTS)
+            case Retry():
+                self._earlier = ()
+                self.events.append(event)
+            case _:
+                self.events.append(cast(LogEvent, event))
 
     def add_response(self, builder: TurnBuilder) -> None:
         """A response has ended: keep its content."""

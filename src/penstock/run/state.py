@@ -45,8 +45,9 @@ from penstock.turn import Turn, TurnBuilder
 
 
 class _ReadPart(Struct, frozen=True):
-    """The response of a run that ended while its reader was behind: what was read of it, the chunks after that, the
-    place of its message in the history, and its calls.
+    """The response of a run that ended while its reader was behind.
+
+    What was read of it, the chunks after that, the place of its message in the history, and its calls.
     """
 
     builder: TurnBuilder
@@ -58,13 +59,17 @@ class _ReadPart(Struct, frozen=True):
 class RunState:
     """Everything that is known of a run.
 
-    `messages` are without the step under way (see `history`), `output` is the text of the last response (with
-    structured output, its JSON), `error` the last one that the model or the driver reported, `ending` how and why the
-    run ended. `said` are messages for the next step. A run that `is_logged` has a log, which keeps also what its reader
-    has not read. With `has_hooks`, hooks decide on each step; `changes` are what they changed for the one under way.
-    `has_answer`: the model has responded. `seconds_left` is how long calls that waited already when the run was stored
-    may still wait, by call id. `record` has its events; those before them are in `base`, if version 1 has stored the
-    run. `inner` are the runs of agents that are its tools; `level` counts the runs around it.
+    - `messages`: the history without the step under way (see `history`).
+    - `output`: the text of the last response; with structured output, its JSON.
+    - `error`: the last error that the model or the driver reported.
+    - `ending`: how and why the run ended.
+    - `new_messages`: the messages that were added during the run (`say`), for the next step.
+    - `is_logged`: the run has a log, which also keeps what its reader has not read.
+    - `has_hooks`: hooks decide on each step; `changes` are what they changed for the one under way.
+    - `has_answer`: the model has responded.
+    - `seconds_left`: how long calls that waited already when the run was stored may still wait, by call id.
+    - `record`: its events. Those before them are in `base`, if version 1 has stored the run.
+    - `inner`: the runs of agents that are its tools; `level` counts the runs around it.
     """
 
     def __init__(

@@ -82,16 +82,16 @@ def splices_between(before: Sequence[Message], after: Sequence[Message]) -> tupl
 
 
 def _splices(before: Sequence[Message], after: Sequence[Message]) -> Iterator[Splice]:
-    places = {id(message): at for at, message in enumerate(before)}
+    places = {id(message): index for index, message in enumerate(before)}
     start, new = 0, list[Message]()
     for message in after:
-        at = places.get(id(message), -1)
-        if at < start:  # it is new, or comes again, or was moved to the end
+        index = places.get(id(message), -1)
+        if index < start:  # it is new, or comes again, or was moved to the end
             new.append(message)
             continue
-        if new or at > start:
-            yield Splice(start, at, tuple(new))
-        start, new = at + 1, []
+        if new or index > start:
+            yield Splice(start, index, tuple(new))
+        start, new = index + 1, []
     if new or start < len(before):
         yield Splice(start, len(before), tuple(new))
 
@@ -99,10 +99,10 @@ def _splices(before: Sequence[Message], after: Sequence[Message]) -> Iterator[Sp
 def spliced(messages: Sequence[Message], splices: Sequence[Splice]) -> list[Message]:
     """The messages with these replacements; a `UsageError` if they are not those of such a history."""
     result: list[Message] = []
-    at = 0
+    index = 0
     for splice in splices:
-        if not at <= splice.start <= splice.stop <= len(messages):
+        if not index <= splice.start <= splice.stop <= len(messages):
             raise UsageError(f"the log of a run replaces messages {splice.start} to {splice.stop} of {len(messages)}")
-        result += [*messages[at : splice.start], *splice.messages]
-        at = splice.stop
-    return [*result, *messages[at:]]
+        result += [*messages[index : splice.start], *splice.messages]
+        index = splice.stop
+    return [*result, *messages[index:]]

@@ -1,4 +1,4 @@
-"""Checks of a stored run: what no run would have stored is refused, instead of waiting for ever or doing harm."""
+"""Checks of a stored run: what no run would have stored is refused, instead of waiting forever or doing harm."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ def problems_of(run: RunSnapshot) -> Iterator[str]:
     calls = open_calls(run)
     yield from _repeated("calls with the id", (call.id for call in calls if call.id))
     yield from _repeated("calls with the block", (call.block for call in calls))
-    yield from _repeated("executions with the id", (one.call_id for one in run.executions if one.call_id))
-    yield from _repeated("executions with the block", (one.block for one in run.executions))
-    yield from _repeated("executions with the key", (one.key for one in run.executions))
+    yield from _repeated(
+        "executions with the id", (execution.call_id for execution in run.executions if execution.call_id)
+    )
+    yield from _repeated("executions with the block", (execution.block for execution in run.executions))
+    yield from _repeated("executions with the key", (execution.key for execution in run.executions))
     blocks = [call.block for call in calls] + [execution.block for execution in run.executions]
     if not all(0 <= block <= MAX_BLOCK for block in [*blocks, run.next_block]):
         yield "the number of a block is out of range"

@@ -43,7 +43,7 @@ def _client_tools(declarations: Iterable[Mapping[str, Any]]) -> list[Tool[..., A
     tools = [*tool_table(declarations).values()]
     if any(tool.is_hosted or not tool.is_deferred for tool in tools):
         raise UsageError(
-            "the tools of a client are declarations: a name, a description and the schema of the arguments"
+            "client_tools must be declarations, each with a name, a description and the schema of its arguments"
         )
     return tools
 

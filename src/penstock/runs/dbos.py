@@ -34,7 +34,7 @@ QUEUE = "penstock"
 """The name of the queue and of its workflow, unless another is named."""
 
 SWEEP = 5.0
-"""How many seconds pass between two looks for runs without a workflow."""
+"""The seconds between two checks for runs without a workflow."""
 
 PAGE = 1000
 """How many workflows are read at a time."""
@@ -90,7 +90,7 @@ def sweep(runs: Runs, *, queue: str = QUEUE) -> list[str]:
 
 
 def work(runs: Runs, *, queue: str = QUEUE, every: float = SWEEP, stop: threading.Event | None = None) -> None:
-    """Sweep until `stop` is set, or for ever. DBOS drives the runs in its own threads."""
+    """Sweep until `stop` is set, or forever. DBOS drives the runs in its own threads."""
     stop = stop or threading.Event()
     while not stop.is_set():
         try:

@@ -30,7 +30,7 @@ ENTRYPOINT = "penstock"
 """The entrypoint of the jobs, unless another is named."""
 
 SWEEP = 5.0
-"""How many seconds pass between two looks for runs without a job."""
+"""The seconds between two checks for runs without a job."""
 
 PAGE = 500
 """How many jobs are added at a time."""
@@ -52,7 +52,7 @@ async def enqueue(
     """Add jobs for runs; returns the ids of the runs that had none."""
     added: list[str] = []
     waiting = list(run_ids)
-    for page in (waiting[at : at + PAGE] for at in range(0, len(waiting), PAGE)):
+    for page in (waiting[start : start + PAGE] for start in range(0, len(waiting), PAGE)):
         job_ids = await queries.enqueue(
             [entrypoint] * len(page), [run_id.encode() for run_id in page], [priority] * len(page),
             dedupe_key=[f"{entrypoint}:{run_id}" for run_id in page], on_conflict="skip",

@@ -17,7 +17,7 @@ from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AsyncAgentRun
 from penstock.agent.callbacks import Callbacks
 from penstock.agent.config import AgentConfig
-from penstock.agent.plain_code import run_coroutine
+from penstock.agent.coroutines import run_coroutine
 from penstock.errors import UsageError
 from penstock.history.read import as_messages
 from penstock.log import points
@@ -26,7 +26,6 @@ from penstock.log.ending import release_claimed
 from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
-from penstock.log.patience import apatiently
 from penstock.log.start import new_start
 from penstock.log.store import (
     Claim,
@@ -41,6 +40,7 @@ from penstock.log.store import (
     expect_store,
     unknown_run,
 )
+from penstock.log.store_retries import awith_retries
 from penstock.log.take_up import PAGE, read_run, read_start, take_up
 from penstock.run.events import Done, LogEvent
 from penstock.run.machine import Run
@@ -191,16 +191,16 @@ class Runs:
         While another process owns the run, this waits, and takes the run over when its owner dies. So a job engine
         may call it at any time, more than once, in several processes.
         """
-        row = await apatiently(lambda: self.find(run_id))
+        row = await awith_retries(lambda: self.find(run_id))
         self._agent(row.agent)
         check_version(row)
         if row.state == "damaged":  # it may have been repaired
-            await apatiently(partial(read_run, self._store, row))
+            await awith_retries(partial(read_run, self._store, row))
         while True:
             claim = await claim_run(self._store, partial(self._store.claim, self._owner, run_id=run_id))
             if claim is not None:
                 await self._go_on(claim)
-            row = await apatiently(lambda: self.find(run_id))
+            row = await awith_retries(lambda: self.find(run_id))
             if row.state in ("waiting", "over"):
                 return row
             if claim is None:
@@ -227,7 +227,7 @@ class Runs:
             points.hook("after_claim", (), None)
         agent = self._agent(claim.agent)
         try:
-            config, run, owned = await apatiently(partial(self._rebuild, claim, agent.config))
+            config, run, owned = await awith_retries(partial(self._rebuild, claim, agent.config))
             deps = self._deps(owned.meta) if self._deps and not run.is_stuck else None
             if isawaitable(deps):
                 deps = await deps
@@ -269,7 +269,7 @@ class Runs:
 
 def _beginning(claim: Claim) -> str:
     """What a worker does with a run that it has claimed."""
-    if claim.found == "running":
+    if claim.previous_state == "running":
         return "taken over from a worker that has died or did not renew its lease"
     return "started" if claim.epoch == 1 else "continued"
 

@@ -14,8 +14,8 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.log.ending import release_claimed
 from penstock.log.flusher import flusher_of
-from penstock.log.patience import apatiently
 from penstock.log.store import Claim, Store, StoreError
+from penstock.log.store_retries import awith_retries
 
 logger = logging.getLogger("penstock.runs")
 
@@ -90,7 +90,7 @@ async def claim_run(store: Store, take: TakeRun, seconds: float | None = None) -
             release_claimed(store, claims.popleft())
 
     try:
-        await apatiently(claim, seconds)
+        await awith_retries(claim, seconds)
     except asyncio.CancelledError:
         is_cancelled.set()
         await asyncio.to_thread(give_back)

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from penstock.errors import UsageError
-from penstock.log.patience import apatiently
 from penstock.log.store import StoreError
+from penstock.log.store_retries import awith_retries
 from penstock.runs.runs import Runs
 
 logger = logging.getLogger("penstock.serve")
 
 LONGEST_PAUSE = 5.0
-"""How many seconds pass between two looks at most."""
+"""The longest time between two checks, in seconds."""
 
 
 class Abandonment:
@@ -41,7 +41,7 @@ class Abandonment:
         while True:
             for run_id in self.abandoned(time.monotonic()):
                 try:
-                    await apatiently(partial(self._runs.cancel, run_id, self._why))
+                    await awith_retries(partial(self._runs.cancel, run_id, self._why))
                 except StoreError as error:
                     logger.warning("the run %s could not be cancelled: %s", run_id, error)
             await asyncio.sleep(min(self._seconds / 4, LONGEST_PAUSE))

@@ -56,7 +56,7 @@ class RunAnswers:
         self._requests = {request.call_id: request for request in host.rebuild(row, events).waiting}
         asked = _asked(events)
         if any(answer.call_id not in asked for answer in answers):
-            raise RejectedRequest(409, "not_waiting", "the run has not asked for an answer about this call")
+            raise RejectedRequest(409, "not_waiting", "this call has not asked for a decision or a result")
         self._last_asked = max((asked[answer.call_id] for answer in answers), default=0)
         self._open = [answer for answer in answers if _is_open(answer, self._requests)]
 
@@ -95,7 +95,7 @@ def _is_open(answer: Answer, requests: Mapping[str, ApprovalRequest]) -> bool:
 def _input(host: Host, row: RunRow, answer: Answer, request: ApprovalRequest) -> Callable[[], bool]:
     match answer:
         case Approval() if answer.id != approval_id(row.id, request):
-            raise RejectedRequest(409, "shown_something_else", "the call is another one than was shown: load it again")
+            raise RejectedRequest(409, "shown_something_else", "the call has changed since it was shown: load it again")
         case Approval():
             return partial(host.runs.decide, row.id, answer.call_id, answer.approved, reason=answer.reason)
         case ClientResult() if request.kind == "approval":

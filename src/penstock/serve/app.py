@@ -42,7 +42,7 @@ SHUTDOWN_SECONDS = 10.0
 """How many seconds runs may take to end when the server stops; then they are left to another worker."""
 
 PUBLIC_PATHS = ("/", "/healthz", "/inspect")
-"""What anybody may ask who reaches the server: the pages have nothing in them until somebody has signed in."""
+"""The paths that need no token. The pages among them are empty until the user has signed in."""
 
 
 def app(
@@ -63,16 +63,19 @@ def app(
 ) -> ServeApp:
     """An ASGI app that serves agents by their names. It can be mounted into other apps.
 
-    Runs are kept in `log` (`penstock.log.open`); without one they are kept in memory, and end with the process.
-
-    Without a `token` and without `auth`, the app answers only clients on its own machine. `auth(scope)` returns the
-    tenant of a request, or None to refuse it; a tenant sees its own runs only. `hosts` are the names of the server,
-    `origins` the pages of other hosts that may use it. `deps` is called with the `meta` of a run, which has the
-    `tenant`, and returns what tools get as `Context.deps`. `ai_sdk` is the version of the AI SDK for clients that do
-    not send the header `x-ai-sdk-version`: version 7 reads what version 6 does, but not the other way round.
-    `model_approvals` is for clients that take an agent for a model and cannot be asked: calls that need approval are
-    declined, approved, or wait for a decision from elsewhere.
-    `inspections` are shown at `/inspect`, to whoever may use the server; models feed them by `record=`.
+    - `log`: where runs are kept (`penstock.log.open`). Without it they are kept in memory, and end with the process.
+    - `token`, `auth`: who may use the server; without both, only clients on its own machine. `auth(scope)` returns the
+      tenant of a request, or None to refuse it; a tenant sees its own runs only.
+    - `hosts`, `origins`: the host names of the server, and the origins of web pages that may use it.
+    - `limits`: the caps and timeouts of the server.
+    - `deps`: is called with the `meta` of a run, which has the `tenant`, and returns what tools get as `Context.deps`.
+    - `ai_sdk`: the version of the AI SDK for clients that do not send the header `x-ai-sdk-version`. Version 7 reads
+      what version 6 does, but not the other way round.
+    - `model_approvals`: what happens to calls that need approval if the client uses an agent as a model, and cannot be
+      asked: they are declined, approved, or wait for a decision from elsewhere.
+    - `inspections`: are shown at `/inspect`, to everyone who may use the server; models feed them by `record=`.
+    - `shutdown_seconds`: how long runs may take to end when the server stops.
+    - `abandon_after`: cancels a run after it had no reader for this many seconds.
     """
     if auth is not None and inspections is not None:
         raise UsageError(

@@ -92,9 +92,9 @@ def _problem(message: str, type: type[Struct], place: str) -> str:
     problem = problem.replace("Object contains unknown field", "unknown field")
     problem = problem.replace("Object missing required field", "missing field")
     where = f"{place}{inner.rstrip('`')}"
-    at = f" at `{where}`" if where != "$" else ""
+    location = f" at `{where}`" if where != "$" else ""
     fields = f"; the fields are: {', '.join(type.__struct_encode_fields__)}" if not inner.rstrip("`") else ""
-    return f"{problem}{at}{fields}"
+    return f"{problem}{location}{fields}"
 
 
 def user_message(prompt: Prompt, limits: ServerLimits) -> Message:
@@ -104,7 +104,7 @@ def user_message(prompt: Prompt, limits: ServerLimits) -> Message:
     if not prompt or not any(not isinstance(part, TextPart) or part.text.strip() for part in prompt):
         raise RejectedRequest(400, "empty_prompt", "the prompt is empty")
     if len(prompt) > limits.messages:
-        raise RejectedRequest(400, "too_many_parts", f"a prompt may have {limits.messages} parts")
+        raise RejectedRequest(400, "too_many_parts", f"a prompt may have at most {limits.messages} parts")
     return user(*(part.text if isinstance(part, TextPart) else _media(part) for part in prompt))
 
 

@@ -12,13 +12,13 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.asgi.request import RejectedRequest
-from penstock.log.patience import apatiently
 from penstock.log.store import RunRow
+from penstock.log.store_retries import awith_retries
 from penstock.log.take_up import read_start
 from penstock.messages import Message
 from penstock.run.events import RunStart
 from penstock.serve.bodies import MAX_ID
-from penstock.serve.hosting import Host, Origin
+from penstock.serve.hosting import THREAD_BUSY, Host, Origin
 
 MAX_RUNS = 100
 """How many runs of a conversation are looked at, the newest first."""
@@ -75,20 +75,30 @@ class Conversation:
         """The runs that lead to the newest one, in their order; answers that were asked for again are left out."""
         rows = await self._host.thread(self._thread, self._tenant, MAX_RUNS)
         by_id = {row.id: row for row in rows}
-        found: list[Exchange] = []
+        exchanges: list[Exchange] = []
         row = rows[0] if rows else None
         while row is not None:
             exchange = await self._exchange(row)
-            found.append(exchange)
+            exchanges.append(exchange)
             row = by_id.pop(exchange.after, None)
-        return found[::-1]
+        return exchanges[::-1]
 
     async def say(self, message: Message, id: str, agent: str = "", tools: Sequence[dict[str, Any]] = ()) -> str:
         """Answer a new message; returns the id of the run, which is the last one if that answers this message."""
+        if run_id := await self._answering(id):
+            return run_id
+        try:
+            return await self._start(agent, [message], Origin(id, tools=tools))
+        except RejectedRequest as error:
+            # The same message may have been sent twice at once, and the other request have started the run meanwhile.
+            if error.code == THREAD_BUSY and (run_id := await self._answering(id)):
+                return run_id
+            raise
+
+    async def _answering(self, id: str) -> str:
+        """The id of the newest run if it answers the message with this id; empty if it does not."""
         newest = await self.newest()
-        if newest is not None and newest.message_id == id:
-            return newest.row.id
-        return await self._start(agent, [message], Origin(id, tools=tools))
+        return newest.row.id if newest is not None and newest.message_id == id else ""
 
     async def replace(self, message: Message, id: str, agent: str = "") -> str:
         """Answer a message that the client has changed, from the history before it; returns the id of the run."""
@@ -106,7 +116,7 @@ class Conversation:
         return await self._start(exchange.row.agent, [], origin, exchange.start.messages)
 
     async def _exchange(self, row: RunRow) -> Exchange:
-        return Exchange(row, await apatiently(lambda: read_start(self._host.store, row.id)))
+        return Exchange(row, await awith_retries(lambda: read_start(self._host.store, row.id)))
 
     async def _start(
         self, agent: str, new: Sequence[Message], origin: Origin, history: Sequence[Message] | None = None

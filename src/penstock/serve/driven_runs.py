@@ -56,7 +56,7 @@ class DrivenRuns:
             self.check_room(row.tenant)
 
     async def close(self, seconds: float) -> None:
-        """Let runs end, so many seconds; those that are left are given back to the log, for another worker."""
+        """Let runs end for this many seconds; the others are given back to the log, for another worker."""
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=seconds)
         tasks = [*self._tasks.values()]

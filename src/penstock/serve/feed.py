@@ -19,7 +19,7 @@ MAX_KEPT_BYTES = 4 * 1024 * 1024
 """How many bytes of events of a run are kept in memory for its readers, unless one event alone has more."""
 
 PAGE = 200
-"""How many events a reader gets at a time: one that does not read holds so many in memory."""
+"""How many events a reader gets at a time: one that does not read holds that many in memory."""
 
 STEP = 50
 """How many events are read from the log at a time for a page, which may have enough bytes then."""
@@ -113,7 +113,9 @@ class Feed:
         self.readers = 0
         self._newest = Newest[Item](lambda item: item.size)
         self._waiting: dict[Waiter, asyncio.Future[None]] = {}
-        self._page: tuple[int, Page] | None = None  # the last one, and after which event: others want the same
+        self._page: tuple[int, Page] | None = (
+            None  # the last page, and the event before it: other readers want the same
+        )
 
     def add(self, items: Sequence[Item]) -> None:
         """New events have come: hand them out to the readers that wait, or wake them."""

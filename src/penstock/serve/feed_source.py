@@ -16,10 +16,10 @@ from penstock.run.events import LogEvent
 from penstock.serve.feed import STEP, Feed, Item, Newest
 
 MAX_POLL = 0.5
-"""How many seconds pass between two looks at a log that was silent for a while, if nothing rings."""
+"""The seconds between two checks of a log that was silent for a while, if nothing rings."""
 
 FED_POLL = 2.0
-"""How many seconds pass between two looks at a log that this process writes: another worker may take the run over."""
+"""The seconds between two checks of a log that this process writes: another worker may take the run over."""
 
 MakeFrame = Callable[[int | None, float, LogEvent], bytes]
 ReadLog = Callable[[str, int], Awaitable[list[Item]]]

@@ -16,8 +16,8 @@ from functools import partial
 from penstock.events import Usage
 from penstock.log.bodies import body_of
 from penstock.log.follow import next_events
-from penstock.log.patience import apatiently
 from penstock.log.store import DamagedRunError, Store, UnknownRunError
+from penstock.log.store_retries import awith_retries
 from penstock.run.events import Done
 from penstock.serve.feed import PAGE, PAGE_BYTES, STEP, Feed, Item, Page, page_of
 from penstock.serve.feed_source import FeedSource, MakeFrame, ReadLog
@@ -134,7 +134,7 @@ class Feeds:
 
     async def _join(self, run_id: str) -> Feed:
         if run_id not in self._feeds:
-            row = await apatiently(partial(self._store.find, run_id))
+            row = await awith_retries(partial(self._store.find, run_id))
             if row is None:
                 raise UnknownRunError(f"there is no run with the id {run_id!r}")
             if run_id not in self._feeds:  # another reader may have come meanwhile

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from penstock.asgi.response import Headers
 from penstock.asgi.stream import SSE_HEADERS, ResponseStream
-from penstock.log.patience import apatiently
+from penstock.log.store_retries import awith_retries
 from penstock.run.events import LogEvent, Waiting
 from penstock.serve.context import Call, ServeContext
 from penstock.serve.feed import Item
@@ -57,5 +57,5 @@ async def _is_waiting(context: ServeContext, run_id: str, last: Item) -> bool:
     """Whether the run waits since this event, and nobody has answered."""
     if not isinstance(last.event, Waiting):
         return False
-    row = await apatiently(partial(context.host.store.find, run_id))
+    row = await awith_retries(partial(context.host.store.find, run_id))
     return row is not None and row.state == "waiting" and row.seq == last.seq

@@ -16,8 +16,8 @@ from penstock.agent.agent import Agent
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.request import RejectedRequest
 from penstock.errors import UsageError
-from penstock.log.patience import apatiently
 from penstock.log.store import RunExistsError, RunRow, Store
+from penstock.log.store_retries import awith_retries
 from penstock.log.take_up import fold, read_log
 from penstock.messages import Message
 from penstock.run.events import LogEvent, RunStart
@@ -29,7 +29,9 @@ from penstock.serve.bodies import MAX_ID
 from penstock.serve.driven_runs import STEERED, DrivenRuns
 
 TAKEOVER_POLL = 1.0
-"""How many seconds pass between two looks for runs whose worker has died."""
+"""The seconds between two checks for runs whose worker has died."""
+THREAD_BUSY = "thread_busy"
+"""The code of a rejection: the thread has a run that is not over."""
 
 
 class Origin(Struct, frozen=True):
@@ -50,7 +52,7 @@ class Origin(Struct, frozen=True):
 
 
 class Host:
-    """The runs of a server. A run belongs to its log: it goes on when the request that started it ends."""
+    """The runs of a server. A run belongs to its log: it continues when the request that started it ends."""
 
     def __init__(
         self, store: Store, agents: Mapping[str, Agent[Any, Any]], limits: ServerLimits,
@@ -78,7 +80,7 @@ class Host:
             meta={"tenant": tenant, **origin.meta}, client_tools=origin.tools,
         )  # fmt: skip
         try:
-            id = await apatiently(start)
+            id = await awith_retries(start)
         except RunExistsError as error:
             raise RejectedRequest(409, "run_exists", str(error)) from None
         except UsageError as error:
@@ -112,7 +114,7 @@ class Host:
     async def find(self, run_id: str, tenant: str) -> RunRow:
         """The row of a run of this tenant."""
         is_id = 0 < len(run_id) <= MAX_ID and run_id.isprintable()  # no database has others
-        row = await apatiently(partial(self.store.find, run_id)) if is_id else None
+        row = await awith_retries(partial(self.store.find, run_id)) if is_id else None
         if row is None or row.tenant != tenant:
             raise RejectedRequest(404, "unknown_run", "there is no such run")
         return row
@@ -130,13 +132,13 @@ class Host:
         if row.state == "over":
             raise _run_over()
         try:
-            return [await apatiently(put) for put in puts]
+            return [await awith_retries(put) for put in puts]
         except UsageError:  # it ended meanwhile
             raise _run_over() from None
 
     async def rebuilt(self, row: RunRow) -> Run:
         """The run as its log has it."""
-        return await apatiently(partial(self.read, row))
+        return await awith_retries(partial(self.read, row))
 
     def read(self, row: RunRow) -> Run:
         """The same for a thread: this blocks."""
@@ -149,7 +151,7 @@ class Host:
 
     async def thread(self, thread: str, tenant: str, limit: int = 100) -> list[RunRow]:
         """The runs of a conversation, the newest first."""
-        return await apatiently(partial(self.store.list, thread=thread, tenant=tenant, limit=limit))
+        return await awith_retries(partial(self.store.list, thread=thread, tenant=tenant, limit=limit))
 
     def agent(self, name: str) -> Agent[Any, Any]:
         """The agent with this name; the only one if the name is empty."""
@@ -177,7 +179,7 @@ class Host:
             self._tasks.append(asyncio.create_task(self.abandonment.watch()))
 
     async def close(self, seconds: float) -> None:
-        """Let runs end, so many seconds; those that are left are given back to the log, for another worker."""
+        """Let runs end for this many seconds; the others are given back to the log, for another worker."""
         await self.driven.close(seconds)
         for task in self._tasks:
             task.cancel()
@@ -206,7 +208,7 @@ def start_meta(events: Sequence[LogEvent]) -> Any:
 def busy(run_id: str) -> RejectedRequest:
     """The rejection of a run in a thread that has one under way."""
     why = "the thread has a run under way: wait for its end, answer what it waits for, or cancel it"
-    return RejectedRequest(409, "thread_busy", why, {"x-run-id": run_id})
+    return RejectedRequest(409, THREAD_BUSY, why, {"x-run-id": run_id})
 
 
 def _run_over() -> RejectedRequest:

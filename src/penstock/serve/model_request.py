@@ -28,6 +28,7 @@ from penstock.serve.client_calls import CallRef, read_call_id
 from penstock.wires import all_readers
 from penstock.wires.shared.body import object_schema
 from penstock.wires.shared.places import Places
+from penstock.wires.shared.request_settings import NO_PROBABILITIES
 from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE
 
 _REFUSED = ("call_without_result", "result_without_call", "duplicate_result", "empty_id", "misplaced_part")
@@ -36,7 +37,6 @@ _REFUSED = ("call_without_result", "result_without_call", "duplicate_result", "e
 
 _UNUSUAL: tuple[tuple[str, Any, str], ...] = (
     ("n", 1, "an agent gives one answer: leave it out, or send 1"),
-    ("logprobs", False, "an agent has no probabilities of tokens: leave it out"),
     ("modalities", ["text"], "an agent answers with text: leave it out"),
     ("background", False, "an answer is sent when it is made: leave it out, or start a run at /runs"),
 )
@@ -68,7 +68,7 @@ def read_model_request(wire: str, body: Any, limits: ServerLimits) -> ModelReque
         raise RejectedRequest(400, "invalid_body", str(error)) from None
     _check_settings(request, limits)
     if len(request.messages) > limits.messages:
-        raise RejectedRequest(400, "too_many_messages", f"a request may have {limits.messages} messages")
+        raise RejectedRequest(400, "too_many_messages", f"a request may have at most {limits.messages} messages")
     _check_history(reading)
     messages = tuple(map(_without_state, request.messages, reading.places))
     if not any(message.parts for message in messages if message.role != "system"):
@@ -76,7 +76,7 @@ def read_model_request(wire: str, body: Any, limits: ServerLimits) -> ModelReque
         raise RejectedRequest(400, "empty_history", why)
     results = read_results(messages)
     if results is None and reading.is_continued:
-        raise RejectedRequest(404, UNKNOWN_RESPONSE, "conversations are not kept here: send the whole history")
+        raise RejectedRequest(404, UNKNOWN_RESPONSE, "this server does not store conversations: send the whole history")
     return ModelRequest(request, messages, results)
 
 
@@ -98,7 +98,7 @@ def _without_state(message: Message, places: Places) -> Message:
         if not isinstance(part, Opaque)
     ]
     if message.parts and not parts:
-        why = f"{places.message}: this is not text, a call or a result; an agent cannot read it, so leave it out"
+        why = f"{places.message}: an agent reads only text, images, files, calls and results; leave this message out"
         raise RejectedRequest(400, "vendor_item", why)
     return replace(message, parts=tuple(parts))
 
@@ -106,19 +106,25 @@ def _without_state(message: Message, places: Places) -> Message:
 def _check_settings(request: ClientRequest, limits: ServerLimits) -> None:
     settings = request.settings
     if settings.output is not None:
-        raise RejectedRequest(400, "output_refused", "an agent has its own output format: leave it out of the request")
+        raise RejectedRequest(
+            400, "output_refused", "the agent has an output format of its own: leave the format out of the request"
+        )
     if settings.tool_choice not in ("", "auto", "none"):
         raise RejectedRequest(
-            400, "tool_choice_refused", "an agent chooses its tools: send auto or none as tool_choice"
+            400, "tool_choice_refused", "an agent chooses its tools itself: send auto or none as tool_choice"
         )
     for name, usual, why in _UNUSUAL:
         if settings.extra.get(name, usual) != usual:
             raise RejectedRequest(400, "setting_refused", f"{name}: {why}")
+    for dropped in settings.dropped:
+        if dropped.why == NO_PROBABILITIES:
+            why = "an agent has no probabilities of tokens: leave it out"
+            raise RejectedRequest(400, "setting_refused", f"{dropped.place}: {why}")
     if len(settings.tools) > limits.tools:
-        raise RejectedRequest(400, "too_many_tools", f"a request may have {limits.tools} tools")
+        raise RejectedRequest(400, "too_many_tools", f"a request may have at most {limits.tools} tools")
     for tool in settings.tools:
         if tool.hosted is not None:
-            why = f"{tool.name!r} runs at a provider, and there is none here: send tools that run in the client"
+            why = f"{tool.name!r} is run by a provider, so an agent cannot call it: send tools that the client runs"
             raise RejectedRequest(400, "hosted_tool", why)
 
 
@@ -139,7 +145,7 @@ async def client_tools(request: ClientRequest, agent: Agent[Any, Any]) -> list[d
     own = {*config.tools} | {tool.name for source in config.sources for tool in await source.alisting()}
     for tool in settings.tools:
         if tool.name in own:
-            why = f"tools: the agent has a tool {tool.name!r} itself: give yours another name, or leave it out"
+            why = f"tools: the agent has a tool with the name {tool.name!r} already: rename yours, or leave it out"
             raise RejectedRequest(400, "tool_name_taken", why)
     return [
         {"name": tool.name, "description": tool.description, "parameters": object_schema(tool)}
@@ -164,7 +170,11 @@ def read_results(messages: Sequence[Message]) -> Results | None:
     if not refs:
         return None
     if len(refs) < len(ids) or len({ref.run_id for ref in refs.values()}) > 1:
-        raise RejectedRequest(400, "mixed_calls", "the calls of the last answer are not those of one answer from here")
+        raise RejectedRequest(
+            400,
+            "mixed_calls",
+            "the last answer mixes tool calls of several runs, or of another server: send one answer unchanged",
+        )
     if any(message.role not in ("tool", "user") for message in rest):
         raise RejectedRequest(400, "misplaced_message", "send only results and user messages after the last calls")
     new_messages = tuple(message for message in rest if message.role == "user")

@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.agent.reader_view import LineBreaks
 from penstock.events import Error, Finish, FinishReason, Reasoning, Refusal, Retry, StreamChunk, Text, ToolCall, Usage
-from penstock.log.patience import apatiently
+from penstock.log.store_retries import awith_retries
 from penstock.run.events import (
     ApprovalRequest,
     Done,
@@ -121,7 +121,7 @@ class ModelResponse:
 
     async def _wait(self, last: Item) -> Sequence[StreamChunk]:
         """The calls for the client, if the run can do nothing without their results."""
-        row = await apatiently(partial(self._host.store.find, self._run_id))
+        row = await awith_retries(partial(self._host.store.find, self._run_id))
         if row is None or row.state != "waiting" or row.seq != last.seq:
             return ()
         run = await self._host.rebuilt(row)
@@ -142,7 +142,7 @@ class ModelResponse:
 
     async def _answer(self, event: LogEvent, request: ApprovalRequest) -> None:
         """Answer what the run asks a person; calls of the client's tools are left to the client."""
-        row = await apatiently(partial(self._host.store.find, self._run_id))
+        row = await awith_retries(partial(self._host.store.find, self._run_id))
         if row is None or row.state == "over":
             return
         runs = self._host.runs

@@ -20,8 +20,8 @@ from msgspec import Struct
 from penstock.asgi.request import RejectedRequest
 from penstock.errors import UsageError
 from penstock.events import Usage
-from penstock.log.patience import apatiently
 from penstock.log.store import RunRow
+from penstock.log.store_retries import awith_retries
 from penstock.messages import Message
 from penstock.results import ToolResult, as_outcome
 from penstock.run.events import ApprovalRequest, LogEvent, ToolEnd
@@ -58,14 +58,16 @@ async def find_run(host: Host, tenant: str, read: ModelRequest) -> Answering:
         return Answering(id, agent, names)
     row = await _find(host, tenant, results.run_id)
     if row.agent != agent:
-        raise RejectedRequest(400, "other_agent", f"these calls are of the agent {row.agent!r}: send it as the model")
-    waiting = await apatiently(lambda: WaitingRun(host, row, results))
+        raise RejectedRequest(
+            400, "other_agent", f"these calls belong to the agent {row.agent!r}: send its name as the model"
+        )
+    waiting = await awith_retries(lambda: WaitingRun(host, row, results))
     if waiting.has_open:
         return await waiting.give()
     row = await _find(host, tenant, row.id)  # again: it may have changed before its events were read
     if row.state in ("ready", "running"):
         raise under_way()
-    messages = await apatiently(waiting.history)
+    messages = await awith_retries(waiting.history)
     origin = Origin(after=row.id, tools=tools)
     return Answering(await host.start(agent, messages, tenant=tenant, origin=origin), agent, names)
 
@@ -145,13 +147,13 @@ def _by_call(
     events: Sequence[LogEvent], tools: frozenset[str], results: Mapping[CallRef, ToolResult]
 ) -> dict[str, ToolResult]:
     """The results by the ids that the calls have in the run."""
-    found: dict[str, ToolResult] = {}
+    by_call: dict[str, ToolResult] = {}
     for ref, result in results.items():
         event = events[ref.seq - 1] if ref.seq <= len(events) else None
         if not isinstance(event, ApprovalRequest) or event.kind != "deferred" or event.name not in tools:
             raise _unknown()
-        found[event.call_id] = result
-    return found
+        by_call[event.call_id] = result
+    return by_call
 
 
 def _provide(run: Run, results: Mapping[str, ToolResult]) -> None:

@@ -17,7 +17,7 @@ from penstock.asgi.response import respond, respond_json
 from penstock.asgi.stream import ResponseStream
 from penstock.events import Error, Finish, StreamChunk, Text
 from penstock.history.client_request import ClientRequest
-from penstock.log.patience import apatiently
+from penstock.log.store_retries import awith_retries
 from penstock.serve.context import Call, Endpoint, ServeContext
 from penstock.serve.model_request import read_model_request
 from penstock.serve.model_response import ModelResponse
@@ -71,7 +71,7 @@ async def _answer(wire: str, context: ServeContext, call: Call) -> None:
     finally:
         if not response.is_complete:
             cancel = partial(context.host.runs.cancel, answering.run_id, ABANDONED)
-            await apatiently(cancel)
+            await awith_retries(cancel)
             context.host.driven.drive(answering.run_id, call.tenant)
 
 
@@ -123,16 +123,16 @@ class _Response:
         await respond(self._call.request, self._call.send, encoded.status, encoded.body, headers=headers)
 
     async def _collect(self) -> list[StreamChunk]:
-        found: list[StreamChunk] = []
+        batch: list[StreamChunk] = []
         size = 0
         async with aclosing(self._chunks()) as source:
             async for chunks in source:
-                found += chunks
+                batch += chunks
                 size += sum(len(chunk.text) for chunk in chunks if isinstance(chunk, Text))
                 if size > self._context.limits.answer:
                     self.is_complete = False
                     return [TOO_LARGE, Finish("error")]
-        return found
+        return batch
 
     async def _chunks(self) -> AsyncGenerator[list[StreamChunk], None]:
         context, answering = self._context, self._answering

@@ -100,7 +100,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
 @cache
 def event_types() -> Mapping[str, type[Struct]]:
     """What a client gets of each event, as a struct, by the type of the event."""
-    found: dict[str, type[Struct]] = {}
+    types: dict[str, type[Struct]] = {}
     for kind, names in PUBLIC_FIELDS.items():
         more = _MORE.get(kind, [])
         hints = get_type_hints(kind)
@@ -108,9 +108,9 @@ def event_types() -> Mapping[str, type[Struct]]:
         required = [field for field in (*own, *more) if len(field) == 2]
         fields = [*required, *(field for field in more if len(field) == 3), ("at", float, 0.0)]
         tag: str = kind.type  # type: ignore[attr-defined]
-        found[tag] = msgspec.defstruct(f"{kind.__name__}Event", fields, tag_field="type", tag=tag,
+        types[tag] = msgspec.defstruct(f"{kind.__name__}Event", fields, tag_field="type", tag=tag,
                                        namespace={"__doc__": _first(kind)})  # fmt: skip
-    return found
+    return types
 
 
 @cache

@@ -189,8 +189,7 @@ class EventFrames:
         self._encoder = msgspec.json.Encoder()
 
     def frame(self, seq: int | None, at: float, event: LogEvent) -> bytes:
-        """The frame of an event, with its time and its number, after which a client continues; empty if clients do not
-        see it."""
+        """The frame of an event, with its time and its number; empty if clients do not see the event."""
         public = public_event(event)
         if public is None:
             return b""
@@ -214,14 +213,16 @@ def shortened(value: Any, most: int) -> Any:
 
     Its lists stay, perhaps empty: clients refuse an event without a field that their protocol demands.
     """
-    if isinstance(value, str):
-        return value if len(value) <= most // 16 else value[: most // 16] + SHORTENED
-    if isinstance(value, list):
-        return [item for item in value[:16] if len(msgspec.json.encode(item)) <= most // 16]
-    if isinstance(value, dict):
-        kept = {key: item for key, item in value.items() if len(str(key)) < 200}
-        kept |= {key: shortened(item, most) for key, item in kept.items() if isinstance(item, list)}
-        if len(msgspec.json.encode(kept)) > most:
-            kept = {key: shortened(item, most // 4) for key, item in [*kept.items()][:16]}
-        return kept | {"is_shortened": True}
-    return value
+    match value:
+        case str():
+            return value if len(value) <= most // 16 else value[: most // 16] + SHORTENED
+        case list():
+            return [item for item in value[:16] if len(msgspec.json.encode(item)) <= most // 16]
+        case dict():
+            fields = {key: item for key, item in value.items() if len(str(key)) < 200}
+            fields |= {key: shortened(item, most) for key, item in fields.items() if isinstance(item, list)}
+            if len(msgspec.json.encode(fields)) > most:
+                fields = {key: shortened(item, most // 4) for key, item in [*fields.items()][:16]}
+            return fields | {"is_shortened": True}
+        case _:
+            return value

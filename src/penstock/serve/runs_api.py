@@ -10,8 +10,8 @@ import msgspec
 from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond, respond_json
 from penstock.asgi.stream import ResponseStream
-from penstock.log.patience import apatiently
 from penstock.log.store import RunPhase, RunRow
+from penstock.log.store_retries import awith_retries
 from penstock.run.events import ApprovalRequest
 from penstock.run.machine import Run
 from penstock.serve.bodies import (
@@ -54,7 +54,7 @@ async def list_runs(context: ServeContext, call: Call) -> None:
         raise RejectedRequest(400, "invalid_query", f"state must be one of {', '.join(_STATES)}")
     selected = {name: _check_text(query[name], name) for name in ("thread", "agent") if name in query}
     find = partial(context.host.store.list, tenant=call.tenant, limit=MAX_LISTED, state=state, **selected)
-    rows = await apatiently(find)
+    rows = await awith_retries(find)
     await respond_json(call.request, call.send, RunList([summary_of(row) for row in rows]))
 
 
@@ -107,7 +107,7 @@ async def decide(context: ServeContext, call: Call) -> None:
     if request.kind != "approval":
         raise RejectedRequest(409, "not_an_approval", "this call waits for its result: use provide")
     if approval_hash(request) != body.shown:
-        raise RejectedRequest(409, "shown_something_else", "the call is another one than was shown: look at it again")
+        raise RejectedRequest(409, "shown_something_else", "the call has changed since it was shown: load it again")
     put = partial(context.host.runs.decide, row.id, body.call_id, body.approved, body.arguments, body.reason)
     await respond_json(call.request, call.send, Accepted(row.id, await context.host.steer(row, put)))
 
@@ -150,7 +150,7 @@ async def waiting_request(context: ServeContext, row: RunRow, call_id: str) -> A
     for request in run.waiting:
         if request.call_id == call_id:
             return request
-    raise RejectedRequest(409, "not_waiting", "the run does not wait for an answer about this call")
+    raise RejectedRequest(409, "not_waiting", "this call does not wait for a decision or a result")
 
 
 def _messages_of(host: Host, row: RunRow) -> bytes:

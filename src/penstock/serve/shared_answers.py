@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
-from penstock.log.patience import apatiently
 from penstock.log.store import RunRow
+from penstock.log.store_retries import awith_retries
 
 MAX_ANSWERS_BYTES = 16 * 1024 * 1024
 """How many bytes of answers are kept. One that is larger alone is shared by those who ask while it is made."""
@@ -24,21 +24,21 @@ class SharedAnswers:
     """The answers of one kind, by run and by its last event."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Key, bytes] = OrderedDict()  # those that were asked for last come last
+        self._kept: OrderedDict[Key, bytes] = OrderedDict()  # the least recently used first
         self._size = 0  # of all that are kept
         self._under_way: dict[Key, asyncio.Task[bytes]] = {}
 
     async def get(self, row: RunRow, make: Callable[[], bytes]) -> bytes:
         """The answer about a run; it is made on a thread, unless it is there or being made."""
-        key = row.id, row.seq, row.created  # a run that was deleted may come again under its id
+        key = row.id, row.seq, row.created  # the id of a deleted run may be used again
         if (answer := self._kept.get(key)) is not None:
             self._kept.move_to_end(key)
             return answer
         task = self._under_way.get(key)
         if task is None:
-            task = self._under_way[key] = asyncio.create_task(apatiently(make))
+            task = self._under_way[key] = asyncio.create_task(awith_retries(make))
             task.add_done_callback(partial(self._made, key, row.state == "over"))
-        return await asyncio.shield(task)  # whoever leaves does not take it from the others
+        return await asyncio.shield(task)  # a client that leaves must not cancel it for the others
 
     def _made(self, key: Key, is_final: bool, task: asyncio.Task[bytes]) -> None:
         del self._under_way[key]

@@ -1,4 +1,4 @@
-"""Reads of logs that are wanted at the same time share a hop to a thread, which costs more than most of the reads.
+"""Reads of logs that are requested at the same time share one switch to a thread, which costs more than most reads.
 
 Equal reads are one: when all readers of a run come back at once, its log is read once.
 """
@@ -12,13 +12,13 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from penstock.log.patience import apatiently
 from penstock.log.store import StoreError
+from penstock.log.store_retries import awith_retries
 
 T = TypeVar("T")
 
 
-class _Wanted(Struct, Generic[T], eq=False):
+class _Read(Struct, Generic[T], eq=False):
     """One read, and who waits for it."""
 
     run_id: str
@@ -31,13 +31,13 @@ class SharedReads(Generic[T]):
 
     def __init__(self, read: Callable[[str, int], T]) -> None:
         self._read = read
-        self._wanted: dict[tuple[str, int], _Wanted[T]] = {}
+        self._waiting: dict[tuple[str, int], _Read[T]] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def read(self, run_id: str, after: int) -> T:
         """What the read returns or raises."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._wanted.setdefault((run_id, after), _Wanted(run_id, after, [])).futures.append(future)
+        self._waiting.setdefault((run_id, after), _Read(run_id, after, [])).futures.append(future)
         if self._task is None:
             self._task = asyncio.create_task(self._work())
         return await future
@@ -48,28 +48,28 @@ class SharedReads(Generic[T]):
             self._task.cancel()
 
     async def _work(self) -> None:
-        wanted: list[_Wanted[T]] = []
+        reads: list[_Read[T]] = []
         try:
-            while self._wanted:
-                wanted, self._wanted = [*self._wanted.values()], {}
+            while self._waiting:
+                reads, self._waiting = [*self._waiting.values()], {}
                 try:
-                    results = await apatiently(partial(self._read_all, wanted))
+                    results = await awith_retries(partial(self._read_all, reads))
                 except StoreError as error:
-                    results = [error] * len(wanted)
-                for each, result in zip(wanted, results, strict=True):
-                    for future in each.futures:
+                    results = [error] * len(reads)
+                for read, result in zip(reads, results, strict=True):
+                    for future in read.futures:
                         _settle(future, result)
         finally:
             self._task = None
-            for each in (*wanted, *self._wanted.values()):  # of a server that stops; the others have their results
-                for future in each.futures:
+            for read in (*reads, *self._waiting.values()):  # of a server that stops; the others have their results
+                for future in read.futures:
                     future.cancel()
 
-    def _read_all(self, wanted: Sequence[_Wanted[T]]) -> list[T | Exception]:
+    def _read_all(self, reads: Sequence[_Read[T]]) -> list[T | Exception]:
         results: list[T | Exception] = []
-        for each in wanted:
+        for read in reads:
             try:
-                results.append(self._read(each.run_id, each.after))
+                results.append(self._read(read.run_id, read.after))
             except Exception as error:  # it is raised where the read is waited for
                 if isinstance(error, StoreError) and error.is_temporary:
                     raise  # for all of them, which are tried again

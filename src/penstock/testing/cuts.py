@@ -20,7 +20,7 @@ def cuts(data: bytes, how: Cutting = None) -> list[bytes]:
         case None:
             return [data]
         case "bytes":
-            return [data[at : at + 1] for at in range(len(data))]
+            return [data[start : start + 1] for start in range(len(data))]
         case int():
             return list(_at_random(data, random.Random(how)))
         case _:
@@ -37,8 +37,8 @@ def cuttings(data: bytes, seeds: int = 3) -> Iterator[list[bytes]]:
 
 def _at_random(data: bytes, dice: random.Random) -> Iterator[bytes]:
     """Cuts of varying size."""
-    at = 0
-    while at < len(data):
+    start = 0
+    while start < len(data):
         size = dice.choice(_SIZES)
-        yield data[at : at + size]
-        at += size
+        yield data[start : start + size]
+        start += size

@@ -59,10 +59,10 @@ def _output(request: ReceivedRequest) -> ScriptedCall | Say | None:
 
 def _calls(request: ReceivedRequest, tools: list[ToolDeclaration]) -> list[ScriptedCall]:
     prompt = request.prompt
-    wanted = [tool for tool in tools if tool.name == request.tool_choice] or _suitable(tools, prompt)
-    if len(wanted) > 1:
-        return [call(tool.name, Sampler(prompt, tool.parameters).arguments()) for tool in wanted]
-    [tool] = wanted
+    chosen = [tool for tool in tools if tool.name == request.tool_choice] or _suitable(tools, prompt)
+    if len(chosen) > 1:
+        return [call(tool.name, Sampler(prompt, tool.parameters).arguments()) for tool in chosen]
+    [tool] = chosen
     rounds = min(len(names_in(prompt)), MAX_CALLS) if _asks_for_one_name(tool) else 1
     samplers = [Sampler(prompt, tool.parameters, first_name) for first_name in range(max(rounds, 1))]
     return list(dict.fromkeys(call(tool.name, sampler.arguments()) for sampler in samplers))
@@ -94,8 +94,12 @@ def _asks_for_one_name(tool: ToolDeclaration) -> bool:
     if not isinstance(properties, dict):
         return False
     required = tool.parameters.get("required") or list(properties)
-    one: object = properties.get(required[0]) if len(required) == 1 else None
-    return isinstance(one, dict) and str(one.get("type")).lower() == "string" and not one.keys() & {"enum", "format"}
+    schema: object = properties.get(required[0]) if len(required) == 1 else None
+    return (
+        isinstance(schema, dict)
+        and str(schema.get("type")).lower() == "string"
+        and not schema.keys() & {"enum", "format"}
+    )
 
 
 def _summary(results: list[ReceivedResult]) -> str:

@@ -74,9 +74,9 @@ def difference(recorded: Any, requested: Any, path: str = "$") -> str:
                 if recorded[key] != requested[key]:
                     return difference(recorded[key], requested[key], f"{path}.{key}")
         case list(), list():
-            for at, (one, other) in enumerate(zip(recorded, requested, strict=False)):
-                if one != other:
-                    return difference(one, other, f"{path}[{at}]")
+            for index, (left, right) in enumerate(zip(recorded, requested, strict=False)):
+                if left != right:
+                    return difference(left, right, f"{path}[{index}]")
             return f"{path} has {len(recorded)} entries in the recording, and {len(requested)} in the request"
         case _:
             pass

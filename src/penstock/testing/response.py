@@ -89,7 +89,7 @@ def _reply(request: ReceivedRequest, reply: Reply, content_type: str = "") -> Re
 
 
 def _error(request: ReceivedRequest, fault: Status, fields: Mapping[str, Any] = MappingProxyType({})) -> Response:
-    """An HTTP error in the provider's format; `fields` are added beside the message."""
+    """An HTTP error in the provider's format; `fields` are added next to the message."""
     message = fault.message or _MESSAGES.get(fault.status, "Something went wrong.")
     encoder = find_response_encoder(request.wire)
     encoded = encoder.encode_error(fault.status, message, retry_after=fault.retry_after)

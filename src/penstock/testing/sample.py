@@ -77,7 +77,7 @@ class Sampler:
         for _ in range(MAX_DEPTH):
             match schema:
                 case {"$ref": str(path)}:
-                    schema = self._at(path)
+                    schema = self._schema_at(path)
                 case {"anyOf": [*options]} | {"oneOf": [*options]} if options:
                     rest = {key: value for key, value in schema.items() if key not in ("anyOf", "oneOf")}
                     schema = {**rest, **next((option for option in options if _is_not_null(option)), {})}
@@ -87,7 +87,7 @@ class Sampler:
                     break
         return schema if isinstance(schema, Mapping) else {}
 
-    def _at(self, path: str) -> Any:
+    def _schema_at(self, path: str) -> Any:
         node: Any = self._root
         for step in path.removeprefix("#").strip("/").split("/"):
             if step:
@@ -143,8 +143,8 @@ def names_in(prompt: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _begins_sentence(prompt: str, at: int) -> bool:
-    before = prompt[max(0, at - 4) : at].rstrip()
+def _begins_sentence(prompt: str, position: int) -> bool:
+    before = prompt[max(0, position - 4) : position].rstrip()
     return not before or before[-1] in ".!?:"
 
 

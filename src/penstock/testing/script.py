@@ -63,7 +63,7 @@ def as_step(value: Any) -> Step:
         return value
     if isinstance(value, ReplyPart):
         raise UsageError(f"{value!r} is a part of a reply: wrap it, as in Reply(say(...))")
-    raise UsageError(f"a step of a script must be a reply, not an object of type {type(value).__name__}")
+    raise UsageError(f"a step of a script must be a reply, not {type_name(value)}")
 
 
 def recorded(path: str | Path) -> Responder:

@@ -21,17 +21,17 @@ _MESSAGE = "must be a finite number"
 
 def infinite_numbers(value: Any) -> Iterator[ArgumentProblem]:
     """The numbers in a JSON value that are not finite."""
-    for place, one in _leaves(value):
-        if isinstance(one, float) and not cmath.isfinite(one):
-            yield ArgumentProblem(place, message=_MESSAGE, value=str(one))
+    for place, leaf in _leaves(value):
+        if isinstance(leaf, float) and not cmath.isfinite(leaf):
+            yield ArgumentProblem(place, message=_MESSAGE, value=str(leaf))
 
 
 def infinite_candidates(name: str, value: Any) -> list[ArgumentProblem]:
     """The leaves and keys of a JSON value that are not finite if they are converted to a number."""
     return [
-        ArgumentProblem((name, *place), message=_MESSAGE, value=one if isinstance(one, str) else str(one)[:20])
-        for place, one in _leaves(value)
-        if _may_be_infinite(one)
+        ArgumentProblem((name, *place), message=_MESSAGE, value=leaf if isinstance(leaf, str) else str(leaf)[:20])
+        for place, leaf in _leaves(value)
+        if _may_be_infinite(leaf)
     ]
 
 
@@ -39,12 +39,12 @@ def count_infinite(value: Any) -> int:
     """How many numbers in a converted value are not finite, also in the fields of objects. It reads iterators."""
     count, pending, seen = 0, [value], set[int]()
     while pending:
-        one = pending.pop()
-        if isinstance(one, float | complex):
-            count += not cmath.isfinite(one)
-        elif not isinstance(one, str | bytes | int) and one is not None and id(one) not in seen:
-            seen.add(id(one))
-            pending.extend(_inside(one))
+        item = pending.pop()
+        if isinstance(item, float | complex):
+            count += not cmath.isfinite(item)
+        elif not isinstance(item, str | bytes | int) and item is not None and id(item) not in seen:
+            seen.add(id(item))
+            pending.extend(_inside(item))
     return count
 
 
@@ -84,15 +84,15 @@ def _leaves(value: Any) -> Iterator[tuple[Place, Any]]:
     """The values in a JSON value that are neither objects nor arrays, and the keys of objects, with their places."""
     pending: list[tuple[Place, Any]] = [((), value)]
     while pending:
-        place, one = pending.pop()
-        match one:
+        place, node = pending.pop()
+        match node:
             case dict():
-                yield from ((place, key) for key in one)
-                pending.extend(((*place, str(key)), item) for key, item in one.items())
+                yield from ((place, key) for key in node)
+                pending.extend(((*place, str(key)), item) for key, item in node.items())
             case list() | tuple():
-                pending.extend(((*place, at), item) for at, item in enumerate(one))
+                pending.extend(((*place, index), item) for index, item in enumerate(node))
             case _:
-                yield place, one
+                yield place, node
 
 
 def _inside(value: Any) -> Iterable[Any]:

@@ -29,19 +29,22 @@ class ExecutionOptions(TypedDict, total=False):
 class ToolOptions(ExecutionOptions, total=False):
     """The options of a tool.
 
-    A `read_only` tool has no side effects, so it may start before its call is confirmed. An `idempotent` tool may run
-    twice for one call without doing twice what it does: it runs again if its process ended while it ran. `start` says
-    when a call starts: when its arguments are `closed`, when the `call` is confirmed, or after the `turn`. `approval`
-    asks a person first: always (True), or if a function of the arguments returns True; the function gets a copy of the
-    converted arguments with their defaults, and may be async. Without it (None), a person is asked only about calls
-    with side effects that `rescue` found in the text; False never asks. `expires` is how many seconds a call waits for
-    the person, or a deferred one for its result: then it counts as declined, or as failed. `timeout` is in seconds.
-    `retries` limits how often the model may retry after consecutive failures; None means no limit. With
-    `parallel=False` the tool does not run beside others. A `deferred` tool runs elsewhere: its function only declares
-    it, and the run waits for a result passed to `provide`. `strict` asks the provider to enforce the schema.
-
-    `vendor` is the provider's own declaration of a tool that it defines and the function runs, such as
-    `{"type": "bash_20250124", "name": "bash"}`; name, description and schema are then the provider's.
+    - `read_only`: the tool has no side effects, so it may start before its call is confirmed.
+    - `idempotent`: running the tool twice for one call has the effect of running it once. It runs again if its process
+      ended while it ran.
+    - `start`: when a call starts: when its arguments are `closed`, when the `call` is confirmed, or after the `turn`.
+    - `approval`: asks a person first: always (True), or if a function returns True for the arguments. The function gets
+      a copy of the converted arguments with their defaults, and may be async. By default (None), a person is asked only
+      about calls with side effects that `rescue` found in the text; False never asks.
+    - `expires`: how many seconds a call waits for the person, or a deferred call for its result. Then it counts as
+      declined, or as failed.
+    - `timeout`: how many seconds a call may take.
+    - `retries`: how often the model may retry after consecutive failures; None means no limit.
+    - `parallel`: False if the tool must not run at the same time as others.
+    - `deferred`: the tool runs elsewhere. Its function only declares it, and the run waits for a result (`provide`).
+    - `strict`: asks the provider to enforce the schema.
+    - `vendor`: the provider's own declaration of a tool that it defines and the function runs, such as
+      `{"type": "bash_20250124", "name": "bash"}`. Name, description and schema are then the provider's.
     """
 
     name: str

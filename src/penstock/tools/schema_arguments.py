@@ -176,8 +176,8 @@ def is_nested_deeper(value: Any, levels: int) -> bool:
     for _ in range(levels + 1):
         level = [
             item
-            for one in level
-            for item in (one.values() if isinstance(one, dict) else one)
+            for container in level
+            for item in (container.values() if isinstance(container, dict) else container)
             if isinstance(item, dict | list)
         ]
         if not level:

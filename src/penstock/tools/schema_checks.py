@@ -43,7 +43,7 @@ def _parts(schema: Any) -> Iterator[tuple[_Path, Any]]:
         path, part = pending.pop()
         yield path, part
         if isinstance(part, Mapping):
-            pending += [((*path, *place), one) for place, one in schemas_in(part)]
+            pending += [((*path, *place), inner) for place, inner in schemas_in(part)]
 
 
 def _bad_keyword(form: Any) -> str:

@@ -64,7 +64,7 @@ def without(schema: Any, path: list[str | int]) -> Any:
         return True
     first, rest = path[0], path[1:]
     if isinstance(schema, list) and isinstance(first, int):
-        return [without(one, rest) if at == first else one for at, one in enumerate(schema)]
+        return [without(item, rest) if index == first else item for index, item in enumerate(schema)]
     if not isinstance(schema, dict) or first not in schema:
         return schema
     if rest:
@@ -92,7 +92,7 @@ class References:
             if "$ref" in node and (target is None or id(target) in above):
                 del node["$ref"]
                 target = None
-            inner = [self._measure(one, above) for one in [*_in_place(node), target]]
+            inner = [self._measure(inner_node, above) for inner_node in [*_in_place(node), target]]
             self._steps[id(node)] = 1 + max(inner)
             above.remove(id(node))
         return self._steps[id(node)]

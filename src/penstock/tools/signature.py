@@ -64,7 +64,7 @@ def _never() -> bool:
 
 def _no_answer(question: dict[str, Any], seconds: float) -> Any:
     """The default of `Context.ask`."""
-    raise UsageError("nobody can be asked here: the tool is not called by a run")
+    raise UsageError("Context.ask needs a run with a reader: this tool was called outside of a run")
 
 
 class Context(Struct, Generic[Deps], frozen=True, eq=False):
@@ -148,16 +148,16 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     namespace = dict(_namespace(function, inner))
     read = functools.partial(_parameter, label=label, namespace=namespace, descriptions=docstring.parameters)
     parameters = [(raw, read(raw)) for raw in raw_parameters[is_method:] if raw.name not in bound]
-    context_names = tuple(one.name for _, one in parameters if _is_context(one.annotation))
-    visible = [(raw, one) for raw, one in parameters if one.name not in context_names]
+    context_names = tuple(parameter.name for _, parameter in parameters if _is_context(parameter.annotation))
+    visible = [(raw, parameter) for raw, parameter in parameters if parameter.name not in context_names]
     return Signature(
         label,
         docstring.description,
-        tuple(one for raw, one in visible if raw.kind not in _VARIADIC),
-        next((one for raw, one in visible if raw.kind is raw.VAR_KEYWORD), None),
+        tuple(parameter for raw, parameter in visible if raw.kind not in _VARIADIC),
+        next((parameter for raw, parameter in visible if raw.kind is raw.VAR_KEYWORD), None),
         context_names,
         frozenset({*context_names, *bound}),
-        tuple(one for raw, one in parameters if raw.kind is raw.POSITIONAL_ONLY),
+        tuple(parameter for raw, parameter in parameters if raw.kind is raw.POSITIONAL_ONLY),
         namespace,
         is_method,
     )
@@ -363,5 +363,5 @@ def parse_docstring(docstring: str) -> Docstring:
         parsed = parse(docstring)
     except ParseError:
         return Docstring(docstring.strip())
-    parameters = {one.arg_name.lstrip("*"): (one.description or "").strip() for one in parsed.params}
+    parameters = {parameter.arg_name.lstrip("*"): (parameter.description or "").strip() for parameter in parsed.params}
     return Docstring((parsed.description or "").strip(), parameters)

@@ -1,4 +1,4 @@
-"""Tool sources: tools that may change while a run goes on, such as those of an MCP server."""
+"""Tool sources: tools that may change during a run, such as those of an MCP server."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def split_sources(tools: Any) -> tuple[Any, tuple[ToolSource, ...]]:
     if not is_tool_list(tools):
         return tools, ()  # which the reader of tools refuses
     every = list(tools)
-    sources = tuple(one for one in every if isinstance(one, ToolSource))
-    return [one for one in every if not isinstance(one, ToolSource)], sources
+    sources = tuple(item for item in every if isinstance(item, ToolSource))
+    return [item for item in every if not isinstance(item, ToolSource)], sources
 
 
 def merge(
@@ -57,11 +57,11 @@ def merge(
     """
     tools, problems = dict(own), list[str]()
     for listing in listings:
-        for one in listing:
-            if one.name in tools:
+        for tool in listing:
+            if tool.name in tools:
                 problems.append(
-                    f"two tools have the name {one.name!r}: {origin_of(tools[one.name])} and {origin_of(one)}"
+                    f"two tools have the name {tool.name!r}: {origin_of(tools[tool.name])} and {origin_of(tool)}"
                 )
             else:
-                tools[one.name] = one
+                tools[tool.name] = tool
     return tools, problems

@@ -280,7 +280,11 @@ def _declared_signature(declaration: ToolDeclaration) -> Signature:
     """The signature of a tool without a function, with the defaults of its schema."""
     properties: Any = declaration.parameters.get("properties")
     fields: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
-    defaults = {name: one["default"] for name, one in fields.items() if isinstance(one, Mapping) and "default" in one}
+    defaults = {
+        name: schema["default"]
+        for name, schema in fields.items()
+        if isinstance(schema, Mapping) and "default" in schema
+    }
     parameters = tuple(Parameter(name, default=value) for name, value in defaults.items())
     return Signature(declaration.name, parameters=parameters)
 
@@ -363,15 +367,15 @@ def tool_table(tools: Iterable[Any] | None) -> dict[str, Tool[..., Any]]:
     """The tools by name, which must be unique; hosted tools that nothing here runs may share one, and get a number."""
     table: dict[str, Tool[..., Any]] = {}
     every = as_tools(tools)
-    counts = Counter(one.name for one in every)
-    for one in every:
-        is_shared = counts[one.name] > 1 or not one.name
-        name = f"hosted:{len(table)}" if one.is_hosted and one.is_deferred and is_shared else one.name
+    counts = Counter(tool.name for tool in every)
+    for tool in every:
+        is_shared = counts[tool.name] > 1 or not tool.name
+        name = f"hosted:{len(table)}" if tool.is_hosted and tool.is_deferred and is_shared else tool.name
         if name in table:
             raise UsageError(
-                f"two tools have the name {name!r}: {origin_of(table[name])} and {origin_of(one)}; rename one of them"
+                f"two tools have the name {name!r}: {origin_of(table[name])} and {origin_of(tool)}; rename one of them"
             )
-        table[name] = one
+        table[name] = tool
     return table
 
 
@@ -388,6 +392,6 @@ def _instance(kind: type) -> Any:
         raise UsageError(f"{kind.__qualname__} cannot be created without arguments: pass an instance") from error
 
 
-def origin_of(one: Tool[..., Any]) -> str:
+def origin_of(tool: Tool[..., Any]) -> str:
     """Where a tool comes from, for a message."""
-    return f"the declaration of {one.name!r}" if one.is_deferred else label_of(one.__wrapped__)
+    return f"the declaration of {tool.name!r}" if tool.is_deferred else label_of(tool.__wrapped__)

@@ -148,7 +148,7 @@ class TypedArguments:
         schemas, definitions = type_schemas(self._arguments | rest)
         schema: Json = {
             "type": "object",
-            "properties": {name: one.schema(schemas.get(name, {})) for name, one in self._arguments.items()},
+            "properties": {name: typed.schema(schemas.get(name, {})) for name, typed in self._arguments.items()},
         }
         if required := [name for name, argument in self._arguments.items() if argument.is_required]:
             schema["required"] = required
@@ -304,7 +304,7 @@ def _supported(annotation: Any, namespace: Mapping[str, Any], within: tuple[Any,
     old: tuple[Any, ...] = get_args(annotation)
     origin: Any = get_origin(annotation)
     new = tuple(_supported(member, namespace, within) for member in old)
-    if origin is None or all(one is other for one, other in zip(old, new, strict=True)):
+    if origin is None or all(before is after for before, after in zip(old, new, strict=True)):
         return annotation
     if origin in _UNIONS:
         return functools.reduce(operator.or_, new)

@@ -17,8 +17,10 @@ _logger = logging.getLogger("penstock.tracing")
 
 
 class Prices(Struct, frozen=True, kw_only=True):
-    """Prices of a model per million tokens. Without prices of their own, cached input costs what input does, and
-    reasoning what output does."""
+    """Prices of a model per million tokens.
+
+    Without prices of their own, cached input costs what input does, and reasoning what output does.
+    """
 
     input: float
     output: float

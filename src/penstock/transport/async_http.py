@@ -23,8 +23,8 @@ from penstock.transport.pools import AnyPool
 class AsyncHTTPConnection:
     """The HTTP connection of one stream, with a timeout for each read.
 
-    One timer serves all reads, because setting one for each read is slow: when it fires, it expires the read, or waits
-    again if the deadline has moved by then.
+    One timer serves all reads, because setting one for each read is slow. When it fires, the read has timed out, or the
+    deadline has moved since and the timer is set again.
     """
 
     def __init__(self, client: Any = None) -> None:
@@ -36,7 +36,7 @@ class AsyncHTTPConnection:
         self._response: Any = None
         self._content: Any = None
         self._deadline: float | None = None  # of the read under way
-        self._passed: PassedReads | None = None  # the reads that are passed on, whose deadline moves with each
+        self._passed: PassedReads | None = None  # the reads that are passed on; each moves their deadline
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf  # when it fires
         self._is_expired = False
@@ -80,7 +80,7 @@ class AsyncHTTPConnection:
         return data
 
     async def pass_reads(self, body: SteadyBody, take: Take, clock: Callable[[], float]) -> Awaitable[None] | None:
-        """Pass on reads while `take` returns True; returns what it returned to be awaited, or None: `read` is next."""
+        """Pass reads on while `take` returns True; returns the awaitable that it returned, or None: `read` is next."""
         if not can_pass(self._content):
             return None
         reads = PassedReads(self._content, body, take, clock)
@@ -97,7 +97,7 @@ class AsyncHTTPConnection:
             reads.end()
 
     def _expect(self, seconds: float | None) -> None:
-        """Expect bytes within so many seconds."""
+        """Set the deadline of the next read."""
         if seconds is not None:
             self._deadline = deadline = self._loop.time() + seconds
             if deadline < self._timer_at:
@@ -168,7 +168,7 @@ def _shut_down(response: Any) -> None:
     else:
         transport = None if response.connection is None else response.connection.transport
     if transport is None or (hasattr(transport, "is_closing") and transport.is_closing()):
-        return  # its number may be that of another socket soon
+        return  # its file descriptor may soon belong to another socket
     sock = transport.get_extra_info("socket")
     if sock is not None:
         # A copy, as sockets of uvloop have no `shutdown`. It may be closed already, or not one of the operating system.

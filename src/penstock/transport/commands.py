@@ -12,15 +12,15 @@ from penstock.events import StreamChunk
 from penstock.redaction import without_secrets
 
 MAX_PASSED = 1024 * 1024
-"""How many bytes of a response may be passed on before some are fed, which counts them."""
+"""How many bytes of a response may be passed on before the next ones are fed, which checks the size of the response."""
 
 
 Take = Callable[[bytes], Awaitable[None] | bool]
-"""Passes on the bytes of a read that are text: False if they are to be decoded; else True, or what is to be awaited."""
+"""Passes on the bytes of a read if they are text: False if they must be decoded; else True, or what must be awaited."""
 
 
 class HTTPRequest(Struct, frozen=True):
-    """An HTTP POST request. Its headers hold the API key, so that its `repr` leaves them out.
+    """An HTTP POST request. Its headers hold the API key, so its `repr` leaves them out.
 
     `content` is its body, in parts if requests of one conversation share them.
     """
@@ -40,9 +40,9 @@ class HTTPRequest(Struct, frozen=True):
 
 
 class Credentials(Struct, frozen=True):
-    """Credentials that are made for each attempt, as they expire: `call` returns a value, maybe to be awaited.
+    """Credentials that are made for each attempt, as they expire: `call` returns a value, or an awaitable of it.
 
-    `call` may block, so that async code calls it in a thread. `headers` makes headers of the value.
+    `call` may block, so async code calls it in a thread. `headers` makes the headers of a request from the value.
     """
 
     call: Callable[[], Any]
@@ -50,7 +50,7 @@ class Credentials(Struct, frozen=True):
 
 
 class Authorize(Struct, frozen=True):
-    """Call this, await its result if it must be awaited, and return it; the timeout is in seconds."""
+    """Call the function, await its result if that is awaitable, and return it; the timeout is in seconds."""
 
     call: Callable[[], Any]
     timeout: float | None
@@ -89,10 +89,10 @@ class Sleep(Struct, frozen=True):
 
 
 class SteadyBody(Struct):
-    """The rest of a response that has begun: until a time of the exchange's clock, each read has the same timeout.
+    """The rest of a response that has begun. Until `steady_until`, on the exchange's clock, each read has one timeout.
 
-    A driver may pass on bytes that it knows to be nothing but text, without feeding them: it calls `record`, if there
-    is a recorder, and adds their number to `passed`, up to `MAX_PASSED`.
+    A driver may pass on bytes that it knows to be nothing but text instead of feeding them: then it calls `record`, if
+    there is a recorder, and adds their number to `passed`, up to `MAX_PASSED`.
     """
 
     timeout: float | None
@@ -105,9 +105,10 @@ class SteadyBody(Struct):
 class Deliver(Struct, frozen=True):
     """Pass the chunks to the reader of the stream.
 
-    With a `body`, a driver may skip the commands that follow: it reads with the body's timeout, delivers what `feed`
-    returns for the bytes, and sends back the empty bytes of the end or throws the error, also one that `feed` raises. A
-    driver that sends back None, as it must when the body is no longer steady, gets the next command instead.
+    With a `body`, a driver may read the response itself, without a command per read: it reads with the body's timeout
+    and delivers what `feed` returns for the bytes. At the end it sends back empty bytes; an error, also one that `feed`
+    raises, it throws into the generator. When the body is no longer steady, it sends back None and gets the next
+    command.
     """
 
     chunks: list[StreamChunk]

@@ -106,7 +106,7 @@ def _after(now: float, seconds: float | None) -> float | None:
     return None if seconds is None else now + seconds
 
 
-def _earlier(one: float | None, other: float | None) -> float | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other)
+def _earlier(first: float | None, second: float | None) -> float | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return min(first, second)

@@ -60,12 +60,17 @@ def response_error(status: int, headers: Mapping[str, str], body: bytes, now: fl
             )
         case _ if status >= 500:
             return OverloadedError(message, retryable=True, retry_after=delay, **fields)
-        case _ if _TOO_LONG.search(text) or "context_length" in code:
+        case _ if is_too_long(text, code):
             return ContextLengthError(message, **fields)
         case 413:  # of a proxy, or of a provider that limits the bytes
             return BadRequestError(f"{message} (the request has too many bytes, for example of images)", **fields)
         case _:
             return BadRequestError(message, **fields)
+
+
+def is_too_long(message: str, code: str) -> bool:
+    """Whether an error says that the messages exceed the context window."""
+    return bool(_TOO_LONG.search(message)) or "context_length" in code
 
 
 def _header(headers: Mapping[str, str], *names: str) -> str:

@@ -1,6 +1,6 @@
-"""Event loops in threads, for the async tools, callbacks and keys of plain code.
+"""Event loops in threads, for the async tools, callbacks and keys of sync code.
 
-All plain code of a process shares one loop, so that an async client which a tool keeps works in the next run too: it
+All sync code of a process shares one loop, so that an async client which a tool keeps works in the next run too: it
 belongs to the loop on which it was opened. The loop runs until `penstock.close()` or the end of the process.
 """
 

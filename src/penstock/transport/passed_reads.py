@@ -1,10 +1,12 @@
-"""Reads that are passed on where they turn up, without waking the task that waits for them.
+"""Passes on the bytes of a response in the callback in which they arrive, without waking the task that reads it.
 
-To wake a task costs more than everything else that is done for a small piece of text. A `StreamReader` of aiohttp tells
-a future that it has something to read. This one hands the bytes over at that moment, and goes on waiting; its task is
-woken only for what is left to it: bytes that are to be decoded, a client that reads slowly, the end, an error.
+Waking a task costs more than everything else that is done for a small piece of text. A `StreamReader` of aiohttp sets
+the result of a future when it has bytes. `PassedReads` is such a future: it passes the bytes on at that moment and
+keeps waiting. Its task is woken only for what it has to handle itself: bytes that must be decoded, a client that reads
+slowly, the end of the response, an error.
 
-The reference is `read`: it gets all that is left, and connections of other clients know no other way.
+The reference is `read` of the connection: it returns everything that was not passed on, and it is the only way for
+connections of other HTTP clients.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from penstock.transport.commands import MAX_PASSED, SteadyBody, Take
 
 
 class PassedReads(asyncio.Future[Awaitable[None] | None]):
-    """Waits until something is left to the task that awaits it; returns what else is to be awaited first, if anything.
+    """A future that is done when its task must go on: to `read`, or first to await the result of the future.
 
-    Nothing is taken from the reader that is not passed on.
+    Bytes that are not passed on stay in the reader.
     """
 
     __slots__ = ("_body", "_clock", "_content", "_take", "_time", "deadline")
@@ -36,7 +38,7 @@ class PassedReads(asyncio.Future[Awaitable[None] | None]):
         self.deadline = inf if body.timeout is None else self._time() + body.timeout
 
     def begin(self) -> bool:
-        """Wait for the next bytes; False if there is something for `read`."""
+        """Wait for the next bytes; False if `read` would return, or raise, without waiting."""
         content = self._content
         if content._buffer or content._eof or content._exception or content._waiter or not content._protocol.connected:
             return False
@@ -44,12 +46,12 @@ class PassedReads(asyncio.Future[Awaitable[None] | None]):
         return True
 
     def end(self) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         if self._content._waiter is self:
             self._content._waiter = None
 
     def set_result(self, result: Awaitable[None] | None) -> None:
-        """The reader has bytes, or has come to the end of a part or of all of them."""
+        """Called by the reader when it has bytes, or has reached the end of an HTTP chunk or of the body."""
         content, body = self._content, self._body
         if not content._buffer:
             if content._eof:
@@ -76,12 +78,12 @@ class PassedReads(asyncio.Future[Awaitable[None] | None]):
     def _taken(self, data: bytes) -> Awaitable[None] | bool:
         try:
             return self._take(data)
-        except Exception:  # noqa: BLE001  # the task takes the bytes again, and raises it there
+        except Exception:  # noqa: BLE001  # the task passes the same bytes to `take` again, and raises it there
             return False
 
 
 def _drop(content: Any) -> None:
-    """Take the bytes out of a reader that has few, without its own methods: these would run its parser in itself."""
+    """Remove the bytes from a reader. Its own methods would run its parser, which is what calls this."""
     content._buffer.clear()
     content._cursor += content._size
     content._size = 0
@@ -90,14 +92,14 @@ def _drop(content: Any) -> None:
 
 
 def can_pass(content: Any) -> bool:
-    """Whether the reads of a response can be passed on: it is one of aiohttp, whose readers work as expected here."""
+    """Whether the reads of a response can be passed on: it is one of aiohttp, and its reader works as expected here."""
     kind: type = type(content)
-    return hasattr(content, "_waiter") and _tells_futures(kind)
+    return hasattr(content, "_waiter") and _wakes_futures(kind)
 
 
 @cache
-def _tells_futures(reader: type) -> bool:
-    """Whether readers of a class wake a future as `PassedReads` needs it; aiohttp does not document how they do."""
+def _wakes_futures(reader: type) -> bool:
+    """Tries out whether readers of this class wake a future as `PassedReads` needs: aiohttp does not document it."""
     taken: list[bytes] = []
 
     def take(data: bytes) -> bool:
@@ -117,12 +119,12 @@ def _tells_futures(reader: type) -> bool:
         content.feed_eof()
         has_ended = waiter.done() and content.at_eof() and not content._size
         return has_begun and is_waiting and has_ended and taken == [b"1", b"2"]
-    except Exception:  # noqa: BLE001  # of another version, which is not known yet
+    except Exception:  # noqa: BLE001  # another version of aiohttp may fail in any way
         return False
 
 
 class _Connected:
-    """The connection of a reader that is tried out."""
+    """The protocol of the reader that is tried out."""
 
     connected = True
 

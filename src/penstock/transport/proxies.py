@@ -37,8 +37,9 @@ def _variables() -> tuple[Any, ...]:
     return tuple(map(os.environ.get, _VARIABLES))
 
 
-@lru_cache(maxsize=100)  # all variables are read to find a proxy, which takes long for each request
+@lru_cache(maxsize=100)  # reading all variables of the environment takes too long for each request
 def _known_proxy(scheme: str, netloc: str, variables: tuple[Any, ...]) -> str | None:
+    """The proxy for an origin. `variables` are only a part of the key of the cache."""
     return _find_proxy(scheme, netloc)
 
 

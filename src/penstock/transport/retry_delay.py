@@ -56,14 +56,14 @@ def _details(body: Any) -> Iterator[dict[str, Any]]:
 
 def _seconds(text: str) -> float | None:
     """A number of seconds, or a duration with units such as "1m30s"; of a list, the first."""
-    text, seconds, at = text.split(",")[0].strip().lower(), 0.0, 0
-    while match := _DURATION.match(text, at):
+    text, seconds, position = text.split(",")[0].strip().lower(), 0.0, 0
+    while match := _DURATION.match(text, position):
         number, exponent, unit = match.groups()
         if not unit and len(match[0]) < len(text):  # only a number that is alone has no unit
             return None
         seconds += min(float(f"{number}e{exponent or 0}"), MAX_DELAY * 1000) * _UNITS[unit]
-        at = match.end()
-    return min(seconds, MAX_DELAY) if text and at == len(text) else None
+        position = match.end()
+    return min(seconds, MAX_DELAY) if text and position == len(text) else None
 
 
 def _until(text: str, now: float) -> float | None:

@@ -73,7 +73,7 @@ class SharedLimits:
         self._pauses: dict[bytes, _Pause] = {}
 
     def pause(self, key: bytes, now: float, seconds: float) -> None:
-        """A request with this key met a limit, and should be sent again after so many seconds."""
+        """A request with this key met a limit, and should be sent again after this many seconds."""
         with self._lock:
             for other in [other for other, pause in self._pauses.items() if pause.next < now]:
                 del self._pauses[other]
@@ -110,7 +110,7 @@ class KeyLimit:
         self._limits = limits
 
     def pause(self, now: float, seconds: float) -> None:
-        """A request met the limit, and should be sent again after so many seconds."""
+        """A request met the limit, and should be sent again after this many seconds."""
         self._limits.pause(self._key, now, seconds)
 
     def next_send(self, now: float) -> SendTime | None:

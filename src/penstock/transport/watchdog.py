@@ -1,4 +1,4 @@
-"""A thread that ends the waits of plain code at their deadlines: reads of blocking connections, and tools.
+"""A thread that ends the waits of sync code at their deadlines: reads of blocking connections, and tools.
 
 HTTP clients set the timeout of a socket once per request, but each read here has its own.
 """
@@ -85,8 +85,8 @@ class Watchdog:
 
     def _check(self, now: float) -> set[Watched]:
         """What is past its deadline; if there is nothing, sleeps until the next, at most `LONGEST_SLEEP`."""
-        self.next_check = inf  # first: a deadline that is set later wakes this thread, an earlier one is read below
-        everything = list(self._watched)  # the garbage collector may close a connection at any moment, in this thread
+        self.next_check = inf  # before the deadlines are read: one that is set after that wakes this thread
+        everything = list(self._watched)  # a copy: the garbage collector may close a connection meanwhile
         due = [(deadline, watched) for watched in everything if (deadline := watched.deadline) is not None]
         late = {watched for deadline, watched in due if deadline <= now}
         self._watched -= late

@@ -1,4 +1,4 @@
-"""Threads for the blocking work of plain code: requests, tools, hooks and guards.
+"""Threads for the blocking work of sync code: requests, tools, hooks and guards.
 
 A thread that has ended its work waits a while for more. To start one costs more than to wake one, and whoever starts it
 has to wait until it runs: on a busy machine that delays the tools of one response one after another.

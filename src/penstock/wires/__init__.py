@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from penstock.wires.shared.facts import RunsHere, WireFacts
     from penstock.wires.shared.habits import FindHabits
     from penstock.wires.shared.message_reader import RequestReader
-    from penstock.wires.shared.request import ChooseForm, Encode, OutputFields
+    from penstock.wires.shared.request import ChooseForm, Encode, LeftOut, OutputFields
     from penstock.wires.shared.request_settings import ReadSettings
     from penstock.wires.shared.response_encoder import ResponseEncoder
     from penstock.wires.shared.token_counter import TokenCounter
@@ -98,6 +98,12 @@ def find_output_fields(wire: str) -> OutputFields:
     return fields
 
 
+def find_left_out(wire: str) -> LeftOut:
+    """The function that names the settings of a request which its encoding for a wire leaves out."""
+    left_out: LeftOut = _module(wire, "encode_request").left_out
+    return left_out
+
+
 def find_settings_reader(wire: str) -> ReadSettings:
     """The function that reads the settings of requests of a wire that a server can speak."""
     if wire not in SERVED_WIRES:
@@ -140,6 +146,16 @@ def find_response_encoder(protocol: str) -> type[ResponseEncoder]:
 
 
 @cache
+def error_statuses() -> dict[str, int]:
+    """The HTTP statuses of the codes of errors of all protocols."""
+    statuses: dict[str, int] = {}
+    for protocol in RESPONSE_ENCODERS:
+        for status, code in find_response_encoder(protocol).ERRORS.items():
+            statuses.setdefault(code, status)
+    return statuses
+
+
+@cache
 def all_readers() -> dict[str, RequestReader]:
     """The readers of requests of every wire, by its name, in the order in which they are asked."""
     return {wire: _module(wire, "decode_request").READER for wire in READING_ORDER}
@@ -165,6 +181,7 @@ def _module(wire: str, name: str) -> Any:
 
 __all__ = [
     "ALIASES", "READING_ORDER", "RESPONSE_ENCODERS", "SERVED_WIRES", "WIRES", "WireName", "all_facts", "all_readers",
-    "find_client_calls", "find_encoder", "find_facts", "find_habits", "find_output_fields", "find_output_form",
-    "find_response_encoder", "find_settings_reader", "find_token_counter", "find_wire", "wire_name",
+    "error_statuses", "find_client_calls", "find_encoder", "find_facts", "find_habits", "find_left_out",
+    "find_output_fields", "find_output_form", "find_response_encoder", "find_settings_reader", "find_token_counter",
+    "find_wire", "wire_name",
 ]  # fmt: skip

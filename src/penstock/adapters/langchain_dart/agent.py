@@ -71,12 +71,12 @@ class Agent:
 def _with_uuids(message: Message, ids: defaultdict[str, str]) -> Message:
     """The message, with a UUID for each call that came without an id."""
     parts = list(message.parts)
-    for at, part in enumerate(parts):
+    for index, part in enumerate(parts):
         match part:
             case ToolCall() | ToolCallInvalid() if _GENERATED.match(part.id):
-                parts[at] = replace(part, id=ids[part.id])
+                parts[index] = replace(part, id=ids[part.id])
             case ToolResult() if _GENERATED.match(part.call_id):
-                parts[at] = replace(part, call_id=ids[part.call_id])
+                parts[index] = replace(part, call_id=ids[part.call_id])
             case _:
                 pass
     return replace(message, parts=tuple(parts))

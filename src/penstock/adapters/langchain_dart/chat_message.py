@@ -87,7 +87,9 @@ class ChatMessage:
 
     def __add__(self, chunk: ChatMessage) -> ChatMessage:
         parts = list(self.parts)
-        calls = {part.id: at for at, part in enumerate(parts) if isinstance(part, ToolPart) and part.kind == "call"}
+        calls = {
+            part.id: index for index, part in enumerate(parts) if isinstance(part, ToolPart) and part.kind == "call"
+        }
         for new in chunk.parts:
             last = parts[-1] if parts else None
             place = calls.get(new.id) if isinstance(new, ToolPart) and new.kind == "call" and new.id else None

@@ -48,9 +48,9 @@ def chat(
 
     \b
     Exit code:
-      0  answered
+      0  the model answered
       1  a response was cut or failed
-      2  the command is wrong
+      2  the command line is not valid
       3  the provider failed
     """
     model = open_model(name, wire, base_url, timeout, record)
@@ -131,8 +131,8 @@ class Chat:
         """Asks for the results of the calls and adds them; False if Ctrl-C interrupted that."""
         results = [NO_ANSWER] * len(calls)
         try:
-            for at, call in enumerate(calls):
-                results[at] = ask_result(call.name, call.arguments)
+            for index, call in enumerate(calls):
+                results[index] = ask_result(call.name, call.arguments)
         except KeyboardInterrupt:
             return False
         finally:

@@ -16,7 +16,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print the script that makes your shell complete penstock's commands.
+    """Print the script that completes penstock's commands in your shell.
 
     \b
     Load it where your shell starts:

@@ -34,7 +34,7 @@ def split_names(_context: click.Context, _option: click.Parameter, values: tuple
     callback=split_names,
     help="Names of the declared tools (a,b,c): needed where a provider sends names in pieces.",
 )
-@click.option("--frames", is_flag=True, help="Show every frame, its events below it, and what is odd about them.")
+@click.option("--frames", is_flag=True, help="Show every frame with its events, and what is unusual about it.")
 @click.argument("stream", metavar="[FILE|-]", type=click.File("rb"), default="-")
 def decode(wire: WireName | None, as_json: bool, tools: list[str], frames: bool, stream: BufferedReader) -> None:
     """Decode a provider's response and show its events.
@@ -53,7 +53,7 @@ def decode(wire: WireName | None, as_json: bool, tools: list[str], frames: bool,
     Exit code:
       0  the response is complete
       1  it was cut, has an error, or cannot be decoded
-      2  the command is wrong, or the file cannot be read
+      2  the command line is not valid, or the file cannot be read
     """
     is_typed = stream.isatty()
     if is_typed:

@@ -43,10 +43,12 @@ def _crash(speed: float, plain: bool, as_json: bool) -> None:
 @click.option("--dialect", metavar="NAME", callback=check_dialect, shell_complete=complete_dialect,
               help="Have the model write its calls into the text: xml, hermes, qwen3_coder …")  # fmt: skip
 @click.option("--speed", type=click.FloatRange(min=0.01, max=1000), callback=check_number, default=1.0,
-              metavar="FACTOR", help="Run this many times as fast.")  # fmt: skip
+              metavar="FACTOR", help="Run this many times faster.")  # fmt: skip
 @click.option("--plain", is_flag=True, help="Print one line per event, without colours or redrawing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one event per line as JSON, and nothing else.")
-@click.option("--crash", is_flag=True, help="Kill the worker of a run while a tool runs, and watch another go on.")
+@click.option(
+    "--crash", is_flag=True, help="Kill the worker of a run while a tool runs, and watch another worker continue it."
+)
 def demo(wire: str, dialect: str | None, speed: float, plain: bool, as_json: bool, crash: bool) -> None:
     """Watch an agent at work: a model calls three tools while it is still talking.
 

@@ -49,23 +49,26 @@ def complete_client(_context: click.Context, _option: click.Parameter, start: st
 
 @click.command()
 @click.option("--upstream", "upstreams", multiple=True, metavar="[NAME=]URL",
-              help="A server or a provider behind the gateway; repeat it for several.")  # fmt: skip
+              help="The URL of a model server, or the name of a provider; repeatable.")  # fmt: skip
 @click.option("--config", metavar="FILE", shell_complete=complete_file,
-              help="Upstreams, models and healing as TOML; without --upstream, gateway.toml is read.")  # fmt: skip
-@click.option("--model", default="", metavar="NAME", help="Ask for this model, whatever clients ask for.")
+              help="A TOML file with the settings; the default without --upstream is gateway.toml.")  # fmt: skip
+@click.option(
+    "--model", default="", metavar="NAME", help="Request this model from the upstream, whichever model a client names."
+)
 @click.option("--rescue/--no-rescue", default=True, show_default=True,
               help="Find calls that a model wrote into its text.")  # fmt: skip
 @click.option("--repair", type=click.Choice(["off", "safe", "guess"]), default="safe", show_default=True,
               help="Repair damaged arguments of calls.")  # fmt: skip
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", default=4000, show_default=True, type=click.IntRange(0, 65535), help="0: any free port.")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on.")
+@click.option("--port", default=4000, show_default=True, type=click.IntRange(0, 65535), metavar="PORT",
+              help="The port to listen on; 0 picks a free one.")  # fmt: skip
 @click.option("--key", default="", envvar="PENSTOCK_GATEWAY_KEY", metavar="KEY",
-              help="The key that clients must send; also PENSTOCK_GATEWAY_KEY.")  # fmt: skip
+              help="The key that clients must send; the default is $PENSTOCK_GATEWAY_KEY.")  # fmt: skip
 @click.option(
-    "--allow-host", "hosts", multiple=True, metavar="NAME", help="A name under which clients may address the gateway."
+    "--allow-host", "hosts", multiple=True, metavar="NAME", help="Accept requests for this host name; repeatable."
 )
 @click.option("--allow-origin", "origins", multiple=True, metavar="ORIGIN",
-              help="A web page of another host that may use the gateway.")  # fmt: skip
+              help="Let web pages of this origin use the gateway, as in https://example.com; repeatable.")  # fmt: skip
 @click.option("--record", metavar="FILE", shell_complete=complete_file,
               help="Append every exchange with an upstream to this file.")  # fmt: skip
 @click.option("--inspect/--no-inspect", default=True, show_default=True,
@@ -83,7 +86,7 @@ def gateway(**options: object) -> None:
       penstock gateway --for codex --model qwen3 --write
 
     Clients use http://127.0.0.1:4000/v1 for Chat Completions and Responses, and http://127.0.0.1:4000 for Messages,
-    Gemini and Ollama. GET /healed shows what was healed, and /inspect is a page that shows every frame.
+    Gemini and Ollama. GET /healed reports what was repaired, and the page /inspect shows every frame.
     """
     try:
         chosen = Options(**options)  # type: ignore[arg-type]
@@ -99,16 +102,16 @@ def gateway(**options: object) -> None:
 
 def _show_client(options: Options) -> None:
     """Print the settings of a client, and write them if that was asked for."""
-    from penstock.cli.client_files import shown, write
+    from penstock.cli.client_files import settings_text, write
     from penstock.cli.client_settings import KEY, Gateway, settings_for
 
     if options.write and not options.model:
-        raise UsageError("--write needs --model NAME: the model that the client asks for")
+        raise UsageError("--write needs --model NAME, the model that the client will request")
     host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host  # it is only shown
     name = f"[{host}]" if ":" in host else host
     gateway = Gateway(f"http://{name}:{options.port}", options.model or "local-model", options.key or KEY)
     settings = settings_for(options.client or "", gateway)
-    click.echo(shown(settings), nl=False)
+    click.echo(settings_text(settings), nl=False)
     for line in write(settings) if options.write else ():
         click.echo(line)
 
@@ -120,7 +123,7 @@ def _run(options: Options) -> None:
     from penstock.inspector.inspections import Inspections
 
     if not options.key and not is_loopback(options.host):
-        raise UsageError(f"to serve other machines on {options.host}, set a key: --key …")
+        raise UsageError(f"listening on {options.host} lets other machines use the gateway: set a key with --key …")
     source = _settings(options)
     served = app(
         settings=source, key=options.key, hosts=options.hosts, origins=options.origins, record=options.record,
@@ -141,11 +144,11 @@ def _settings(options: Options) -> SettingsSource:
     if options.config or not options.upstreams:
         path = Path(options.config or CONFIG)
         if not path.exists() and not options.config:
-            raise UsageError("say what is behind the gateway: --upstream http://127.0.0.1:8080/v1, or --config FILE")
+            raise UsageError("the gateway has no upstream: pass --upstream http://127.0.0.1:8080/v1, or --config FILE")
         if options.upstreams or options.model:
-            raise UsageError("--upstream and --model are for a gateway without --config: write them into the file")
+            raise UsageError("--upstream and --model cannot be combined with --config: set them in the file")
         if not options.rescue or options.repair != "safe":
-            raise UsageError("--rescue and --repair are for a gateway without --config: write them into the file")
+            raise UsageError("--rescue and --repair cannot be combined with --config: set them in the file")
         source = FileSettings(path)
         if hasattr(signal, "SIGHUP"):
             signal.signal(signal.SIGHUP, lambda *_: source.reload())

@@ -19,24 +19,23 @@ if TYPE_CHECKING:
 @click.argument("file", required=False, metavar="[FILE]", shell_complete=complete_file)
 @click.option("--gateway", metavar="URL", help="Open the page of a gateway or server that is running.")
 @click.option("--wire", type=WireOption(), help="The protocol of FILE if it is not a recording; detected if not given.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option(
-    "--port", default=0, type=click.IntRange(0, 65535), help="The port to listen on; any free one if not given."
-)
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on.")
+@click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), metavar="PORT",
+              help="The port to listen on; 0 picks a free one.")  # fmt: skip
 @click.option("--open/--no-open", "opens", default=True, help="Whether to open the page in a browser.")
 def inspect(file: str | None, gateway: str | None, wire: WireName | None, host: str, port: int, opens: bool) -> None:
     """Show a recording, or the exchanges of a gateway, on a web page.
 
     FILE is a recording (`penstock record`, or record= of a model), or the body of a response as the provider sent it.
-    The page shows the frames beside the events that they decode to and beside what was sent on, in time, with what is
-    odd about them.
+    The page shows each frame with its time, the events that it decodes to, what was sent on to the client, and what is
+    unusual about it.
 
     \b
       penstock inspect weather.jsonl
       penstock inspect --gateway http://127.0.0.1:4000
     """
     if (file is None) == (gateway is None):
-        raise CommandError("name a recording, or a gateway with --gateway URL")
+        raise CommandError("pass either a recording or --gateway URL")
     try:
         if gateway is not None:
             _open_gateway(gateway, opens)
@@ -58,11 +57,13 @@ def _open_gateway(url: str, opens: bool) -> None:
             is_page = b"Penstock inspector" in response.read(4096)
     except HTTPError as error:
         error.close()
-        raise UsageError(f"{address} answers with status {error.code}: its inspector is not switched on") from None
+        raise UsageError(
+            f"{address} returned status {error.code}: the inspector of this server is not enabled"
+        ) from None
     except (URLError, OSError, ValueError) as error:
         raise UsageError(f"cannot reach {address}: {getattr(error, 'reason', error)}") from None
     if not is_page:
-        raise UsageError(f"{address} is not the page of an inspector")
+        raise UsageError(f"{address} is not an inspector page: pass the URL of a penstock gateway or server")
     _show(address, opens)
 
 
@@ -72,7 +73,9 @@ def _serve(file: str, wire: WireName | None, host: str, port: int, opens: bool) 
     from penstock.inspector.app import LIMITS, app
 
     if not is_loopback(host):
-        raise UsageError("a recording may hold private data: it is shown on this machine only")
+        raise UsageError(
+            f"{host} can be reached from other machines, and a recording may hold private data: use 127.0.0.1"
+        )
     inspections = _read(file, wire)
     with listen(host, port) as listener:
         _show(f"{address_of(listener)}/inspect", opens)

@@ -52,7 +52,7 @@ _VARIABLE = re.compile(r"{(\w+)}")
 @click.option("--dialects", is_flag=True, help="List the dialects in which a model can write calls into its text.")
 @click.argument("provider", required=False, shell_complete=complete_provider)
 def models(as_json: bool, dialects: bool, provider: str | None) -> None:
-    """List the providers of models, and whether their keys are set.
+    """List the providers, and whether their keys are set.
 
     A model is named PROVIDER:MODEL, as in openai:gpt-5, where MODEL is the provider's own name for it. Penstock has no
     list of models: the provider's documentation has it. With PROVIDER, only that one is shown, with its details.
@@ -66,7 +66,7 @@ def models(as_json: bool, dialects: bool, provider: str | None) -> None:
     if scheme in LOCAL_MODELS and not as_json:
         _print_labelled(open_console(), LOCAL_MODELS[scheme])
         return
-    rows = PROVIDERS if provider is None else _one(provider)
+    rows = PROVIDERS if provider is None else _find(provider)
     if as_json:
         table = [{"provider": name, "wire": row.wire, "url": url(name, row), "key": key(row)}
                  for name, row in rows.items()]  # fmt: skip
@@ -87,7 +87,7 @@ def _print_dialects(as_json: bool) -> None:
     click.echo(json.dumps(names, indent=1) if as_json else "\n".join(names))
 
 
-def _one(provider: str) -> dict[str, Provider]:
+def _find(provider: str) -> dict[str, Provider]:
     try:
         return dict([find_provider(provider.partition(":")[0])])
     except UsageError as error:

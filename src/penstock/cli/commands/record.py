@@ -54,7 +54,7 @@ def record(
 
 @click.command()
 @click.option("--speed", type=click.FloatRange(min=0), callback=check_number, default=1.0, metavar="FACTOR",
-              help="Play this many times as fast; 0 plays without waiting.")  # fmt: skip
+              help="Play this many times faster; 0 plays without waiting.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one event per line as JSON, and nothing else.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def replay(speed: float, as_json: bool, file: Path) -> None:

@@ -25,12 +25,14 @@ from penstock.errors import PenstockError, UsageError
 @click.option("--history", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Continue the conversation in this file, and save it there; created if missing.")  # fmt: skip
 @click.option("--state", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Save a run that waits for a person in this file; without PROMPT, continue that run.")  # fmt: skip
+              help="Save a run that waits for a person to this file; without PROMPT, continue it.")  # fmt: skip
 @log_option("Keep the run in a log, so that the same command continues it if this process dies.")
-@click.option("--run-id", metavar="ID", help="The id of the run in the log; the same id is the same run.")
-@click.option("--resume", metavar="RUN", help="Continue this run of the log, by its id or the beginning of it.")
+@click.option(
+    "--run-id", metavar="ID", help="The id of the run in the log; a run with this id that exists is continued."
+)
+@click.option("--resume", metavar="RUN", help="Continue the run of the log with this id, or whose id begins with it.")
 @click.option("--yes/--no", "verdict", default=None,
-              help="Approve or decline the calls of a run that waits, without asking.")  # fmt: skip
+              help="Approve or decline all calls that wait for approval, without asking.")  # fmt: skip
 @click.option("--plain", "format", flag_value="plain", help="Print one line per event, without colours or redrawing.")
 @click.option("--json", "format", flag_value="json", help="Print one event per line as JSON, and nothing else.")
 @click.option("-q", "--quiet", "format", flag_value="quiet", help="Print the final answer, and nothing else.")
@@ -43,7 +45,7 @@ def run(
     FILE_OR_MODULE is a Python file or module that has a penstock.Agent: the one named AGENT, the one called agent, or
     the only one. With PROMPT, or if standard input is not a terminal, the agent runs once. Otherwise you are prompted
     for messages until Ctrl-D; /help lists what the prompt understands. You are asked about calls that need approval.
-    Of --plain, --json and --quiet, the last one counts.
+    If several of --plain, --json and --quiet are given, the last one is used.
 
     \b
       penstock run agent.py "What is the weather in Rome?"
@@ -55,14 +57,14 @@ def run(
       penstock run agent.py "Pay the bill." --log runs.db
 
     With --log, the run survives this process: the same command continues a run that is not over, and starts a new one
-    if the last one is. Ctrl-C cancels it; Ctrl-C twice leaves it, to be resumed with --resume, by `penstock worker` or
-    by the same command.
+    otherwise. Ctrl-C cancels the run; Ctrl-C twice leaves it in the log, from which --resume, `penstock worker` or the
+    same command continues it.
 
     \b
     Exit code:
-      0  answered
-      1  ended otherwise
-      2  the command is wrong
+      0  the agent gave its answer
+      1  the run ended without an answer
+      2  the command line is not valid
       3  the provider failed
       4  a call waits for a person
     """
@@ -85,10 +87,10 @@ def _checked_log(log: str | None, state: Path | None, run_id: str | None, resume
     """The log, if there is one: the environment names one for runs that are not kept in a file."""
     if state is not None:
         if click.get_current_context().get_parameter_source("log") is ParameterSource.COMMANDLINE:
-            raise CommandError("a run with --log is kept in the log: omit --state")
+            raise CommandError("--state cannot be combined with --log, which keeps the run already: omit --state")
         log = None
     if (run_id or resume) and not log:
-        raise CommandError(f"{'--run-id' if run_id else '--resume'} is for a run in a log: name it with --log")
+        raise CommandError(f"{'--run-id' if run_id else '--resume'} needs a log: name it with --log")
     return log or None
 
 
@@ -99,9 +101,9 @@ def _run_logged(options: LogOptions, prompt: str | None, format: Format, history
 
     is_conversation = prompt is None and options.resume is None and sys.stdin.isatty()
     if is_conversation and (options.run_id or options.verdict is not None):
-        raise CommandError("--run-id, --yes and --no are for one run: pass its prompt, or --resume")
+        raise CommandError("--run-id, --yes and --no need a single run: pass a prompt, or --resume")
     if options.resume and (prompt is not None or options.run_id):
-        raise CommandError("--resume continues a run as it is: omit the prompt and --run-id")
+        raise CommandError("--resume cannot be combined with a prompt or --run-id: omit them")
     try:
         agent, file = find_named_agent(options.target), HistoryFile(history) if history else None
     except PenstockError as error:

@@ -47,7 +47,7 @@ LEASE = 6.0
 
 @click.group(cls=SuggestingGroup, invoke_without_command=True)
 @log_option("The log.")
-@click.option("--json", "is_json", is_flag=True, help="List them as JSON, one run per line.")
+@click.option("--json", "is_json", is_flag=True, help="Print one run per line as JSON.")
 @click.pass_context
 def runs(context: click.Context, log: str | None, is_json: bool) -> None:
     """List, show, follow and steer the runs of a log.
@@ -89,7 +89,14 @@ json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON."
 @click.option("--agent", metavar="NAME", help="Only runs of this agent.")
 @click.option("--thread", metavar="TEXT", help="Only runs of this thread.")
 @click.option("--tenant", metavar="TEXT", help="Only runs of this tenant.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The most runs to list.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="The maximum number of runs to list.",
+)
 @json_option
 @click.argument("prefix", metavar="[RUN]", default="")
 def list_runs(
@@ -98,8 +105,9 @@ def list_runs(
 ) -> None:  # fmt: skip
     """List runs, the newest first, with the process that owns each.
 
-    A run is ready for any worker, running, waiting for a decision or a result, over, or damaged: then no worker takes
-    it. With the beginning of an id, only runs with it are listed. --json prints one run per line.
+    The state of a run is ready (for any worker), running, waiting (for a decision or a result), over, or damaged (no
+    worker takes it until its log is repaired). With RUN, the list has only the runs whose id begins with it. --json
+    prints one run per line.
     """
     with opened_log(log, lease=LEASE, must_exist=True) as store:
         rows = store.list(state=state, agent=agent, thread=thread, tenant=tenant, prefix=prefix, limit=limit + 1)
@@ -123,13 +131,13 @@ def warn_if_blocked(log: str) -> None:
         click.secho(escape(f"Warning: {holder.advice(log)}"), err=True, fg="yellow")
 
 
-@runs.command("show")
+@runs.command("show", short_help="Show a run: its state, the calls that wait, and its events.")
 @of_log
 @json_option
 @click.option("--plain", is_flag=True, help="Print one line per event, without colours.")
 @click.argument("run")
 def show_run(log: str, is_json: bool, plain: bool, run: str) -> None:
-    """Show a run: what the log knows of it, the calls that wait, and what has happened so far.
+    """Show a run: its state, the calls that wait, and its events so far.
 
     --json prints one object, with the calls that wait and how the run ended.
     """
@@ -152,16 +160,17 @@ def show_run(log: str, is_json: bool, plain: bool, run: str) -> None:
         warn_if_blocked(log)
 
 
-@runs.command("follow")
+@runs.command("follow", short_help="Print the events of a run until it is over.")
 @of_log
-@click.option("--after", type=click.IntRange(0), default=0, metavar="N", help="Begin after the event with this number.")
+@click.option("--after", type=click.IntRange(0), default=0, metavar="N", help="Start after the event with this number.")
 @click.option("--plain", is_flag=True, help="Print one line per event, without colours or redrawing.")
 @click.option("--json", "is_json", is_flag=True, help="Print one event per line as JSON, with its number.")
 @click.argument("run")
 def follow_run(log: str, after: int, plain: bool, is_json: bool, run: str) -> None:
-    """Follow a run until it is over: first what the log has, then each event as it comes.
+    """Print the events of a run until it is over: first those in the log, then each new one.
 
-    It only reads: Ctrl-C leaves the run alone. The exit code is that of the run, as for `penstock run`.
+    Following does not affect the run, and neither does Ctrl-C. The exit code says how the run ended, as that of
+    `penstock run` does.
     """
     with opened_log(log, lease=LEASE, must_exist=True) as store:
         row = find_run(store, run)
@@ -179,10 +188,10 @@ def follow_run(log: str, after: int, plain: bool, is_json: bool, run: str) -> No
 
 @runs.command("cancel")
 @of_log
-@click.option("--why", default=CANCELLED, metavar="TEXT", help="The reason, which the run ends with.")
+@click.option("--why", default=CANCELLED, metavar="TEXT", help="The reason, which is recorded at the end of the run.")
 @click.argument("run", nargs=-1, required=True)
 def cancel_run(log: str, why: str, run: tuple[str, ...]) -> None:
-    """Cancel runs. A run that nobody owns ends at once; otherwise its owner ends it."""
+    """Cancel runs. A run that no process owns ends at once; any other is ended by the process that owns it."""
     with opened_log(log, lease=LEASE, must_exist=True) as store:
         for row in [find_run(store, id) for id in run]:
             click.echo(escape(_cancel(store, row, why)))
@@ -207,13 +216,13 @@ def _cancel(store: Store, row: RunRow, why: str) -> str:
 @of_log
 @click.argument("run", nargs=-1, required=True)
 def retry_run(log: str, run: tuple[str, ...]) -> None:
-    """Let workers continue damaged runs, when their logs were repaired."""
+    """Let workers continue damaged runs whose logs were repaired."""
     with opened_log(log, lease=LEASE, must_exist=True) as store:
         for row in [find_run(store, id) for id in run]:
             click.echo(escape(retry(store, row)))
 
 
-call_option = click.option("--call", metavar="ID", help="The call, if several wait.")
+call_option = click.option("--call", metavar="ID", help="The id of the call, needed if several calls wait.")
 
 
 @runs.command("decide")
@@ -224,10 +233,10 @@ call_option = click.option("--call", metavar="ID", help="The call, if several wa
 @call_option
 @click.argument("run")
 def decide_run(log: str, is_approved: bool, reason: str, arguments: str | None, call: str | None, run: str) -> None:
-    """Approve or decline a call that waits. The first decision counts."""
+    """Approve or decline a call that waits for approval. Only the first decision counts."""
     replaced = read_arguments(arguments)
     if replaced is not None and not is_approved:
-        raise CommandError("--arguments is for a call that is approved: use --yes")
+        raise CommandError("--arguments needs --yes: a call that is declined does not run")
     with opened_log(log, lease=LEASE, must_exist=True) as store:
         row = find_run(store, run)
         request = find_call(store, row, call, "decide")
@@ -235,7 +244,7 @@ def decide_run(log: str, is_approved: bool, reason: str, arguments: str | None, 
         called = call_text(request.name, request.arguments if replaced is None else replaced)
         what = f"{'approved' if is_approved else 'declined'} {called} of {row.id}"
         if replaced is not None:
-            what += ", if these arguments fit the tool (else the call goes on waiting)"
+            what += ", if these arguments fit the tool; otherwise the call keeps waiting"
         click.echo(escape(answered_text(row, what)))
 
 
@@ -246,7 +255,7 @@ def decide_run(log: str, is_approved: bool, reason: str, arguments: str | None, 
 @click.argument("run")
 @click.argument("result", required=False)
 def provide_run(log: str, is_error: bool, call: str | None, run: str, result: str | None) -> None:
-    """Give the result of a call that comes from elsewhere. Without RESULT, it is read from standard input."""
+    """Provide the result of a call that runs outside the agent. Without RESULT, it is read from standard input."""
     text = read_prompt(result)
     with opened_log(log, lease=LEASE, must_exist=True) as store:
         row = find_run(store, run)
@@ -261,7 +270,7 @@ def provide_run(log: str, is_error: bool, call: str | None, run: str, result: st
 @click.argument("run")
 @click.argument("message", required=False)
 def say_to_run(log: str, run: str, message: str | None) -> None:
-    """Add a message to a run: the model gets it with its next request. Without MESSAGE, standard input is read."""
+    """Add a user message, which the model gets with its next request. Without MESSAGE, standard input is read."""
     text = read_prompt(message)
     with opened_log(log, lease=LEASE, must_exist=True) as store:
         row = find_run(store, run)
@@ -272,13 +281,15 @@ def say_to_run(log: str, run: str, message: str | None) -> None:
 
 @runs.command("prune")
 @of_log
-@click.option("--older-than", "age", required=True, metavar="AGE", help="45m, 12h, 30d or 8w since the last event.")
-@click.option("--dry-run", is_flag=True, help="Only count the runs.")
+@click.option(
+    "--older-than", "age", required=True, metavar="AGE", help="The time since the last event: 45m, 12h, 30d or 8w."
+)
+@click.option("--dry-run", is_flag=True, help="Only count the runs that would be deleted.")
 def prune_runs(log: str, age: str, dry_run: bool) -> None:
-    """Delete runs that are over, with their events and media. Others stay, however old they are."""
+    """Delete runs that are over, with their events and media. Runs that are not over are kept, however old."""
     seconds = parse_duration(age)
     if seconds is None:
-        raise CommandError(f"{age!r} is not an age: write a number and s, m, h, d or w, as in 30d")
+        raise CommandError(f"{age!r} is not a duration: use a number and s, m, h, d or w, as in 30d")
     with opened_log(log, lease=LEASE, must_exist=True) as store:
         before = time.time() - seconds
         if dry_run:

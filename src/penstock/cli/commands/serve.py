@@ -33,26 +33,27 @@ class Options(Struct, frozen=True, kw_only=True):
 
 @click.command()
 @click.argument("targets", nargs=-1, required=True, metavar="FILE_OR_MODULE[:AGENT]...", shell_complete=complete_file)
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0: any free port.")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on.")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), metavar="PORT",
+              help="The port to listen on; 0 picks a free one.")  # fmt: skip
 @log_option("Keep runs in a log, so that they outlast the server.")
 @click.option("--token-env", metavar="VARIABLE", default="PENSTOCK_TOKEN", show_default=True,
               help="The environment variable with the token that clients must send.")  # fmt: skip
 @click.option(
-    "--allow-host", "hosts", multiple=True, metavar="NAME", help="A name under which clients may address the server."
+    "--allow-host", "hosts", multiple=True, metavar="NAME", help="Accept requests for this host name; repeatable."
 )
 @click.option("--allow-origin", "origins", multiple=True, metavar="ORIGIN",
-              help="A web page of another host that may use the server, as in https://example.com.")  # fmt: skip
+              help="Let web pages of this origin use the server, as in https://example.com; repeatable.")  # fmt: skip
 @click.option("--abandon-after", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-              help="Cancel a run that nobody has read for this many seconds; by default, it continues.")  # fmt: skip
-@click.option("--reload", is_flag=True, help="Start again when a Python file beside the agents changes.")
+              help="Cancel a run after it had no reader for this many seconds; by default, it continues.")  # fmt: skip
+@click.option("--reload", is_flag=True, help="Restart when a Python file in the folder of an agent changes.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
 def serve(**options: object) -> None:
     """Serve agents over HTTP, with runs that outlast their connection.
 
     FILE_OR_MODULE is a Python file or module that has a penstock.Agent with a name. Without --log, runs are kept in
-    memory and end with the server. Without a token, only this machine is served. Each run that starts, and each that
-    ends, is a line on standard error.
+    memory and end with the server. Without a token, the server accepts only clients on this machine. It prints a line
+    to standard error for each run that starts or ends.
 
     \b
       penstock serve agent.py --log runs.db
@@ -94,7 +95,10 @@ def _serve(options: Options) -> None:
 
     token, host, log = os.environ.get(options.token_env, ""), options.host, options.log
     if not token and not is_loopback(host):
-        raise UsageError(f"to serve other machines on {host}, set a token: PENSTOCK_TOKEN=… penstock serve …")
+        raise UsageError(
+            f"listening on {host} lets other machines use the server: set a token, as in "
+            f"PENSTOCK_TOKEN=… penstock serve …"
+        )
     agents = [find_agent(target, is_one_of_many=True) for target in options.targets]
     store = penstock.log.open(log) if log else penstock.log.memory()
     try:

@@ -34,20 +34,21 @@ if TYPE_CHECKING:
 @click.option("--parallel", type=click.IntRange(1), default=100, show_default=True, metavar="N",
               help="How many runs to drive at the same time.")  # fmt: skip
 @click.option("--lease", type=click.FloatRange(1), default=LEASE, show_default=True, metavar="SECONDS",
-              help="How long after this process has died others wait until they take its runs over.")  # fmt: skip
+              help="How long other workers wait before they take over the runs of a process that died.")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
 def worker(targets: tuple[str, ...], log: str | None, parallel: int, lease: float, quiet: bool) -> None:
     """Continue runs of a log: those that were started elsewhere, or whose process died.
 
-    Each agent needs a name, by which its runs find it: Agent(…, name="support"). Any number of workers may share a log,
-    on many machines if it is PostgreSQL. Each run is driven by one of them; if that dies, another takes it over.
+    Each agent needs a name, which connects it with its runs: Agent(…, name="support"). Any number of workers may share
+    a log, on many machines if it is PostgreSQL. Each run is driven by one of them; if that one dies, another takes it
+    over.
 
     \b
       penstock worker agent.py --log runs.db
       penstock worker agents.py:support agents.py:sales --log postgresql://db.example/runs --parallel 50
 
-    Ctrl-C and SIGTERM give the runs back, so that other workers continue them at once; a second Ctrl-C does not wait.
-    Each run that is taken, and each that ends, is a line on standard error.
+    Ctrl-C and SIGTERM release the runs, so that other workers continue them at once; a second Ctrl-C does not wait for
+    that. The worker prints a line to standard error for each run that it takes over or ends.
     """
     agents = named_agents(targets)
     with opened_log(log, lease=lease) as store:
@@ -72,7 +73,9 @@ def named_agents(targets: tuple[str, ...]) -> dict[str, Agent]:
         except PenstockError as error:
             raise CommandError(str(error)) from None
         if agent.name in agents and agents[agent.name] is not agent:
-            raise CommandError(f"two agents are called {agent.name!r}: a worker finds the agent of a run by its name")
+            raise CommandError(
+                f"two agents have the name {agent.name!r}, by which a worker finds the agent of a run: rename one"
+            )
         agents[agent.name] = agent
     return agents
 

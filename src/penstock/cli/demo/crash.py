@@ -1,4 +1,4 @@
-"""Runs `penstock demo --crash`: a worker is killed while a tool runs, another goes on, and the reader reconnects."""
+"""Runs `penstock demo --crash`: a worker is killed while a tool runs, another continues, and the reader reconnects."""
 
 from __future__ import annotations
 

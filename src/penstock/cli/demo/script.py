@@ -112,7 +112,7 @@ def script(wire: str, dialect: str | None, pace: float) -> Callable[[ReceivedReq
     """The model: it calls the tools, natively or in its text, and then answers."""
     rounds = [CALLS] if dialect is None or not find_prompt(dialect).is_single else [(call,) for call in CALLS]
     replies = iter(
-        [*(_calling_reply(wire, dialect, pace, calls, at == 0) for at, calls in enumerate(rounds)), Reply(ANSWER)]
+        [*(_calling_reply(wire, dialect, pace, calls, index == 0) for index, calls in enumerate(rounds)), Reply(ANSWER)]
     )
     return lambda _request: next(replies)
 

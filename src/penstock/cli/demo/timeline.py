@@ -206,7 +206,7 @@ def savings(waits: list[Wait], width: Width) -> list[Row]:
     """The time that the early start saved, and how it is computed."""
     saved = round(sum(wait.saved for wait in waits), 2)
     head = f"The early start saved {saved:.2f} s." if saved > 0 else "The early start saved nothing in this run."
-    explanation = " ".join(f"{_computation(wait, at)}{_little_saved(wait)}" for at, wait in enumerate(waits, 2))
+    explanation = " ".join(f"{_computation(wait, number)}{_little_saved(wait)}" for number, wait in enumerate(waits, 2))
     return [*paragraph(head, "good" if saved > 0 else "odd", width), *paragraph(explanation, "aside", width)]
 
 

@@ -136,7 +136,7 @@ class LiveRegion:
 def _common(old: list[Row], new: list[Row]) -> int:
     """The number of rows that are the same from the top."""
     pairs = enumerate(zip(old, new, strict=False))
-    return next((at for at, (before, after) in pairs if before != after), min(len(old), len(new)))
+    return next((index for index, (before, after) in pairs if before != after), min(len(old), len(new)))
 
 
 class Ticker:

@@ -120,9 +120,9 @@ class Line:
     def _split(self, word: str, limit: int) -> list[str]:
         parts: list[str] = []
         begin, column = 0, self._column
-        for at, character in enumerate(word):
+        for index, character in enumerate(word):
             if column + cell_len(character) > limit:
-                parts += [word[begin:at], "\n"]
-                begin, column = at, 0
+                parts += [word[begin:index], "\n"]
+                begin, column = index, 0
             column += cell_len(character)
         return [part for part in (*parts, word[begin:]) if part]

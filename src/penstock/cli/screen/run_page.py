@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, assert_never
 
 from penstock.cli.owners import parse_owner
 from penstock.cli.screen.call_card import CallCard, Phase, Progress, Span
@@ -126,6 +126,8 @@ class RunPage(Page[Shown]):
                     card.progress.phase = "held"
             case Unknown() | Opaque() | Usage() | Finish():
                 pass  # of no interest here, or `Done` has it
+            case _:
+                assert_never(event)
 
     def _card_by_id(self, call_id: str, name: str, arguments: Mapping[str, Any] | None = None) -> CallCard:
         """The card of this call; a new one if there is none, as in a run that was resumed."""

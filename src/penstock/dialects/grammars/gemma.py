@@ -44,7 +44,7 @@ class Level(Struct, frozen=True):
 class PlainStrings(Struct):
     """The strings of a call without the token for quotes: whether there are any, and whether an end was guessed."""
 
-    exist: bool = False
+    are_present: bool = False
     has_guess: bool = False
 
 
@@ -97,7 +97,7 @@ class GemmaCalls(Struct, frozen=True):
             else:
                 yield from self.scalar(source, call, schema, bare, plain)
             comma = "" if bracket else ","
-        if plain.exist and not (yield from self.is_followed(source)):
+        if plain.are_present and not (yield from self.is_followed(source)):
             if source.is_cut:
                 raise TextEnded("the text was cut off before it was clear where a string of the call ends")
             call.doubt(UNESCAPED)
@@ -164,7 +164,7 @@ class GemmaCalls(Struct, frozen=True):
         if quotes := (yield from source.accept('"', "'")):
             call.add('"')
             is_certain = yield from string(source, call.string, quotes, (*AFTER_VALUE, self.quote, self.closes))
-            plain.exist, plain.has_guess = True, plain.has_guess or not is_certain
+            plain.are_present, plain.has_guess = True, plain.has_guess or not is_certain
             call.add('"')
             yield from source.accept(self.quote)
             return
@@ -177,7 +177,7 @@ class GemmaCalls(Struct, frozen=True):
         elif atom := plain_atom(text):
             call.add(atom)
         else:
-            plain.exist = plain.has_guess = True
+            plain.are_present = plain.has_guess = True
             call.add(quote(text or source.fail("expected a value")))
 
 

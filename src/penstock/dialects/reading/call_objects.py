@@ -167,7 +167,7 @@ def end_object(source: Source, call: TextCall, others: OtherFields, *, is_empty:
     `is_empty`: the object had no field with the arguments.
     """
     if others.are_too_many:
-        call.doubt(f"the call has more than {MAX_OTHER_FIELDS} fields beside its name and its arguments")
+        call.doubt(f"the call has more than {MAX_OTHER_FIELDS} fields besides its name and its arguments")
     beside = arguments_beside(source, call, others, is_empty=is_empty)
     why = f"write all arguments into one object; outside of it: {', '.join(map(repr, beside))}"
     if is_empty or beside:

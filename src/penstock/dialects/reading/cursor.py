@@ -40,19 +40,19 @@ class Cursor:
     While `_held` is set, everything that is read is also kept there (see `held_text`).
     """
 
-    __slots__ = ("_at", "_held", "_text", "is_cut", "is_over")
+    __slots__ = ("_held", "_position", "_text", "is_cut", "is_over")
 
     def __init__(self) -> None:
         self._text = ""
-        self._at = 0
+        self._position = 0
         self._held: HeldText | None = None
         self.is_over = False  # whether all of the text has arrived
         self.is_cut = False  # whether the text ended before the model had finished it
 
     def push(self, text: str) -> None:
         """Adds text that has arrived."""
-        self._text = self._text[self._at :] + text if self._at < len(self._text) else text
-        self._at = 0
+        self._text = self._text[self._position :] + text if self._position < len(self._text) else text
+        self._position = 0
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -61,34 +61,34 @@ class Cursor:
 
         Only marks that begin within the next `limit` characters are found.
         """
-        text, start = self._text, self._at
+        text, start = self._text, self._position
         if not start and self._held is None and marks.cannot_begin_in(text):
-            self._at = len(text)
+            self._position = len(text)
             return text, ""
-        at, mark = marks.find(text, start, self.is_over, start + limit)
-        self._at = at + len(mark)
+        position, mark = marks.find(text, start, self.is_over, start + limit)
+        self._position = position + len(mark)
         if self._held is not None:
-            self._keep(text[start : self._at])
-        return text[start:at], mark
+            self._keep(text[start : self._position])
+        return text[start:position], mark
 
     def accept(self, *marks: str) -> Reading[str]:
         """Reads the mark that comes next; "" if none of them does."""
         candidates = marks_of(*marks)
-        while (mark := candidates.match(self._text, self._at, self.is_over)) == "":
+        while (mark := candidates.match(self._text, self._position, self.is_over)) == "":
             yield
-        return self._take(self._at + len(mark)) if mark else ""
+        return self._take(self._position + len(mark)) if mark else ""
 
     def sees(self, *marks: str) -> Reading[bool]:
         """Returns whether one of the marks comes next; nothing is read."""
         candidates = marks_of(*marks)
-        while (mark := candidates.match(self._text, self._at, self.is_over)) == "":
+        while (mark := candidates.match(self._text, self._position, self.is_over)) == "":
             yield
         return mark is not None
 
     def expect(self, *marks: str) -> Reading[str]:
         """Reads the mark that must come next."""
         mark = yield from self.accept(*marks)
-        if not mark and self.is_over and any(candidate.startswith(self._text[self._at :]) for candidate in marks):
+        if not mark and self.is_over and any(candidate.startswith(self._text[self._position :]) for candidate in marks):
             raise TextEnded(f"the text ended where {' or '.join(map(repr, marks))} was expected")
         return mark or self.fail(f"expected {' or '.join(map(repr, marks))}")
 
@@ -96,19 +96,19 @@ class Cursor:
         """Reads the white space that comes next."""
         spaces = ""
         while True:
-            end = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]  # it matches the empty string
-            spaces += self._take(min(end, self._at + MAX_HEADER - len(spaces)))
-            if self._at < len(self._text) or self.is_over or len(spaces) == MAX_HEADER:
+            end = _SPACE.match(self._text, self._position).end()  # type: ignore[union-attr]  # it matches the empty string
+            spaces += self._take(min(end, self._position + MAX_HEADER - len(spaces)))
+            if self._position < len(self._text) or self.is_over or len(spaces) == MAX_HEADER:
                 return spaces
             yield
 
     def peek(self) -> Reading[str]:
         """Returns the next character without reading it; "" at the end of the text."""
-        while self._at == len(self._text):
+        while self._position == len(self._text):
             if self.is_over:
                 return ""
             yield
-        return self._text[self._at]
+        return self._text[self._position]
 
     def upto(self, *marks: str) -> Reading[tuple[str, str]]:
         """Reads a text of at most MAX_HEADER characters, and the mark that ends it."""
@@ -127,9 +127,9 @@ class Cursor:
         """Reads at most MAX_HEADER characters that match; the pattern is matched again where new text arrives."""
         text = ""
         while True:
-            match = pattern.match(self._text, self._at)
-            text += self._take(min(match.end(), self._at + MAX_HEADER - len(text))) if match else ""
-            if self._at < len(self._text) or self.is_over or len(text) == MAX_HEADER:
+            match = pattern.match(self._text, self._position)
+            text += self._take(min(match.end(), self._position + MAX_HEADER - len(text))) if match else ""
+            if self._position < len(self._text) or self.is_over or len(text) == MAX_HEADER:
                 return text
             yield
 
@@ -146,8 +146,8 @@ class Cursor:
     def value(self, sink: Callable[[str], None]) -> Reading[None]:
         """Passes a JSON value to `sink` as it arrives."""
         scan = ValueScanner().feed
-        while (end := scan(self._text, self._at)) < 0:
-            if self._at < len(self._text):
+        while (end := scan(self._text, self._position)) < 0:
+            if self._position < len(self._text):
                 sink(self._take(len(self._text)))
             if self.is_over:
                 raise TextEnded("the text ended inside a JSON value")
@@ -160,11 +160,11 @@ class Cursor:
 
     def unread(self, text: str) -> None:
         """Steps back over the text that was just read."""
-        before = self._at - len(text)
+        before = self._position - len(text)
         if before >= 0 and self._text.startswith(text, before):
-            self._at = before
+            self._position = before
         else:  # part of it arrived in an earlier piece
-            self._text, self._at = text + self._text[self._at :], 0
+            self._text, self._position = text + self._text[self._position :], 0
         if self._held is not None:
             self._held.give_back(len(text))
 
@@ -178,7 +178,7 @@ class Cursor:
 
     def fail(self, expected: str) -> str:
         """Raises a mismatch. The message does not quote what follows: how much of it is there depends on the cuts."""
-        if self._at == len(self._text) and self.is_over:
+        if self._position == len(self._text) and self.is_over:
             raise TextEnded(f"{expected}, and the text ended")
         raise Mismatch(expected)
 
@@ -188,8 +188,8 @@ class Cursor:
         return self.fail(expected)
 
     def _take(self, end: int) -> str:
-        piece = self._text[self._at : end]
-        self._at = end
+        piece = self._text[self._position : end]
+        self._position = end
         if self._held is not None and piece:
             self._keep(piece)
         return piece
@@ -197,5 +197,5 @@ class Cursor:
     def _keep(self, piece: str) -> None:
         assert self._held is not None
         if (excess := self._held.keep(piece)) > 0:
-            self._at -= excess
+            self._position -= excess
             raise Mismatch(f"held back more than MAX_HELD ({held_text.MAX_HELD} characters)")

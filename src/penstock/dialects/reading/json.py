@@ -112,58 +112,58 @@ _BRACKET_MARKS = marks_of("[TOOL_CALLS]", "[/TOOL_CALLS]")
 class ValueEnd(Marks):
     """Searches for the end of a JSON value, or for a character that JSON has only in strings: there it is broken."""
 
-    __slots__ = ("_depth", "_in_string", "_kind", "is_broken", "is_found")
+    __slots__ = ("_depth", "_is_in_string", "_kind", "is_broken", "is_found")
 
     def __init__(self) -> None:
         self._kind = ""  # "nested", "string" or "scalar" once the first character is known
         self._depth = 0
-        self._in_string = False
+        self._is_in_string = False
         self.is_found = False
         self.is_broken = False
 
     def cannot_begin_in(self, text: str) -> bool:
-        return self._in_string and '"' not in text and "\\" not in text
+        return self._is_in_string and '"' not in text and "\\" not in text
 
-    def find(self, text: str, at: int, is_over: bool, limit: int) -> tuple[int, str]:
+    def find(self, text: str, position: int, is_over: bool, limit: int) -> tuple[int, str]:
         """Returns how far the value goes in the text, and ""; sets `is_found` if that is its end."""
         if not self._kind:
-            at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-            if at == len(text):
-                return at, ""
-            self._kind = {"{": "nested", "[": "nested", '"': "string"}.get(text[at], "scalar")
+            position = SPACE.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
+            if position == len(text):
+                return position, ""
+            self._kind = {"{": "nested", "[": "nested", '"': "string"}.get(text[position], "scalar")
             if self._kind == "string":
-                self._in_string, at = True, at + 1
+                self._is_in_string, position = True, position + 1
         if self._kind != "scalar":
-            return self._scan(text, at, is_over), ""
-        at = _SCALAR.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-        self.is_found = at < len(text)
-        return at, ""
+            return self._scan(text, position, is_over), ""
+        position = _SCALAR.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
+        self.is_found = position < len(text)
+        return position, ""
 
-    def _scan(self, text: str, at: int, is_over: bool) -> int:
+    def _scan(self, text: str, position: int, is_over: bool) -> int:
         while True:
-            if self._in_string:
-                at = self._leave_string(text, at, is_over)
-                if self._in_string or self._kind == "string":
-                    return at
-            at = _TO_BRACKET.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-            if at == len(text) or not self._passes(text, at, is_over):
-                return at
-            at += 1
+            if self._is_in_string:
+                position = self._leave_string(text, position, is_over)
+                if self._is_in_string or self._kind == "string":
+                    return position
+            position = _TO_BRACKET.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
+            if position == len(text) or not self._passes(text, position, is_over):
+                return position
+            position += 1
             if self.is_found:
-                return at
+                return position
 
-    def _passes(self, text: str, at: int, is_over: bool) -> bool:
+    def _passes(self, text: str, position: int, is_over: bool) -> bool:
         """Returns whether the character here, outside of strings, belongs to the value; counts the brackets."""
-        match text[at]:
+        match text[position]:
             case '"':
-                self._in_string = True
+                self._is_in_string = True
             case "]" | "}":
                 self._depth -= 1
                 self.is_found = self._depth <= 0
             case "{":
                 self._depth += 1
             case "[":
-                if (mark := _BRACKET_MARKS.match(text, at, is_over)) is not None:
+                if (mark := _BRACKET_MARKS.match(text, position, is_over)) is not None:
                     self.is_broken = bool(mark)  # "" means that more text is needed to decide
                     return False
                 self._depth += 1
@@ -172,14 +172,14 @@ class ValueEnd(Marks):
                 return False
         return True
 
-    def _leave_string(self, text: str, at: int, is_over: bool) -> int:
-        if quote := TO_QUOTE.match(text, at):
-            self._in_string = False
+    def _leave_string(self, text: str, position: int, is_over: bool) -> int:
+        if quote := TO_QUOTE.match(text, position):
+            self._is_in_string = False
             self.is_found = self._kind == "string"
             return quote.end()
         if is_over or not text.endswith("\\"):
             return len(text)
-        rest = text[at:]
+        rest = text[position:]
         return len(text) - (len(rest) - len(rest.rstrip("\\"))) % 2  # half an escape waits for the other half
 
 

@@ -214,8 +214,8 @@ class JSONWriter:
 
         `usual` is what was written if the bracket could not be held back.
         """
-        if (at := self._undecided.pop()) >= 0:
-            self._held[at] = bracket
+        if (position := self._undecided.pop()) >= 0:
+            self._held[position] = bracket
             if not self._is_holding:
                 self._release()
         elif bracket != usual:

@@ -20,7 +20,7 @@ class Marks:
         self._firsts = None if self._first else pattern
         self.find_start = pattern.search  # finds a character with which a mark can begin
 
-    def find(self, text: str, at: int, is_over: bool, limit: int) -> tuple[int, str]:
+    def find(self, text: str, position: int, is_over: bool, limit: int) -> tuple[int, str]:
         """Returns the position of the first mark, and the mark.
 
         If there is none, returns the position of a suffix that may become one, and "". Only marks that begin before
@@ -29,14 +29,14 @@ class Marks:
         end = min(len(text), limit)
         while True:
             if self._firsts is None:
-                at = text.find(self._first, at, end)
+                position = text.find(self._first, position, end)
             else:
-                at = match.start() if (match := self._firsts.search(text, at, end)) else -1
-            if at < 0 or at >= end:
+                position = match.start() if (match := self._firsts.search(text, position, end)) else -1
+            if position < 0 or position >= end:
                 return end, ""
-            if (mark := self.match(text, at, is_over)) is not None:
-                return at, mark
-            at += 1
+            if (mark := self.match(text, position, is_over)) is not None:
+                return position, mark
+            position += 1
 
     def cannot_begin_in(self, text: str) -> bool:
         """Returns whether no mark can begin anywhere in the text; a fast check, true of most pieces of a long text."""
@@ -45,14 +45,14 @@ class Marks:
             return first not in text and second not in text and third not in text
         return self._firsts is not None and self._firsts.search(text) is None
 
-    def match(self, text: str, at: int, is_over: bool) -> str | None:
+    def match(self, text: str, position: int, is_over: bool) -> str | None:
         """Returns the mark at a position; "" if more text is needed to decide, None if there is no mark."""
-        rest = len(text) - at
+        rest = len(text) - position
         for mark in self._by_length:
             if len(mark) <= rest:
-                if text.startswith(mark, at):
+                if text.startswith(mark, position):
                     return mark
-            elif not is_over and mark.startswith(text[at:]):
+            elif not is_over and mark.startswith(text[position:]):
                 return ""
         return None
 

@@ -11,16 +11,16 @@ MAX_MARKUP = MAX_HELD
 class Recording:
     """Keeps the arriving text from a mark on."""
 
-    __slots__ = ("_at", "_mark", "_pieces", "_text", "size")
+    __slots__ = ("_mark", "_pieces", "_position", "_text", "size")
 
     def __init__(self) -> None:
         self.begin("", "", 0)
 
-    def begin(self, mark: str, text: str, at: int) -> None:
-        """Starts after a mark; `text` is what has arrived, and `at` the position after the mark."""
+    def begin(self, mark: str, text: str, position: int) -> None:
+        """Starts after a mark; `text` is what has arrived, and `position` the position after the mark."""
         self._mark = mark
         self._text = text
-        self._at = at
+        self._position = position
         self._pieces: list[str] = []
         self.size = 0  # of the text that arrived later
 
@@ -32,14 +32,14 @@ class Recording:
     @property
     def last(self) -> str:
         """The text that arrived last."""
-        return self._pieces[-1] if self._pieces else self._text[self._at :]
+        return self._pieces[-1] if self._pieces else self._text[self._position :]
 
     def text(self, unread: int) -> str:
         """Returns the text that was read, without the mark; `unread` is how much of the arrived text is not read."""
-        text, at = self._text, self._at
+        text, position = self._text, self._position
         if self._pieces:
-            text, at = text[at:] + "".join(self._pieces), 0
-        return text[at : len(text) - unread]
+            text, position = text[position:] + "".join(self._pieces), 0
+        return text[position : len(text) - unread]
 
 
 class Markup(Recording):

@@ -212,19 +212,19 @@ class Reader:
             except StopIteration as end:
                 is_call = end.value
                 break
-            at, closer = closers.find(tail, 0, False, sys.maxsize)
+            position, closer = closers.find(tail, 0, False, sys.maxsize)
             if recording.size > MAX_HELD or closer:
                 block.close()
                 break
             yield
-            tail = tail[at:] + recording.last
+            tail = tail[position:] + recording.last
         text, source.recording = recording.text(source.unread_size), None
         source.call, self._marks.missing = None, missing
         source.drop()
         source.output, source.provenance, source.call_count = state
-        at, closer = closers.find(text, 0, True, sys.maxsize)
-        source.unread(text[at:])
-        return mark + text[:at], is_call and not closer
+        position, closer = closers.find(text, 0, True, sys.maxsize)
+        source.unread(text[position:])
+        return mark + text[:position], is_call and not closer
 
     def _rest_of_reasoning(self, text: str, closers: Marks) -> Reading[tuple[str, bool]]:
         """Reads reasoning after a call; returns its text from the call on, and whether it was never closed."""

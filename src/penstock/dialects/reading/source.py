@@ -114,7 +114,7 @@ class Source(Cursor):
         """Holds back what is read from here on, and the mark before it; `written` is the mark with what was dropped."""
         self._held = HeldText(mark)
         if self.markup is not None and self.call is None:
-            self.markup.begin(written or mark, self._text, self._at)
+            self.markup.begin(written or mark, self._text, self._position)
 
     def release(self) -> None:
         """Emits what was held as text."""
@@ -129,7 +129,7 @@ class Source(Cursor):
     def record(self, mark: str) -> Recording:
         """Starts a recording of what is read from here on, after a mark."""
         self.recording = Recording()
-        self.recording.begin(mark, self._text, self._at)
+        self.recording.begin(mark, self._text, self._position)
         return self.recording
 
     @property
@@ -140,12 +140,12 @@ class Source(Cursor):
     @property
     def unread_text(self) -> str:
         """The text that has arrived and is not read yet."""
-        return self._text[self._at :]
+        return self._text[self._position :]
 
     @property
     def unread_size(self) -> int:
         """How much of the arrived text is not read yet."""
-        return len(self._text) - self._at
+        return len(self._text) - self._position
 
     def rewind(self) -> None:
         """Puts back what was held, to be read again."""

@@ -1,4 +1,4 @@
-"""Heals native calls: damaged arguments are repaired, or passed on as they came.
+"""Heals native calls: damaged arguments are repaired, or passed on as they came; the end says that there are calls.
 
 While the arguments are strict JSON they flow on. From the first deviation the rest of the call is held, because what is
 sent cannot be taken back: at its end the rest is sent, repaired or as it came.
@@ -6,14 +6,12 @@ sent cannot be taken back: at its end the rest is sent, repaired or as it came.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from penstock.events import (
     Finish,
-    FinishReason,
     Retry,
     StreamChunk,
     ToolCall,
@@ -22,31 +20,27 @@ from penstock.events import (
     ToolCallInvalid,
     ToolCallStart,
 )
+from penstock.gateway.healing.finish_reasons import FinishReasons
 from penstock.gateway.healing.names import ToolNames
 from penstock.gateway.healing.repair import repair_arguments
-from penstock.gateway.healing.report import NO_REASON, STOP_WITH_CALLS, HealingReport
+from penstock.gateway.healing.report import HealingReport
 from penstock.gateway.settings import Repair
 from penstock.jsontext.strict import StrictObject
 
 T = TypeVar("T", ToolCall, ToolCallInvalid)
 
 _CONCERNED = {ToolCallStart, ToolCallDelta, ToolCallClosed, ToolCall, ToolCallInvalid, Finish, Retry}
-_NOT_CALLS = ("stop", "other")  # finish reasons after which clients look for no call
 
 
 class CallHealing:
     """The stage that heals native calls, for the events of one network read at a time."""
 
-    def __init__(
-        self, repair: Repair, report: HealingReport, reasons: Mapping[str, FinishReason], names: ToolNames
-    ) -> None:
+    def __init__(self, repair: Repair, report: HealingReport, reasons: FinishReasons, names: ToolNames) -> None:
         self._repair: Repair = repair
         self._names = names
         self._report = report
-        self._reasons = reasons  # of the wire, as ours
-        self._has_native = False
+        self._reasons = reasons
         self._open: dict[int, _SentArguments] = {}  # by block
-        self._damaged: set[int] = set()  # choices with a damaged call, which the decoder does not count as one
 
     def feed(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
         """The events, healed."""
@@ -58,28 +52,28 @@ class CallHealing:
         match event:
             case ToolCallStart():
                 self._open[event.block] = _SentArguments()
-                name, quirk = self._meant(event.name)
+                name, quirk = self._declared_name(event.name)
                 return replace(event, name=name) if quirk else event
             case ToolCallDelta():
                 return self._delta(event)
             case ToolCall():
                 self._open.pop(event.block, None)
-                self._has_native |= event.origin == "native"
+                self._reasons.add_call(event)
                 return self._named(event)
             case ToolCallInvalid():
                 return self._invalid(self._named(event))
             case Finish():
-                return self._finish(event)
+                return self._reasons.heal(event)
             case Retry():
                 self._open.clear()
-                self._damaged.clear()
+                self._reasons.clear()
                 return event
             case _:
                 return event
 
     def _named(self, event: T) -> T:
         """The call by the name of the tool that it means; a name that means none is noted."""
-        name, quirk = self._meant(event.name)
+        name, quirk = self._declared_name(event.name)
         if quirk:
             self._report.add(quirk)
             return replace(event, name=name)
@@ -87,9 +81,9 @@ class CallHealing:
             self._report.note_undeclared(name)
         return event
 
-    def _meant(self, name: str) -> tuple[str, int]:
+    def _declared_name(self, name: str) -> tuple[str, int]:
         """The name of the tool that is meant, and the quirk of the name; 0 if it stays."""
-        return (name, 0) if self._repair == "off" else self._names.meant(name)
+        return (name, 0) if self._repair == "off" else self._names.declared_name(name)
 
     def _delta(self, event: ToolCallDelta) -> ToolCallDelta | None:
         call = self._open.get(event.block)
@@ -106,7 +100,7 @@ class CallHealing:
         if event.kind == "function" and (repaired := self.repaired(event, sent.size)) is not None:
             return repaired
         if event.why != "cut":
-            self._damaged.add(event.choice)
+            self._reasons.add_damaged(event.choice)
         if event.why != "withdrawn":
             self._report.note_call(event.name, event.why)
         return event
@@ -116,24 +110,13 @@ class CallHealing:
         repair = repair_arguments(event, self._repair)
         if repair is None or not repair.text.startswith(event.arguments_raw[:sent]):
             return None
-        self._damaged.add(event.choice)
+        self._reasons.add_damaged(event.choice)
         for quirk in repair.quirks:
             self._report.add(quirk)
         return ToolCall(
             event.id, event.name, repair.arguments, repair.text, event.origin, "whole", event.kind, event.block,
             event.choice,
         )  # fmt: skip
-
-    def _finish(self, event: Finish) -> Finish:
-        """The end: a client that was sent a damaged call must look at it, and may answer that it is damaged."""
-        if event.reason in _NOT_CALLS and event.choice in self._damaged:
-            event = replace(event, reason="tool_calls")
-        if event.reason == "tool_calls" and self._has_native:
-            if event.raw_reason is None:
-                self._report.add(NO_REASON)
-            elif self._reasons.get(event.raw_reason) == "stop" and "tool_calls" in self._reasons.values():
-                self._report.add(STOP_WITH_CALLS)
-        return event
 
 
 class _SentArguments:

@@ -11,12 +11,14 @@ from msgspec.structs import replace
 from penstock.declarations import ToolDeclaration
 from penstock.decoder import Decoder
 from penstock.dialects.provenance import Provenance
-from penstock.dialects.whole_calls import WholeCalls
-from penstock.events import Finish, Progress, Reasoning, StreamChunk, Text, ToolCall, Unknown, Usage
+from penstock.dialects.whole_calls import StaysText, WholeCalls
+from penstock.events import Error, Finish, Opaque, Progress, Reasoning, StreamChunk, Text, ToolCall, Unknown, Usage
 from penstock.gateway.estimate import tokens_of
 from penstock.gateway.healing.calls import CallHealing
+from penstock.gateway.healing.finish_reasons import FinishReasons
 from penstock.gateway.healing.habits import Habits
 from penstock.gateway.healing.names import ToolNames
+from penstock.gateway.healing.reasoning_tail import ReasoningTail
 from penstock.gateway.healing.report import (
     CALL_IN_TEXT,
     DATA_KEEP_ALIVE,
@@ -25,11 +27,12 @@ from penstock.gateway.healing.report import (
 )
 from penstock.gateway.settings import Healing
 from penstock.messages import Message
-from penstock.wires import WireName, find_wire
+from penstock.wires import WireName, error_statuses
+from penstock.wires.shared.foreign_blocks import content_of
 from penstock.wires.shared.reports import KEEP_ALIVE
 from penstock.wires.shared.text_frames import ReadText
 
-_RARE = {ToolCall, Unknown, Finish, Usage}
+_RARE = {ToolCall, Unknown, Finish, Usage, Opaque, Error}
 ANY_DIALECT = ("hermes",)
 """Where no tool can be called, only reasoning is looked for; a parser has at least one dialect."""
 
@@ -37,10 +40,12 @@ ANY_DIALECT = ("hermes",)
 class ResponseContext(Struct, frozen=True, kw_only=True):
     """What of a request is needed to read its response.
 
-    `fields` are those of the body that have no other place. `estimate` is the usage of a server that sends none.
+    `fields` are those of the body that have no other place. `estimate` is the usage of a server that sends none. If no
+    `calls_allowed`, the client has forbidden calls: what looks like one in the text is text.
     """
 
     wire: WireName
+    client_wire: str
     tools: tuple[ToolDeclaration, ...]
     messages: Sequence[Message]
     fields: Mapping[str, Any]
@@ -48,6 +53,7 @@ class ResponseContext(Struct, frozen=True, kw_only=True):
     healing: Healing
     report: HealingReport
     estimate: Usage | None
+    calls_allowed: bool = True
 
 
 class HealedDecoding:
@@ -58,9 +64,10 @@ class HealedDecoding:
         self._report = context.report
         self._decoder = Decoder(context.wire, context.tools, id_prefix=context.id_prefix)
         self._habits = Habits(context.wire, context.report)
-        reasons, names = find_wire(context.wire).FINISH, ToolNames(context.tools)
-        self._calls = CallHealing(context.healing.repair, context.report, reasons, names)
+        reasons = FinishReasons(context.wire, context.report, heals=context.healing.finish_reasons)
+        self._calls = CallHealing(context.healing.repair, context.report, reasons, ToolNames(context.tools))
         self._texts = self._text_stage()
+        self._tail = self._reasoning_tail()  # until something else comes
         self.output = Output()
         self.progress: Callable[[], Progress] = self._decoder.progress
 
@@ -69,6 +76,7 @@ class HealedDecoding:
         chunks = self._decoder.feed(data)
         if len(chunks) == 1 and type(chunk := chunks[0]) is Text:  # as nearly all reads are while a model writes text
             self._habits.feed_text(data)
+            self._tail = None
             if self._texts is None or self._texts.passes(chunk):
                 self.output.size += len(chunk.text)
                 return chunks
@@ -95,7 +103,7 @@ class HealedDecoding:
         """The stage that reads the text, if there is anything to find in it."""
         context, healing = self._context, self._context.healing
         has_tools = any(tool.hosted is None for tool in context.tools)
-        dialects = healing.dialects if has_tools else ()
+        dialects = healing.dialects if has_tools and context.calls_allowed else ()
         if not dialects and not healing.reasoning:
             return None
         return WholeCalls(
@@ -103,8 +111,22 @@ class HealedDecoding:
             inside_reasoning=healing.inside_reasoning, id_prefix=f"{context.id_prefix}text_",
             provenance=Provenance([] if healing.quoted else context.messages, {} if healing.quoted else context.fields),
             repair=self._calls.repaired,
-            stays_text=self._report.note_text if dialects or not has_tools else self._report.note_unwanted,
+            stays_text=self._note_text(has_tools=has_tools),
         )  # fmt: skip
+
+    def _note_text(self, *, has_tools: bool) -> StaysText:
+        """How a call that stays text is noted."""
+        context, report = self._context, self._report
+        if not has_tools or (context.calls_allowed and context.healing.dialects):
+            return report.note_text
+        return report.note_unwanted if context.calls_allowed else report.note_forbidden
+
+    def _reasoning_tail(self) -> ReasoningTail | None:
+        """What looks for calls in reasoning, if calls in the text count."""
+        context = self._context
+        has_tools = context.calls_allowed and any(tool.hosted is None for tool in context.tools)
+        dialects = context.healing.dialects
+        return ReasoningTail(dialects, context.tools, context.report) if has_tools and dialects else None
 
     def _heal(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
         if not chunks:
@@ -112,17 +134,19 @@ class HealedDecoding:
         if self._texts is not None:
             chunks = self._without_marks(self._texts.feed(chunks), chunks)
         chunks = self._calls.feed(chunks)
+        if self._tail is not None and not self._tail.add(chunks):
+            self._tail = None
         if self._context.estimate is not None:
             self.output.add(chunks)
         return chunks if _RARE.isdisjoint(map(type, chunks)) else [*self._noted(chunks)]
 
-    def _without_marks(self, found: list[StreamChunk], chunks: list[StreamChunk]) -> list[StreamChunk]:
+    def _without_marks(self, events: list[StreamChunk], chunks: list[StreamChunk]) -> list[StreamChunk]:
         """The events that were found in the text; notes the first reasoning, unless the server marks it itself."""
-        if not self.output.has_reasoning and Reasoning in map(type, found):
+        if not self.output.has_reasoning and Reasoning in map(type, events):
             self.output.has_reasoning = True
             if Reasoning not in map(type, chunks):
                 self._report.add(REASONING_MARKS)
-        return found
+        return events
 
     def _noted(self, chunks: list[StreamChunk]) -> Iterator[StreamChunk]:
         """The events, with an estimate of the usage before the end if there is none."""
@@ -132,6 +156,14 @@ class HealedDecoding:
                     self._report.add(CALL_IN_TEXT)
                 case Unknown() if chunk.note == KEEP_ALIVE:
                     self._report.add(DATA_KEEP_ALIVE)
+                case Unknown():
+                    self._report.note_unknown(chunk)
+                case Opaque() if chunk.wire != self._context.client_wire and content_of(chunk):
+                    self._report.note(f"left out of the response: {chunk.kind}, which the client has no form for")
+                case Error() if self._context.client_wire != self._context.wire:
+                    status = error_statuses().get(chunk.code)  # the client does not know the codes of this protocol
+                    yield chunk if status is None else replace(chunk, code=str(status))
+                    continue
                 case Usage():
                     self.output.has_usage = True
                 case Finish() if self._context.estimate is not None and not self.output.has_usage:
@@ -146,8 +178,8 @@ class HealedDecoding:
 class TextFlow(Struct, frozen=True):
     """A text that flows through all stages as it comes, until other bytes are fed.
 
-    Bytes that `read` knows, and whose text is one that `takes`, are this piece of text and nothing else. They count as
-    fed when `output` has been told of the characters.
+    If `read` returns a text for some bytes, and `takes` accepts the text, the bytes are this piece of text and nothing
+    else. They count as fed when the number of characters was added to `output`.
     """
 
     read: ReadText

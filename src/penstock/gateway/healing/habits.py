@@ -16,10 +16,11 @@ MAX_EXAMINED = 256 * 1024
 """How many bytes of a response are looked at, from its first call on."""
 _STARTS = (b"data", b"event", b":", b"{", b"[")
 _CALLS, _LEGACY = b'"tool_calls"', b'"function_call"'
+LONGEST_SIGN = max(len(_CALLS), len(_LEGACY)) - 1
 
 
 class Habits:
-    """Keeps the part of a response that has calls, and reports the habits that it shows."""
+    """Keeps the part of a response that has calls, and reports the habits that it shows, however it is cut."""
 
     def __init__(self, wire: WireName, report: HealingReport) -> None:
         self._find = find_habits(wire)
@@ -27,7 +28,9 @@ class Habits:
         self._report = report
         self._kept: list[bytes] = []
         self._size = 0
-        self._before = b""  # the last read, if it had nothing but text
+        self._line: list[bytes] = []  # the reads since the last line break: a frame that has not ended
+        self._line_size = 0
+        self._last = b""  # the last read with text, or the end of other reads: a sign may be or begin in it
 
     @property
     def is_keeping(self) -> bool:
@@ -39,17 +42,26 @@ class Habits:
         if self._kept:
             self.feed(data)
         else:
-            self._before = data
+            self._line, self._line_size, self._last = [data], len(data), data
 
     def feed(self, data: bytes) -> None:
         """Look at the bytes of a network read."""
-        if self._before:
-            data, self._before = self._before + data, b""
-        if self._kept or _CALLS in data or _LEGACY in data:
-            if self._find is None or self._size >= MAX_EXAMINED:
-                return
+        if self._find is None or self._size >= MAX_EXAMINED:
+            return
+        if self._kept:
             self._kept.append(data)
             self._size += len(data)
+            return
+        seen = self._last + data
+        if _CALLS in seen or _LEGACY in seen:
+            self._kept, self._size = [*self._line, data], self._line_size + len(data)
+            return
+        self._last = seen[-LONGEST_SIGN:]
+        if ended := data.rfind(b"\n") + 1:
+            self._line, self._line_size = [data[ended:]], len(data) - ended
+        elif self._line_size < MAX_EXAMINED:
+            self._line.append(data)
+            self._line_size += len(data)
 
     def close(self) -> None:
         """Report the habits."""

@@ -1,4 +1,4 @@
-"""Finds the declared tool that a call means whose name has more in it than the name."""
+"""Finds the declared tool that a call means if its name has additions, such as the prefix of a chat template."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ToolNames:
         """Whether a tool has this name; any is right if none is declared."""
         return name in self._declared or not self._declared
 
-    def meant(self, name: str) -> tuple[str, int]:
+    def declared_name(self, name: str) -> tuple[str, int]:
         """The name of the tool that is meant, and the quirk of the name; 0 if it is right, or means no tool."""
         if self.has(name):
             return name, 0
@@ -38,5 +38,5 @@ def _without_template(name: str) -> set[str]:
     """What a name may be without what a template writes around it (QUIRKS 174): a prefix, the number of the call."""
     names = {name}
     for prefix in PREFIXES:
-        names |= {one.removeprefix(prefix) for one in names}
-    return names | {one.rpartition(":")[0] for one in names if one.rpartition(":")[2].isdecimal()}
+        names |= {variant.removeprefix(prefix) for variant in names}
+    return names | {variant.rpartition(":")[0] for variant in names if variant.rpartition(":")[2].isdecimal()}

@@ -6,7 +6,7 @@ from collections import Counter
 
 from msgspec import Struct
 
-from penstock.events import Fault
+from penstock.events import Fault, Unknown
 
 STOP_WITH_CALLS, NO_REASON, REASONING_MARKS, CALL_IN_TEXT, DATA_KEEP_ALIVE = 53, 55, 85, 86, 104
 
@@ -82,6 +82,14 @@ class HealingReport:
         """Note a call in the text that stays text, because nobody wants such calls."""
         self.note(f"the call of {_shown(name)} stays text: the switch `rescue` is off")
 
+    def note_forbidden(self, name: str, _fault: Fault | None) -> None:
+        """Note a call in the text that stays text, because the client has forbidden calls."""
+        self.note(f"the call of {_shown(name)} stays text: the request allows no calls")
+
+    def note_reasoning(self, name: str) -> None:
+        """Note a call in reasoning, which does not run."""
+        self.note(f"the call of {_shown(name)} stays reasoning: the model wrote nothing after it")
+
     def note_call(self, name: str, fault: Fault) -> None:
         """Note a native call that is damaged and was not repaired."""
         self.note(f"the call of {_shown(name)} was {'cut' if fault == 'cut' else f'passed on as it came ({fault})'}")
@@ -90,6 +98,12 @@ class HealingReport:
         """Note a native call of a tool that is not declared."""
         self.note(f"the call of {_shown(name)} was passed on: no such tool is declared")
 
+    def note_unknown(self, event: Unknown) -> None:
+        """Note a part of the response that no other protocol has a form for, by its name: it is not passed on."""
+        names = [_shown(str(name)) for name in event.raw] if isinstance(event.raw, dict) else []
+        listed = f" ({', '.join(names[:MAX_FIELDS])})" if names else ""
+        self.note(f"left out of the response: {event.note or 'something unknown'}{listed}")
+
     def build(self) -> list[Healed]:
         """What was healed so far, in the order of the quirks."""
         return [Healed(quirk, IN_WORDS.get(quirk, ""), count) for quirk, count in sorted(self._counts.items())]
@@ -97,6 +111,8 @@ class HealingReport:
 
 MAX_NOTES = 32
 """How many notes a report has."""
+MAX_FIELDS = 3
+"""How many fields of something unknown are named in a note."""
 MAX_NAME = 64
 """How many characters of the name of a tool are noted."""
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from penstock.asgi.request import RejectedRequest
-from penstock.log.patience import apatiently
 from penstock.log.store import RunRow
+from penstock.log.store_retries import awith_retries
 from penstock.run.events import ApprovalRequest
 from penstock.serve.ag_ui.encoder import AGUIEncoder, RunHead
 from penstock.serve.ag_ui.messages import AGUIMessage, user_message_of
@@ -54,12 +54,12 @@ async def _go_on(
 ) -> None:
     """Continue the newest run with answers of the client; without answers, the client gets all of it again."""
     row, turn = newest.row, last_turn(body, context.limits)
-    events = await apatiently(lambda: read_events(context.host.store, row.id))
+    events = await awith_retries(lambda: read_events(context.host.store, row.id))
     deferred = frozenset(
         event.call_id for event in events if isinstance(event, ApprovalRequest) and event.kind == "deferred"
     )
     client_answers: list[Answer] = [*approvals(body), *client_results(body, deferred)]
-    answers = await apatiently(lambda: RunAnswers(context.host, row, events, client_answers))
+    answers = await awith_retries(lambda: RunAnswers(context.host, row, events, client_answers))
     head, after = _head(context, row, body), 0
     if answers.has_open:
         await answers.give()
@@ -101,7 +101,7 @@ async def _history(context: ServeContext, conversation: Conversation) -> list[AG
 async def _answer(context: ServeContext, exchange: Exchange) -> list[AGUIMessage]:
     """The messages of a run."""
     encoder = AGUIEncoder(RunHead(run_id=exchange.row.id, thread_id="", client_run_id=""), context.limits.event)
-    for event in await apatiently(lambda: read_events(context.host.store, exchange.row.id)):
+    for event in await awith_retries(lambda: read_events(context.host.store, exchange.row.id)):
         for _ in encoder.events(event):
             pass
     return encoder.messages()

@@ -74,7 +74,7 @@ def check_input(body: RunAgentInput, limits: ServerLimits) -> None:
     """Raise a `RejectedRequest` for a request that is too large, or whose run has no usable id."""
     if len(body.messages) > limits.messages or len(body.tools) > limits.tools:
         most = f"{limits.messages} messages and {limits.tools} tools"
-        raise RejectedRequest(400, "too_large", f"a request may have {most}")
+        raise RejectedRequest(400, "too_large", f"a request may have at most {most}")
     if len(body.run_id) > MAX_ID:
         raise RejectedRequest(400, "invalid_id", f"$.runId: at most {MAX_ID} characters")
 
@@ -140,9 +140,9 @@ def _part(part: object, place: str) -> TextPart | MediaPart:
         case {"type": "text", "text": str(text)}:
             return TextPart(text)
         case {"type": str(kind), "source": dict(source)} if kind in _MEDIA:
-            found = convert(source, _Source, f"{place}.source")
-            url = f"data:{found.mime_type};base64,{found.value}" if found.type == "data" else found.value
-            return MediaPart(url, found.mime_type)
+            media = convert(source, _Source, f"{place}.source")
+            url = f"data:{media.mime_type};base64,{media.value}" if media.type == "data" else media.value
+            return MediaPart(url, media.mime_type)
         case _:
             raise RejectedRequest(400, "unknown_part", f"{place}: a user message consists of text and media")
 

@@ -7,13 +7,13 @@ from typing import Any, assert_never, cast, get_args
 
 from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond, respond_json
-from penstock.log.patience import apatiently
 from penstock.log.store import RunRow
+from penstock.log.store_retries import awith_retries
 from penstock.serve.ai_sdk.call_parts import Version
 from penstock.serve.ai_sdk.encoder import UIMessageEncoder
 from penstock.serve.ai_sdk.message import UIMessageFold
 from penstock.serve.ai_sdk.parts import user_parts
-from penstock.serve.ai_sdk.request import ChatBody, Continue, NewMessage, Regenerate, Wish, read_wish
+from penstock.serve.ai_sdk.request import ChatAction, ChatBody, Continue, NewMessage, Regenerate, read_action
 from penstock.serve.answers import Answer, RunAnswers
 from penstock.serve.bodies import read_body
 from penstock.serve.context import Call, ServeContext
@@ -29,8 +29,8 @@ async def chat(context: ServeContext, call: Call) -> None:
     """`POST /api/chat`: answer a message, answer it again, or continue with approvals and outputs of the client."""
     version = _version(context, call)
     body = await read_body(call.request, ChatBody)
-    wish = read_wish(body, context.limits)
-    row, after = await _carry_out(wish, context, Conversation(context.host, body.id, call.tenant), body, call.tenant)
+    action = read_action(body, context.limits)
+    row, after = await _carry_out(action, context, Conversation(context.host, body.id, call.tenant), body, call.tenant)
     await stream_run(context, call, row.id, _encoder(context, row, version), after=after, headers=HEADERS)
 
 
@@ -47,52 +47,52 @@ async def resume(context: ServeContext, call: Call) -> None:
 async def messages(context: ServeContext, call: Call) -> None:
     """`GET /api/chat/{id}`: the messages of a chat, without the answer under way: `resume` brings that."""
     exchanges = await Conversation(context.host, call.parts["id"], call.tenant).exchanges()
-    found: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     for exchange in exchanges:
         if exchange.message is not None:
-            found.append({"id": exchange.message_id, "role": "user", "parts": user_parts(exchange.message)})
+            messages.append({"id": exchange.message_id, "role": "user", "parts": user_parts(exchange.message)})
         if exchange.row.state == "over":
-            found.append(await _answer(context, exchange))
+            messages.append(await _answer(context, exchange))
     active = exchanges[-1].row.id if exchanges and exchanges[-1].row.state != "over" else None
-    await respond_json(call.request, call.send, {"id": call.parts["id"], "messages": found, "active": active})
+    await respond_json(call.request, call.send, {"id": call.parts["id"], "messages": messages, "active": active})
 
 
 async def _carry_out(
-    wish: Wish, context: ServeContext, conversation: Conversation, body: ChatBody, tenant: str
+    action: ChatAction, context: ServeContext, conversation: Conversation, body: ChatBody, tenant: str
 ) -> tuple[RunRow, int]:
     """The run that does what the client wants, and the number of the last of its events that the client has."""
-    match wish:
+    match action:
         case NewMessage(is_changed=True):
-            run_id = await conversation.replace(wish.message, wish.id, body.agent)
+            run_id = await conversation.replace(action.message, action.id, body.agent)
         case NewMessage():
-            run_id = await conversation.say(wish.message, wish.id, body.agent)
+            run_id = await conversation.say(action.message, action.id, body.agent)
         case Regenerate():
-            run_id = await conversation.repeat(wish.message_id)
+            run_id = await conversation.repeat(action.message_id)
         case Continue():
             row = await conversation.last()
             if row is None:
                 raise RejectedRequest(404, "unknown_chat", "there is no such chat: send a message first")
-            return row, await _give(context, row, wish.answers)
+            return row, await _give(context, row, action.answers)
         case _:
-            assert_never(wish)
+            assert_never(action)
     return await context.host.find(run_id, tenant), 0
 
 
 async def _give(context: ServeContext, row: RunRow, answers: Sequence[Answer]) -> int:
     """Give answers to a run; returns the number of the last of its events that the client has."""
-    events = await apatiently(lambda: read_events(context.host.store, row.id))
-    run_answers = await apatiently(lambda: RunAnswers(context.host, row, events, answers))
+    events = await awith_retries(lambda: read_events(context.host.store, row.id))
+    run_answers = await awith_retries(lambda: RunAnswers(context.host, row, events, answers))
     if run_answers.has_open:
         await run_answers.give()
     elif not answers or run_answers.position == len(events):
-        raise RejectedRequest(409, "not_waiting", "the run does not wait for these answers: load the chat again")
+        raise RejectedRequest(409, "not_waiting", "the run no longer waits for these answers: load the chat again")
     return run_answers.position
 
 
 async def _answer(context: ServeContext, exchange: Exchange) -> dict[str, Any]:
     """The message of a run that is over."""
     encoder, fold = _encoder(context, exchange.row, 7), UIMessageFold()
-    for event in await apatiently(lambda: read_events(context.host.store, exchange.row.id)):
+    for event in await awith_retries(lambda: read_events(context.host.store, exchange.row.id)):
         for chunk in encoder.chunks(event):
             fold.add(chunk)
     return fold.build()

@@ -66,10 +66,10 @@ class Continue(Struct, frozen=True):
     answers: tuple[Answer, ...]
 
 
-Wish = NewMessage | Regenerate | Continue
+ChatAction = NewMessage | Regenerate | Continue
 
 
-def read_wish(body: ChatBody, limits: ServerLimits) -> Wish:
+def read_action(body: ChatBody, limits: ServerLimits) -> ChatAction:
     """What the client wants; a `RejectedRequest` names the place of a mistake."""
     if body.trigger == "regenerate-message":
         return Regenerate(body.message_id or "")

@@ -1,4 +1,4 @@
-"""Carries out the commands of an exchange over HTTP: in plain code with httpx2, and in async code with the same."""
+"""Carries out the commands of an exchange over HTTP: in sync code with httpx2, and in async code with the same."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
 
 
 class Carrier:
-    """An HTTP client for plain code."""
+    """An HTTP client for sync code."""
 
     def __init__(self, settings: ClientSettings, client: httpx2.Client | None = None) -> None:
         import httpx2

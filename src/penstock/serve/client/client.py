@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """A client of served agents, for plain code.
+    """A client of served agents, for sync code.
 
         with Client("http://127.0.0.1:8000") as client, client.start("Where is my parcel?") as run:
             for event in run: ...
@@ -43,12 +43,14 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections. Runs go on."""
+        """Close the connections. Runs continue."""
         self._carrier.close()
 
     def start(self, prompt: Any, *, agent: str = "", thread: str = "") -> RemoteRun:
-        """Start a run, in a thread or alone. `prompt` is text, or a list of parts; `agent` may be left out if there is
-        one."""
+        """Start a run, in the conversation `thread` or alone.
+
+        `prompt` is text, or a list of parts; `agent` may be left out if the server has only one.
+        """
         started = msgspec.convert(self._carrier.send(_start(prompt, agent, thread, self._carrier.tries)), StartedRun)
         return RemoteRun(self._carrier, started.id, thread=thread)
 
@@ -95,7 +97,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections. Runs go on."""
+        """Close the connections. Runs continue."""
         await self._carrier.close()
 
     async def start(self, prompt: Any, *, agent: str = "", thread: str = "") -> AsyncRemoteRun:

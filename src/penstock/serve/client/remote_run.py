@@ -1,4 +1,4 @@
-"""A run on a server as its reader sees it: `RemoteRun` in plain code, `AsyncRemoteRun` in async code.
+"""A run on a server as its reader sees it: `RemoteRun` in sync code, `AsyncRemoteRun` in async code.
 
 Its events are those of a local run. A reader that leaves does not end the run.
 """
@@ -142,7 +142,7 @@ class RemoteRunState:
 
 
 class RemoteRun(RemoteRunState):
-    """A run on a server in plain code: `with client.start("…") as run: for event in run: …`."""
+    """A run on a server in sync code: `with client.start("…") as run: for event in run: …`."""
 
     def __init__(self, carrier: Carrier, run_id: str, after: int = 0, thread: str = "") -> None:
         super().__init__(run_id, after, thread)
@@ -162,7 +162,7 @@ class RemoteRun(RemoteRunState):
         return self._events
 
     def close(self) -> None:
-        """Stop reading. The run goes on."""
+        """Stop reading. The run continues."""
         if self._events is not None:
             self._events.close()
             self._events = None
@@ -223,7 +223,7 @@ class AsyncRemoteRun(RemoteRunState):
         return self._events
 
     async def close(self) -> None:
-        """Stop reading. The run goes on."""
+        """Stop reading. The run continues."""
         if self._events is not None:
             await self._events.aclose()
             self._events = None

@@ -58,7 +58,7 @@ class VendorHabits:
         """The error with which a response fails that has nothing else to say; None if a finish reason says it."""
         return None
 
-    def dress(self, frames: list[bytes]) -> Iterable[bytes]:
+    def with_vendor_frames(self, frames: list[bytes]) -> Iterable[bytes]:
         """The frames with what the vendor adds to them, and with frames of its own between them."""
         return frames
 

@@ -70,18 +70,18 @@ class PlayedReply:
 
     def stream(self) -> Iterator[SendAction]:
         """The stream, one action per frame or pause."""
-        encoder, dress = self._encoder(self._head), self._habits.dress
+        encoder, with_vendor_frames = self._encoder(self._head), self._habits.with_vendor_frames
         events = self._begin()
         for block, part in enumerate(self._reply.parts):
             if isinstance(part, (Wait, Drop)):
-                yield from dress(encoder.feed_frames(events))
+                yield from with_vendor_frames(encoder.feed_frames(events))
                 yield part
                 if isinstance(part, Drop):
                     return
                 events.clear()
             else:
                 events += self._part(block, part)
-        yield from dress(encoder.feed_frames(events + self._end()) + encoder.close_frames())
+        yield from with_vendor_frames(encoder.feed_frames(events + self._end()) + encoder.close_frames())
 
     def whole(self) -> EncodedResponse:
         """The response that is not streamed; an HTTP error if the reply fails."""
@@ -144,7 +144,7 @@ class PlayedReply:
 
     def _item(self, block: int, data: dict[str, Any]) -> Opaque:
         if not self._habits.has_items:
-            raise UsageError("only Responses and Anthropic have items of their own: script them with item(…)")
+            raise UsageError(f"the wire {self._encoder.wire} has no items of its own: leave out item(…)")
         return Opaque(block, self._encoder.wire, str(data.get("type")), data)
 
     @property

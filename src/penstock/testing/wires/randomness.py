@@ -53,16 +53,16 @@ class Randomness:
     def text_pieces(self, text: str) -> Iterator[str]:
         """Splits text as models stream it: one or two words at a time."""
         words = _WORD.findall(text)
-        at = 0
-        while at < len(words):
+        start = 0
+        while start < len(words):
             size = self._random.choice((1, 1, 2))
-            yield "".join(words[at : at + size])
-            at += size
+            yield "".join(words[start : start + size])
+            start += size
 
     def argument_pieces(self, text: str) -> Iterator[str]:
         """Splits arguments as models stream them: a few characters at a time."""
-        at = 0
-        while at < len(text):
+        start = 0
+        while start < len(text):
             size = self._random.randint(2, 9)
-            yield text[at : at + size]
-            at += size
+            yield text[start : start + size]
+            start += size

@@ -98,12 +98,12 @@ class AnthropicReader(MessageReader):
     def is_part(self, part: Json) -> bool:
         return part.get("type") in ("image", "document") or _is_block(part)
 
-    def read_content(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
+    def read_content(self, parts: MessageBuilder, part: Json, place: str, context: ReadContext) -> bool:
         match part:
             case {"type": "document", "source": {"type": "content", "content": content}}:
-                _read_content_document(parts, part, content, at)
+                _read_content_document(parts, part, content, place)
             case {"type": "image" | "document" as kind, "source": Mapping() as source}:
-                media = _read_source(kind, source, str(part.get("title") or ""), at)
+                media = _read_source(kind, source, str(part.get("title") or ""), place)
                 fields = other_fields(part, ("type", "source", "title"))
                 parts.media(media, fields | nested("source", other_fields(source, _SOURCE)), WIRE)
             case {"type": str(kind)} if kind in _CONTENT_BLOCKS:
@@ -112,7 +112,7 @@ class AnthropicReader(MessageReader):
                 return False
         return True
 
-    def read_answer(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
+    def read_answer(self, parts: MessageBuilder, part: Json, place: str, context: ReadContext) -> bool:
         match part:
             case {"type": "text", "text": str(text), "citations": citations} if citations:
                 block = parts.text(text)
@@ -123,27 +123,27 @@ class AnthropicReader(MessageReader):
                 parts.state(block, "signature", part.get("signature"), WIRE)
                 parts.state(block, PART_FIELDS, other_fields(part, ("type", "thinking", "signature")), WIRE)
             case {"type": "tool_use"}:
-                _read_call(parts, part, at)
+                _read_call(parts, part, place)
             case {"type": self.result_type}:
-                parts.tool_result(self.read_result(part, at, context))
+                parts.tool_result(self.read_result(part, place, context))
             case {"type": str(kind)} if kind in STATE_BLOCKS or kind.endswith(STATE_ENDINGS):
                 parts.opaque(kind, part, WIRE)
             case _:
                 return False
         return True
 
-    def read_result(self, part: Json, at: str, context: ReadContext) -> ToolResult:
+    def read_result(self, part: Json, place: str, context: ReadContext) -> ToolResult:
         content = part.get("content")
         if content in (None, ""):
-            refuse_unread(part, _RESULT, at, "content")
-        builder = MessageBuilder(WIRE, context.calls, at)
-        for place, inner in read_parts(content, f"{at}.content"):
-            context.read_content(builder, inner, place)
+            refuse_unread(part, _RESULT, place, "content")
+        builder = MessageBuilder(WIRE, context.calls, place)
+        for inner_place, inner in read_parts(content, f"{place}.content"):
+            context.read_content(builder, inner, inner_place)
         return build_result(
-            read_text(part, "tool_use_id", at),
+            read_text(part, "tool_use_id", place),
             builder,
             context.calls,
-            name=read_text(part, "name", at) or None,
+            name=read_text(part, "name", place) or None,
             is_error=bool(part.get("is_error")),
             fields=other_fields(part, _RESULT),
             content=content,
@@ -151,7 +151,7 @@ class AnthropicReader(MessageReader):
 
     def read_after_content(self, parts: MessageBuilder, message: Json, place: str) -> None:
         if message.get("container"):
-            parts.at = f"{place}.container"
+            parts.place = f"{place}.container"
             parts.opaque("container", message["container"], WIRE)
 
     def known_fields(self, message: Json) -> Iterable[str]:
@@ -164,31 +164,31 @@ class AnthropicReader(MessageReader):
 READER = AnthropicReader()
 
 
-def _read_call(parts: MessageBuilder, part: Json, at: str) -> None:
+def _read_call(parts: MessageBuilder, part: Json, place: str) -> None:
     if part.get("input") in (None, ""):
-        refuse_unread(part, _CALL, at, "input")
-    block = parts.call(read_text(part, "id", at), read_text(part, "name", at), part.get("input"), at)
+        refuse_unread(part, _CALL, place, "input")
+    block = parts.call(read_text(part, "id", place), read_text(part, "name", place), part.get("input"), place)
     for kind in _CALL_STATES:
         if part.get(kind) != _USUAL_CALLER:
             parts.state(block, kind, part.get(kind), WIRE)
     parts.state(block, PART_FIELDS, other_fields(part, _CALL), WIRE)
 
 
-def _read_content_document(parts: MessageBuilder, part: Json, content: Any, at: str) -> None:
+def _read_content_document(parts: MessageBuilder, part: Json, content: Any, place: str) -> None:
     """Add a document that is made of blocks."""
-    blocks = [block for _, block in read_parts(content, f"{at}.source.content")]
-    images = [_image(block, at) for block in blocks if block.get("type") == "image"]
+    blocks = [block for _, block in read_parts(content, f"{place}.source.content")]
+    images = [_image(block, place) for block in blocks if block.get("type") == "image"]
     texts = [block for block in blocks if block.get("type") != "image"]
     words = block_text(to_json({**other_fields(part, ("source",)), "content": texts}))
     parts.block_with_text("document", part, words, images, WIRE)
 
 
-def _image(block: Json, at: str) -> Image:
-    media = _read_source("image", read_object(block.get("source"), at), "", at)
+def _image(block: Json, place: str) -> Image:
+    media = _read_source("image", read_object(block.get("source"), place), "", place)
     return Image(media.url, media.media_type)
 
 
-def _read_source(kind: str, source: Json, name: str, at: str) -> Image | File:
+def _read_source(kind: str, source: Json, name: str, place: str) -> Image | File:
     """The image or document of a `source`."""
     make = Image if kind == "image" else File
     match source:
@@ -202,7 +202,7 @@ def _read_source(kind: str, source: Json, name: str, at: str) -> Image | File:
             return make(id, name=name)
         case _:
             raise unreadable(
-                at, f"a source of the type {source.get('type')!r} is not supported; use base64, url or file"
+                place, f"a source of the type {source.get('type')!r} is not supported; use base64, url or file"
             )
 
 
@@ -229,6 +229,9 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
     options = fields.options(_OPTIONS) | _read_reasoning(thinking, config)
     output = _output(fields, config)
     fields.put_back("output_config", config)
+    if thinking.rest.get("display") == "summarized":
+        del thinking.rest["display"]  # as we ask for it
+    fields.put_back("thinking", thinking)
     is_single = choice.flag("disable_parallel_tool_use")
     thread = fields.inner("thread")
     is_continued = thread.text("type") == "continue"
@@ -245,7 +248,7 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
         is_thread=bool(body.get("thread")),
         has_instructions=bool(body.get("system")),
         extra=fields.rest,
-        dropped=thinking.unread("the provider decides how it shows reasoning"),
+        partial=frozenset(fields.partial),
     )
 
 
@@ -262,7 +265,7 @@ def _tool_choice(choice: Fields) -> str:
 
 
 def _read_reasoning(thinking: Fields, config: Fields) -> dict[str, Any]:
-    effort = config.text("effort")
+    effort = config.effort("effort")
     match thinking.text("type"):
         case "disabled":
             return {"reasoning": "none"}

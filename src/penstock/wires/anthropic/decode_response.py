@@ -83,12 +83,12 @@ class Anthropic(NumberedWire):
             if values[0].index != self._target[0]:
                 self._read_deltas(values[:1])
                 values = values[1:]
-            label, wanted, _, call = self._target
+            label, delta_type, _, call = self._target
             if call is not None:
                 pieces = [
                     delta.piece
                     for value in values
-                    if (delta := value.delta) is not None and value.index == label and type(delta) is wanted
+                    if (delta := value.delta) is not None and value.index == label and type(delta) is delta_type
                 ]
                 if len(pieces) == len(values):
                     call.add_all(pieces)
@@ -98,7 +98,7 @@ class Anthropic(NumberedWire):
     def _read_deltas(self, values: list[BlockFrame]) -> None:
         self.reports.has_known_frames = True
         append = self.out.append
-        label, wanted, block, call = self._target
+        label, delta_type, block, call = self._target
         pieces: list[str] = []  # of the arguments of one call
         for value in values:
             delta = value.delta
@@ -107,28 +107,28 @@ class Anthropic(NumberedWire):
                     call.add_all(pieces)
                     pieces = []
                 self._start_or_stop(value)
-                label, wanted, block, call = self._target
+                label, delta_type, block, call = self._target
                 continue
             piece = delta.piece
             if not piece:
                 continue
-            if value.index != label or type(delta) is not wanted:
+            if value.index != label or type(delta) is not delta_type:
                 if pieces and call:
                     call.add_all(pieces)
                     pieces = []
                 self._first_delta(value.index, delta)
-                self._target = label, wanted, block, call = self._target_of(value.index)
+                self._target = label, delta_type, block, call = self._target_of(value.index)
             elif call:
                 pieces.append(piece)
             else:
-                append(Text(block, piece) if wanted is TextDelta else Reasoning(block, piece))
+                append(Text(block, piece) if delta_type is TextDelta else Reasoning(block, piece))
         if pieces and call:
             call.add_all(pieces)
 
     def read_typed_one(self, value: BlockFrame, payload: bytes, event: str) -> None:
-        label, wanted, _, call = self._target
+        label, delta_type, _, call = self._target
         delta = value.delta
-        if call and delta is not None and delta.piece and value.index == label and type(delta) is wanted:
+        if call and delta is not None and delta.piece and value.index == label and type(delta) is delta_type:
             call.add(delta.piece)
         else:
             self._read_deltas([value])

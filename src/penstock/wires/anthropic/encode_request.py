@@ -21,7 +21,9 @@ from penstock.wires.shared.body import (
     Json,
     cache_lifetime,
     chosen_tool,
+    function_description,
     merge,
+    missing_options,
     object_schema,
     pick_fields,
     rename_options,
@@ -67,6 +69,14 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
 def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
     """How the model is asked for structured output."""
     return "native" if takes_format(request) else "tool"
+
+
+def left_out(request: Request, quirks: frozenset[str]) -> list[str]:
+    """The settings that are left out, because the provider or the model does not have them."""
+    refused = [name for name in refused_options(request) if request.options.get(name) is not None]
+    is_unforced = _is_forced(request) and not takes_forced_choice(request)
+    known = missing_options(request, *_OPTIONS, "max_tokens", "reasoning", "cache")
+    return [*known, *refused, *(["tool_choice"] if is_unforced else [])]
 
 
 def _format(request: Request) -> Json:
@@ -205,11 +215,16 @@ def _tools(request: Request) -> Json:
     choice: Json = {"type": "tool", "name": chosen.name} if chosen else {}
     if request.tool_choice and not chosen:
         choice = {"type": _CHOICES[request.tool_choice]}
-    if choice.get("type") in ("any", "tool") and not takes_forced_choice(request):
+    if _is_forced(request) and not takes_forced_choice(request):
         choice = {"type": "auto"}
     if request.is_parallel is False and request.tool_choice != "none":
         choice = {"type": "auto", **choice, "disable_parallel_tool_use": True}
     return {"tools": [_tool(tool) for tool in request.tools]} | ({"tool_choice": choice} if choice else {})
+
+
+def _is_forced(request: Request) -> bool:
+    """Whether a call is required."""
+    return bool(request.tools) and request.tool_choice not in ("", "auto", "none")
 
 
 def _stubs(messages: list[Message]) -> Json:
@@ -221,10 +236,9 @@ def _stubs(messages: list[Message]) -> Json:
 def _tool(tool: ToolDeclaration) -> Json:
     if tool.hosted is not None:
         return dict(tool.hosted)
-    described = {"description": tool.description} if tool.description else {}
     return {
         "name": tool.name,
-        **described,
+        **function_description(tool),
         "input_schema": object_schema(tool),
         **pick_fields(tool.extra, _TOOL_FIELDS),
     }

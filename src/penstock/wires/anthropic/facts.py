@@ -39,6 +39,8 @@ FACTS = WireFacts(
         StateFacts("container", data="any"),
         StateFacts("compaction", text="own"),
     ),
+    system_headers="x-anthropic-",
+    passed_headers=("anthropic-beta",),
     hosted_tools=(
         HostedTool(
             calls=("server_tool_use", "mcp_tool_use"),

@@ -80,7 +80,9 @@ def _read(message: Json, place: str, calls: CallMatcher) -> Iterator[PlacedMessa
         case "user":
             for is_result, group in groupby(blocks, key=lambda item: "toolResult" in item[1]):
                 if is_result:
-                    yield place_results([(at, _result(block, at, calls)) for at, block in group], place)
+                    yield place_results(
+                        [(part_place, _result(block, part_place, calls)) for part_place, block in group], place
+                    )
                 else:
                     yield _build([*group], place, calls, "user")
         case role:
@@ -92,22 +94,22 @@ def _read(message: Json, place: str, calls: CallMatcher) -> Iterator[PlacedMessa
 def _blocks(blocks: Any, place: str) -> list[tuple[str, Json]]:
     """The blocks of a content, each with its place."""
     placed = [*read_objects(blocks, place)]
-    for at, block in placed:
+    for part_place, block in placed:
         if len(block) != 1:
-            raise unreadable(at, f"{describe_part(block)} is not a block; a block has exactly one field")
+            raise unreadable(part_place, f"{describe_part(block)} is not a block; a block has exactly one field")
     return placed
 
 
 def _build(blocks: list[tuple[str, Json]], place: str, calls: CallMatcher, role: Any) -> PlacedMessage:
     parts = MessageBuilder(WIRE, calls, place)
-    for at, block in blocks:
-        parts.at = at
+    for part_place, block in blocks:
+        parts.place = part_place
         if role == "system" and not ("text" in block or set(_WHOLE) & block.keys()):
-            raise unreadable(at, f"{describe_part(block)} is not allowed in a system message; send text")
+            raise unreadable(part_place, f"{describe_part(block)} is not allowed in a system message; send text")
         if role == "system" and not _is_text(block):
             parts.opaque(next(iter(block)), block)
         else:
-            _read_content(parts, block, at)
+            _read_content(parts, block, part_place)
     return parts.build(role)
 
 
@@ -115,7 +117,7 @@ def _is_text(block: Json) -> bool:
     return "text" in block or (isinstance(guarded := block.get("guardContent"), Mapping) and "text" in guarded)
 
 
-def _read_content(parts: MessageBuilder, block: Json, at: str) -> None:
+def _read_content(parts: MessageBuilder, block: Json, place: str) -> None:
     kind = next((key for key in (*_CONTENT, *_WHOLE) if key in block), "")
     match block.get(kind):
         case str(text) if kind == "text":
@@ -123,23 +125,23 @@ def _read_content(parts: MessageBuilder, block: Json, at: str) -> None:
         case {"text": {"text": str(text)}} if kind == "guardContent":
             parts.state(parts.text(text), kind, block[kind])
         case Mapping() as media if kind in _CONTENT:
-            media_part = _media(kind, media, f"{at}.{kind}")
+            media_part = _media(kind, media, f"{place}.{kind}")
             fields = other_fields(media, ("format", "source", "name")) | nested(
                 "source", _source_fields(media["source"])
             )
             parts.media(media_part, nested(kind, fields))
         case {"image": {"source": {"bytes": _}} as picture} if kind == "guardContent":
-            image = _media("image", picture, f"{at}.{kind}.image")
+            image = _media("image", picture, f"{place}.{kind}.image")
             parts.block_with_text(kind, block, "", [Image(image.url, image.media_type)])
         case Mapping() if kind in _WHOLE:
             parts.block_with_text(kind, block, block_text(to_json(block)))
         case _:
             raise unreadable(
-                at, f"{describe_part(block)} cannot be sent; send text, an image, a document or a toolResult"
+                place, f"{describe_part(block)} cannot be sent; send text, an image, a document or a toolResult"
             )
 
 
-def _media(kind: str, media: Json, at: str) -> Image | File:
+def _media(kind: str, media: Json, place: str) -> Image | File:
     format, name = str(media.get("format") or ""), str(media.get("name") or "")
     guessed = mimetypes.guess_type(f"file.{format}")[0] or f"{'application' if kind == 'document' else kind}/{format}"
     media_type = _FORMATS.get(format, guessed)
@@ -152,7 +154,7 @@ def _media(kind: str, media: Json, at: str) -> Image | File:
         case {"s3Location": {"uri": str(uri)}}:
             return make(uri, media_type, name)
         case _:
-            raise unreadable(at, "needs a source with bytes, text or s3Location")
+            raise unreadable(place, "needs a source with bytes, text or s3Location")
 
 
 def _source_fields(source: Json) -> Json:
@@ -161,15 +163,15 @@ def _source_fields(source: Json) -> Json:
     return other_fields(source, ("bytes", "text", "s3Location")) | nested("s3Location", other_fields(stored, ("uri",)))
 
 
-def _result(block: Json, at: str, calls: CallMatcher) -> ToolResult:
-    place = f"{at}.toolResult"
+def _result(block: Json, part_place: str, calls: CallMatcher) -> ToolResult:
+    place = f"{part_place}.toolResult"
     tool_result = read_object(block["toolResult"], place)
     content = MessageBuilder(WIRE, calls, place)
-    for inner_at, inner in _blocks(tool_result.get("content") or (), f"{place}.content"):
+    for inner_place, inner in _blocks(tool_result.get("content") or (), f"{place}.content"):
         if "json" in inner:
             content.text(json.dumps(to_json(inner["json"]), ensure_ascii=False), {"json": True})
         else:
-            _read_content(content, inner, inner_at)
+            _read_content(content, inner, inner_place)
     fields = other_fields(tool_result, ("toolUseId", "content", "status"))
     if tool_result.get("content") is None:
         refuse_unread(fields, (), place, "content")
@@ -185,15 +187,15 @@ def _result(block: Json, at: str, calls: CallMatcher) -> ToolResult:
 
 def _assistant(blocks: list[tuple[str, Json]], place: str, calls: CallMatcher) -> PlacedMessage:
     parts = MessageBuilder(WIRE, calls, place)
-    for at, block in blocks:
-        parts.at = at
+    for part_place, block in blocks:
+        parts.place = part_place
         match block:
             case {"toolUse": Mapping() as call}:
-                id, name = (read_text(call, field, f"{at}.toolUse") for field in ("toolUseId", "name"))
-                number = parts.call(id, name, call.get("input"), at)
+                id, name = (read_text(call, field, f"{part_place}.toolUse") for field in ("toolUseId", "name"))
+                number = parts.call(id, name, call.get("input"), part_place)
                 fields = other_fields(call, ("toolUseId", "name", "input"))
                 if call.get("input") is None:
-                    refuse_unread(fields, (), f"{at}.toolUse", "input")
+                    refuse_unread(fields, (), f"{part_place}.toolUse", "input")
                 parts.state(number, PART_FIELDS, nested("toolUse", fields))
             case {"reasoningContent": {"reasoningText": {"text": str(text)} as thought, **more}} if (
                 thought.keys() <= _THOUGHT and not more
@@ -208,7 +210,7 @@ def _assistant(blocks: list[tuple[str, Json]], place: str, calls: CallMatcher) -
             case {"text": str(text)}:
                 parts.text(text)
             case {"toolResult": _}:
-                parts.tool_result(_result(block, at, calls))
+                parts.tool_result(_result(block, part_place, calls))
             case _:  # blocks of hosted tools, and new kinds of blocks
                 parts.opaque(next(iter(block)), block)
     return parts.build("assistant")

@@ -23,7 +23,10 @@ from penstock.wires.shared.body import (
     Json,
     cache_lifetime,
     chosen_tool,
+    function_description,
     merge,
+    missing_options,
+    missing_switch,
     object_schema,
     pick_fields,
     rename_options,
@@ -77,7 +80,7 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     history = settle(request, FACTS, quirks)
     system, messages = split_system(history)
     written = alternating(messages, _Writer().blocks)
-    body: Json = {"messages": [{**one, "content": _with_text(one["content"])} for one in written]}
+    body: Json = {"messages": [{**message, "content": _with_text(message["content"])} for message in written]}
     body |= {"system": marked_system(history, _Writer().blocks) or [{"text": system}]} if system else {}
     tools = _tools(request, messages)
     body |= {"toolConfig": tools} if tools else {}
@@ -96,11 +99,13 @@ def _with_cache_points(body: Json, point: Json) -> Json:
 
     The first of these two was the last one in the request before, so that its cache is found however much came since.
     """
-    users = [at for at, message in enumerate(body["messages"]) if message["role"] == "user"][-FACTS.marked_messages :]
+    users = [index for index, message in enumerate(body["messages"]) if message["role"] == "user"][
+        -FACTS.marked_messages :
+    ]
     marked: Json = {
         "messages": [
-            {**message, "content": [*message["content"], point]} if at in users else message
-            for at, message in enumerate(body["messages"])
+            {**message, "content": [*message["content"], point]} if index in users else message
+            for index, message in enumerate(body["messages"])
         ]
     }
     if "system" in body:
@@ -252,9 +257,10 @@ def _tools(request: Request, messages: Iterable[Message]) -> Json:
 def _tool(tool: ToolDeclaration) -> Json:
     if tool.hosted is not None:
         return dict(tool.hosted)
-    described = {"description": tool.description} if tool.description else {}
     schema = {"inputSchema": {"json": object_schema(tool)}}
-    return {"toolSpec": {"name": tool.name, **described, **schema, **pick_fields(tool.extra, ("strict",))}}
+    return {
+        "toolSpec": {"name": tool.name, **function_description(tool), **schema, **pick_fields(tool.extra, ("strict",))}
+    }
 
 
 def _settings(request: Request, tools: Json) -> tuple[Json, Json]:
@@ -271,6 +277,15 @@ def _settings(request: Request, tools: Json) -> tuple[Json, Json]:
         written = {} if "toolChoice" in tools else {"type": "auto"}
         additional["tool_choice"] = {**written, "disable_parallel_tool_use": True}
     return inference, additional | thinking
+
+
+def left_out(request: Request, quirks: frozenset[str]) -> list[str]:
+    """The settings that are left out, because the model does not have them."""
+    common = (*_INFERENCE, "reasoning", "cache")
+    if not is_claude(request.model):
+        return [*missing_options(request, *common, *_ADDITIONAL), *missing_switch(request)]
+    refused = [name for name in refused_options(request) if request.options.get(name) is not None]
+    return [*missing_options(request, *common, "top_k"), *refused]
 
 
 def _additional(request: Request) -> Json:

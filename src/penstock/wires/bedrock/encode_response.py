@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, assert_never
 
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid, Usage
 from penstock.framing.aws import encode_frame, encode_headers
@@ -170,6 +170,8 @@ class BedrockEncoder(ResponseEncoder):
                     yield {"reasoningContent": {"redactedContent": part.data}}
                 case Opaque():
                     yield part.data
+                case _:
+                    assert_never(part)
 
     def error_body(self, error: Error, status: int) -> Json:
         return {"message": error.message}

@@ -23,7 +23,7 @@ class CohereReader(MessageReader):
         parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
         return "tool_plan" in message or any(part.get("type") == "document" and "document" in part for part in parts)
 
-    def read_content(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
+    def read_content(self, parts: MessageBuilder, part: Json, place: str, context: ReadContext) -> bool:
         match part:
             case {"type": "document", "document": Mapping() as document} if parts.wire == WIRE:
                 parts.block_with_text("document", part, _document_text(document))
@@ -33,7 +33,7 @@ class CohereReader(MessageReader):
 
     def read_after_content(self, parts: MessageBuilder, message: Json, place: str) -> None:
         if message.get("tool_plan"):
-            parts.at = f"{place}.tool_plan"
+            parts.place = f"{place}.tool_plan"
             parts.opaque("tool_plan", str(message["tool_plan"]), WIRE)
 
     def known_fields(self, message: Json) -> Iterable[str]:

@@ -14,7 +14,15 @@ import msgspec
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import WHOLE_BLOCK, File, Image, Message, ToolResult
 from penstock.wires.cohere.facts import FACTS
-from penstock.wires.shared.body import Json, chosen_tool, function_tool, merge, rename_options
+from penstock.wires.shared.body import (
+    Json,
+    chosen_tool,
+    function_tool,
+    merge,
+    missing_options,
+    missing_switch,
+    rename_options,
+)
 from penstock.wires.shared.media import media_note
 from penstock.wires.shared.message_writing import arguments_text, misplaced_part, system_text
 from penstock.wires.shared.output_format import enforced_schema, is_enforceable
@@ -50,8 +58,13 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
 
 
 def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
-    """How the model is asked for structured output: a format beside tools is refused."""
+    """How the model is asked for structured output: a format together with tools is refused."""
     return "native" if is_enforceable(request.output, FACTS.output) and not request.tools else "tool"
+
+
+def left_out(request: Request, quirks: frozenset[str]) -> list[str]:
+    """The settings that are left out, because the provider does not have them."""
+    return [*missing_options(request, *_OPTIONS, "reasoning"), *missing_switch(request)]
 
 
 def _takes_thinking(request: Request) -> bool:

@@ -39,7 +39,13 @@ from penstock.wires.shared.message_builder import MessageBuilder, build_result
 from penstock.wires.shared.message_reader import ReadContext, RequestReader
 from penstock.wires.shared.places import PlacedMessage, place_results
 from penstock.wires.shared.request import OutputFormat
-from penstock.wires.shared.request_settings import Dropped, Fields, RequestSettings, read_tools
+from penstock.wires.shared.request_settings import (
+    NO_PROBABILITIES,
+    Fields,
+    RequestSettings,
+    ToolChoice,
+    read_tools,
+)
 
 WIRE = FACTS.wire
 SIGNATURE = "thought_signature"
@@ -87,13 +93,13 @@ def _read(content: Json, place: str, calls: CallMatcher) -> Iterator[PlacedMessa
     if "content" in content:
         raise unreadable(place, f"has Gemini's role {role!r}, so it needs parts instead of a content")
     refuse_other_fields(content, ("role", "parts"), place)
-    placed_parts = [(at, _camel(part)) for at, part in _parts(content.get("parts"), f"{place}.parts")]
+    placed_parts = [(part_place, _camel(part)) for part_place, part in _parts(content.get("parts"), f"{place}.parts")]
     if role == "model":
         yield _model(placed_parts, place, calls)
         return
     for is_response, group in groupby(placed_parts, key=lambda item: "functionResponse" in item[1]):
         if is_response:
-            yield place_results([(at, _response(part, at, calls)) for at, part in group], place)
+            yield place_results([(part_place, _response(part, part_place, calls)) for part_place, part in group], place)
         else:
             yield _build([*group], place, calls, "system" if role == "system" else "user")
     if not placed_parts:
@@ -103,8 +109,8 @@ def _read(content: Json, place: str, calls: CallMatcher) -> Iterator[PlacedMessa
 def _parts(parts: Any, place: str) -> Iterator[tuple[str, Json]]:
     """The parts; a string, or one part, is the same as a list with it."""
     alone = isinstance(parts, Mapping)
-    for at, part in read_parts([parts] if alone else parts, place):
-        yield at, {"text": part["text"]} if part.get("type") == "text" and "text" in part else part
+    for part_place, part in read_parts([parts] if alone else parts, place):
+        yield part_place, {"text": part["text"]} if part.get("type") == "text" and "text" in part else part
 
 
 def _camel(fields: Json) -> dict[str, Any]:
@@ -126,40 +132,40 @@ def _camel_word(word: str) -> str:
 
 def _model(placed_parts: list[tuple[str, dict[str, Any]]], place: str, calls: CallMatcher) -> PlacedMessage:
     parts = MessageBuilder(WIRE, calls, place)
-    for at, part in placed_parts:
-        parts.at = at
+    for part_place, part in placed_parts:
+        parts.place = part_place
         signature = part.get("thoughtSignature")
         match part:
             case {"functionCall": Mapping() as call}:
-                block = _call(parts, call, at, calls)
+                block = _call(parts, call, part_place, calls)
                 fields = nested("functionCall", other_fields(call, ("id", "name", "args")))
                 parts.state(block, PART_FIELDS, other_fields(part, ("functionCall", *_SIGNED)) | fields)
             case {"text": str(text), "thought": True}:
                 block = parts.reasoning(text)
                 parts.state(block, PART_FIELDS, other_fields(part, ("text", *_SIGNED)))
             case {"text": "", "thoughtSignature": str()}:
-                refuse_other_fields(part, ("text", *_SIGNED), at)
+                refuse_other_fields(part, ("text", *_SIGNED), part_place)
                 block = parts.reasoning("")
             case {"text": str(text)}:
                 block = parts.text(text, other_fields(part, ("text", *_SIGNED)))
             case {"functionResponse": _}:
-                parts.tool_result(_response(part, at, calls))
+                parts.tool_result(_response(part, part_place, calls))
                 continue
             case _:
                 kept = {key: value for key, value in part.items() if key != "thoughtSignature"}
                 if not kept:
-                    raise unreadable(at, f"{describe_part(part)} is not a known part of an answer")
+                    raise unreadable(part_place, f"{describe_part(part)} is not a known part of an answer")
                 block = parts.opaque(next((key for key in STATE_PARTS if key in kept), next(iter(kept))), kept)
         parts.state(block, SIGNATURE, signature)
     return parts.build("assistant", joins="chunk")
 
 
-def _call(parts: MessageBuilder, call: Json, at: str, calls: CallMatcher) -> int:
-    name = read_text(call, "name", f"{at}.functionCall")
+def _call(parts: MessageBuilder, call: Json, place: str, calls: CallMatcher) -> int:
+    name = read_text(call, "name", f"{place}.functionCall")
     if call.get("args") is None:
-        refuse_unread(call, ("id", "name", "args"), f"{at}.functionCall", "args")
-    vendor_id = read_text(call, "id", f"{at}.functionCall")
-    block = parts.call(vendor_id or calls.new_id(name), name, call.get("args"), at)
+        refuse_unread(call, ("id", "name", "args"), f"{place}.functionCall", "args")
+    vendor_id = read_text(call, "id", f"{place}.functionCall")
+    block = parts.call(vendor_id or calls.new_id(name), name, call.get("args"), place)
     parts.state(block, "id", vendor_id)
     return block
 
@@ -169,15 +175,15 @@ def _call(parts: MessageBuilder, call: Json, at: str, calls: CallMatcher) -> int
 
 def _build(placed_parts: list[tuple[str, dict[str, Any]]], place: str, calls: CallMatcher, role: Any) -> PlacedMessage:
     parts = MessageBuilder(WIRE, calls, place)
-    for at, part in placed_parts:
-        parts.at = at
+    for part_place, part in placed_parts:
+        parts.place = part_place
         if role == "system":
-            refuse_other_fields(part, ("text", "thought"), at)
-        _read_content(parts, part, at)
+            refuse_other_fields(part, ("text", "thought"), part_place)
+        _read_content(parts, part, part_place)
     return parts.build(role, joins="alone" if role == "system" else "item")
 
 
-def _read_content(parts: MessageBuilder, part: Json, at: str) -> None:
+def _read_content(parts: MessageBuilder, part: Json, place: str) -> None:
     fields = other_fields(part, ("text", "inlineData", "fileData", "thought"))
     match part:
         case {"text": str(text)}:
@@ -192,7 +198,7 @@ def _read_content(parts: MessageBuilder, part: Json, at: str) -> None:
             parts.media(_media(uri, media_type), fields | _other_data_fields(part, "fileData", "fileUri"))
         case _:
             raise unreadable(
-                at, f"{describe_part(part)} cannot be sent; send text, inlineData, fileData or a functionResponse"
+                place, f"{describe_part(part)} cannot be sent; send text, inlineData, fileData or a functionResponse"
             )
 
 
@@ -205,8 +211,8 @@ def _media(url: str, media_type: str) -> Image | File:
     return (Image if media_type.startswith("image/") else File)(url, media_type)
 
 
-def _response(part: Json, at: str, calls: CallMatcher) -> ToolResult:
-    place = f"{at}.functionResponse"
+def _response(part: Json, part_place: str, calls: CallMatcher) -> ToolResult:
+    place = f"{part_place}.functionResponse"
     response = read_object(part["functionResponse"], place)
     name = read_text(response, "name", place)
     if response.get("response") is None:
@@ -214,8 +220,8 @@ def _response(part: Json, at: str, calls: CallMatcher) -> ToolResult:
     builder = MessageBuilder(WIRE, calls, place)
     text, is_error = _response_text(response.get("response"))
     builder.text(text)
-    for inner_at, inner in _parts(response.get("parts") or (), f"{place}.parts"):
-        _read_content(builder, _camel(inner), inner_at)
+    for inner_place, inner in _parts(response.get("parts") or (), f"{place}.parts"):
+        _read_content(builder, _camel(inner), inner_place)
     fields = other_fields(response, ("id", "name", "response", "parts"))
     fields = nested("functionResponse", fields) | other_fields(part, ("functionResponse",))
     call_id = read_text(response, "id", place) or calls.next_call_id(name)
@@ -254,6 +260,10 @@ _OPTIONS = {
     "frequencyPenalty": "frequency_penalty",
 }  # fmt: skip
 _MODES = {"AUTO": "auto", "ANY": "required", "NONE": "none", "VALIDATED": "auto", "MODE_UNSPECIFIED": ""}
+_FORMATS = ("responseMimeType", "responseJsonSchema", "responseSchema")
+JSON = "application/json"
+DYNAMIC = -1
+"""The budget that leaves it to the model how much it thinks."""
 _LEVELS = {"MINIMAL": "minimal", "LOW": "low", "MEDIUM": "medium", "HIGH": "high"}
 
 
@@ -265,53 +275,68 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
     named = model or fields.required_text("model", "it in the path: /models/{model}:generateContent")
     fields.rest.pop("model", None)
     tools = read_tools(fields.objects("tools"))
-    choice, dropped = _tool_choice(fields)
+    choice = _tool_choice(fields)
     config = fields.inner("generationConfig", camel_case)
-    options = config.options(_OPTIONS) | _read_reasoning(config)
+    options, reasoning = config.options(_OPTIONS), _read_reasoning(config)
+    exact = {"tool_choice": choice.exact} if choice.exact else {}
+    if reasoning.get("reasoning") == DYNAMIC:
+        reasoning = {"reasoning": "medium"}
+        exact["reasoning"] = {"generationConfig": {"thinkingConfig": {"thinkingBudget": DYNAMIC}}}
+    formats = {name: config.rest[name] for name in _FORMATS if name in config.rest}
     output = _output(config)
+    dropped = config.leave_out("responseLogprobs", "logprobs", why=NO_PROBABILITIES)
+    if formats.get("responseMimeType", JSON) != JSON:
+        exact["output"] = {"generationConfig": formats}
     fields.put_back("generationConfig", config)
     return RequestSettings(
         model=named.removeprefix("models/"),
         tools=tools,
-        tool_choice=choice,
+        tool_choice=choice.choice,
         is_streaming=bool(is_streaming),
-        options=options,
+        options=options | reasoning,
         output=output,
+        allowed_tools=choice.allowed,
+        exact=exact,
         extra=fields.rest,
+        partial=frozenset(fields.partial),
         dropped=dropped,
     )
 
 
-def _tool_choice(fields: Fields) -> tuple[str, tuple[Dropped, ...]]:
+def _tool_choice(fields: Fields) -> ToolChoice:
     outer = Fields(camel_case(fields.take("toolConfig", dict, "an object") or {}), "toolConfig")
-    config = Fields(
-        camel_case(outer.take("functionCallingConfig", dict, "an object") or {}), "toolConfig.functionCallingConfig"
-    )
+    sent = camel_case(outer.take("functionCallingConfig", dict, "an object") or {})
+    config = Fields(sent, "toolConfig.functionCallingConfig")
     fields.put_back("toolConfig", outer)
-    mode = config.text("mode")
-    names = config.take("allowedFunctionNames", list, "a list of names") or []
-    if mode and mode.upper() not in _MODES:
+    mode = config.text("mode").upper()
+    names: list[Any] = config.take("allowedFunctionNames", list, "a list of names") or []
+    if mode and mode not in _MODES:
         raise unreadable(config.place("mode"), f"{mode!r} is not known; send AUTO, ANY or NONE")
-    if mode.upper() == "ANY" and len(names) == 1 and isinstance(names[0], str):
-        return names[0], ()
-    dropped = (Dropped(config.place("allowedFunctionNames"), "all functions are declared"),) if names else ()
-    return _MODES.get(mode.upper(), ""), dropped
+    if not all(isinstance(name, str) for name in names):
+        raise unreadable(config.place("allowedFunctionNames"), "must be a list of names")
+    if mode == "ANY" and len(names) == 1:
+        return ToolChoice(names[0])
+    exact = {"toolConfig": {"functionCallingConfig": sent}} if names or mode == "VALIDATED" else {}
+    return ToolChoice(_MODES.get(mode, ""), tuple(names), exact)
 
 
 def _read_reasoning(config: Fields) -> dict[str, Any]:
+    """The level or the budget. Whether thoughts are shown is put back, unless we ask for the same."""
     thinking = Fields(
         camel_case(config.take("thinkingConfig", dict, "an object") or {}), "generationConfig.thinkingConfig"
     )
-    level, budget = thinking.text("thinkingLevel"), thinking.take("thinkingBudget", int, "a whole number")
-    if level:
-        return {"reasoning": _LEVELS.get(level.upper(), "medium")}
-    if budget is not None and budget >= 0:
-        return {"reasoning": budget}
-    return {"reasoning": "medium"} if budget == -1 else {}  # -1 leaves the budget to the model
+    level, budget = thinking.rest.get("thinkingLevel"), thinking.take("thinkingBudget", int, "a whole number")
+    reasoning: dict[str, Any] = {} if budget is None else {"reasoning": budget}
+    if isinstance(level, str) and level.upper() in _LEVELS:
+        reasoning = {"reasoning": _LEVELS[thinking.text("thinkingLevel").upper()]}
+    if reasoning and budget != DYNAMIC and thinking.rest.get("includeThoughts") is bool(reasoning["reasoning"]):
+        del thinking.rest["includeThoughts"]
+    config.put_back("thinkingConfig", thinking)
+    return reasoning
 
 
 def _output(config: Fields) -> OutputFormat | None:
     media_type = config.text("responseMimeType")
     schemas = [config.take(name, dict, "a schema") for name in ("responseJsonSchema", "responseSchema")]
     schema: Any = next((schema for schema in schemas if schema is not None), None)
-    return OutputFormat(schema) if schema is not None or media_type == "application/json" else None
+    return OutputFormat(schema) if schema is not None or media_type == JSON else None

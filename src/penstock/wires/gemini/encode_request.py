@@ -19,9 +19,20 @@ from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Media, Message, ToolResult
 from penstock.wires.gemini.facts import FACTS
-from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
+from penstock.wires.shared.body import (
+    Json,
+    chosen_tool,
+    function_description,
+    merge,
+    missing_options,
+    missing_switch,
+    object_schema,
+    pick_fields,
+    rename_options,
+)
 from penstock.wires.shared.media import check_type, media_type, write_or_note
 from penstock.wires.shared.message_writing import misplaced_part, split_system
+from penstock.wires.shared.openapi_schemas import has_capital_types
 from penstock.wires.shared.output_format import enforced_schema, is_enforceable
 from penstock.wires.shared.reasoning import budget_of, effort_of, requested_reasoning
 from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
@@ -71,9 +82,14 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
 
 
 def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
-    """How the model is asked for structured output: beside tools, a format is refused before Gemini 3."""
+    """How the model is asked for structured output: a format together with tools is refused before Gemini 3."""
     takes_format = not request.tools or _version(request.model) >= 3
     return "native" if takes_format and is_enforceable(request.output, FACTS.output) else "tool"
+
+
+def left_out(request: Request, quirks: frozenset[str]) -> list[str]:
+    """The settings that are left out, because the provider does not have them."""
+    return [*missing_options(request, *_OPTIONS, "reasoning"), *missing_switch(request)]
 
 
 def _format(request: Request) -> Json:
@@ -108,12 +124,12 @@ class _Contents:
         self._vendor_ids: dict[str, Any] = {}
 
     def all(self, messages: list[Message]) -> list[Json]:
-        last_user = max((at for at, message in enumerate(messages) if message.role == "user"), default=-1)
+        last_user = max((index for index, message in enumerate(messages) if message.role == "user"), default=-1)
         written: list[Json] = []
-        for at, message in enumerate(messages):
+        for index, message in enumerate(messages):
             match message.role:
                 case "assistant":
-                    parts = self._model(message, is_current=at > last_user)
+                    parts = self._model(message, is_current=index > last_user)
                 case "tool":
                     parts = self._responses(message.results)
                 case _:
@@ -181,7 +197,7 @@ class _Contents:
     def _within(self, result: ToolResult, media: list[Json]) -> list[Json]:
         """The media inside a response: all if the model accepts it, or those that were inside it before."""
         match result.state_of(WIRE).get(PARTS):
-            case [*fields] if len(fields) == len(media) and all(isinstance(one, dict) for one in fields):
+            case [*fields] if len(fields) == len(media) and all(isinstance(field, dict) for field in fields):
                 return [] if self._is_version_2 else [*map(merge, media, fields)]
             case _:
                 return media if self._is_version_3 else []
@@ -246,9 +262,8 @@ def _tools(request: Request) -> Json:
 
 def _function(tool: ToolDeclaration) -> Json:
     """A declaration; a schema in Google's own spelling (`OBJECT`) has a field of its own."""
-    written: Json = {"name": tool.name}
-    written |= {"description": tool.description} if tool.description else {}
-    if tool.parameters.get("type") == "OBJECT":
+    written: Json = {"name": tool.name, **function_description(tool)}
+    if has_capital_types(tool.parameters):
         written["parameters"] = tool.parameters
     elif tool.parameters or tool.is_custom:
         written["parametersJsonSchema"] = object_schema(tool)
@@ -273,6 +288,5 @@ def output_fields(output: OutputFormat) -> Json:
     """The fields of a request that ask for an answer in this format; a schema in Google's spelling has its own."""
     config: Json = {"responseMimeType": "application/json"}
     if output.schema is not None:
-        is_own = str(output.schema.get("type", "")).isupper()
-        config["responseSchema" if is_own else "responseJsonSchema"] = output.schema
+        config["responseSchema" if has_capital_types(output.schema) else "responseJsonSchema"] = output.schema
     return {"generationConfig": config}

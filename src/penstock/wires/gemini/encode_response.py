@@ -31,6 +31,7 @@ class GeminiEncoder(ResponseEncoder):
     wire = FACTS.wire
     losses = FACTS.losses
     KEEP_ALIVE = b"\n\n"
+    has_closed_errors = True
     has_choices = True
     streams_arguments = False
     has_text_arguments = False

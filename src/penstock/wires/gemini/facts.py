@@ -31,6 +31,7 @@ FACTS = WireFacts(
         StateFacts("id", on="call", data="text"),
         StateFacts("continuationToken", data="text"),
     ),
+    kept_fields=("cachedContent",),
     system_field="system",
     results_need_names=True,
     losses=(

@@ -9,7 +9,7 @@ from penstock.wires.ollama.facts import FACTS
 from penstock.wires.shared.fields import Json, base64_text, data_url, unreadable
 from penstock.wires.shared.message_reader import MessageReader
 from penstock.wires.shared.request import OutputFormat
-from penstock.wires.shared.request_settings import Fields, RequestSettings, read_tools
+from penstock.wires.shared.request_settings import NO_PROBABILITIES, Fields, RequestSettings, read_tools
 
 WIRE = FACTS.wire
 
@@ -41,13 +41,13 @@ class OllamaReader(MessageReader):
         if not isinstance(images, list | tuple):
             raise unreadable(f"{place}.images", f"expected a list, got {type(images).__name__}")
         for number, image in enumerate(images):
-            at = f"{place}.images[{number}]"
+            part_place = f"{place}.images[{number}]"
             value: Any = image.get("value") if isinstance(image, Mapping) else image
             if not isinstance(value, str | bytes):
-                raise unreadable(at, f"expected base64 text or bytes, got {type(value).__name__}")
+                raise unreadable(part_place, f"expected base64 text or bytes, got {type(value).__name__}")
             data = base64_text(value)
             kind = next((kind for start, kind in _STARTS.items() if data.startswith(start)), "image/png")
-            yield at, {"type": "image_url", "image_url": {"url": data_url(kind, data)}}
+            yield part_place, {"type": "image_url", "image_url": {"url": data_url(kind, data)}}
 
 
 READER = OllamaReader()
@@ -78,18 +78,22 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
         is_streaming=(stream is not False) if is_streaming is None else is_streaming,
         options={key: value for key, value in options.items() if (key, value) != ("max_tokens", -1)},
         output=_output(fields),
+        dropped=fields.leave_out("logprobs", "top_logprobs", why=NO_PROBABILITIES),
         extra=fields.rest,
+        partial=frozenset(fields.partial),
     )
 
 
 def _read_reasoning(fields: Fields) -> dict[str, Any]:
-    match fields.rest.pop("think", None):
+    match fields.rest.get("think"):
         case None:
             return {}
         case bool(is_on):
-            return {"reasoning": "medium" if is_on else "none"}
-        case str(level):
-            return {"reasoning": level}
+            del fields.rest["think"]
+            return {"reasoning": is_on}
+        case str():
+            level = fields.effort("think")
+            return {"reasoning": level} if level else {}
         case _:
             raise unreadable("think", "must be true, false or a level")
 

@@ -14,7 +14,15 @@ from penstock.declarations import ToolDeclaration
 from penstock.events import Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Message
 from penstock.wires.ollama.facts import FACTS
-from penstock.wires.shared.body import Json, chosen_tool, function_tool, merge, rename_options
+from penstock.wires.shared.body import (
+    Json,
+    chosen_tool,
+    function_tool,
+    merge,
+    missing_options,
+    missing_switch,
+    rename_options,
+)
 from penstock.wires.shared.media import media_note
 from penstock.wires.shared.message_writing import misplaced_part, system_text
 from penstock.wires.shared.output_format import enforced_schema
@@ -45,7 +53,9 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     if request.output is not None:
         body["format"] = enforced_schema(request.output, FACTS.output)
     reasoning = requested_reasoning(request)
-    if reasoning is not None:
+    if request.options.get("reasoning") is True:
+        body["think"] = True  # many models have no levels
+    elif reasoning is not None:
         body["think"] = _LEVELS.get(reasoning, reasoning) if isinstance(reasoning, str) else reasoning > 0
     return EncodedRequest(PATH, merge(body, request.extra))
 
@@ -53,6 +63,12 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
 def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
     """How the model is asked for structured output: a format is a grammar, which would prevent calls."""
     return "tool" if request.tools else "grammar"
+
+
+def left_out(request: Request, quirks: frozenset[str]) -> list[str]:
+    """The settings that are left out, because the provider does not have them."""
+    choice = ["tool_choice"] if request.tools and request.tool_choice == "required" else []
+    return [*missing_options(request, *_OPTIONS, "reasoning"), *choice, *missing_switch(request)]
 
 
 def _message(message: Message) -> Iterator[Json]:

@@ -164,7 +164,7 @@ class ChatChoice:
             self.report_orphans([orphan])
 
     def _legacy_call(self, delta: dict[str, Any]) -> None:
-        """Reads `function_call`. Beside `tool_calls` it is ignored if it repeats one of them (QUIRKS 52)."""
+        """Reads `function_call`. Together with `tool_calls` it is ignored if it repeats one of them (QUIRKS 52)."""
         call = delta.get("function_call")
         if is_empty(call):
             return

@@ -25,9 +25,10 @@ from penstock.wires.shared.media_fields import FILE_FIELDS, read_file, without_u
 from penstock.wires.shared.message_builder import MessageBuilder
 from penstock.wires.shared.message_reader import MessageReader, ReadContext
 from penstock.wires.shared.request_settings import (
-    Dropped,
+    NO_PROBABILITIES,
     Fields,
     RequestSettings,
+    ToolChoice,
     check_tool_choice,
     read_schema_format,
     read_tools,
@@ -36,7 +37,7 @@ from penstock.wires.shared.request_settings import (
 WIRE = FACTS.wire
 
 _ROLES = ("system", "developer", "tool", "function")
-_TYPES = ("text", "refusal", "image_url", "file", "input_audio", "document_url")
+_TYPES = ("text", "refusal", "image_url", "file", "input_audio", "document_url", "video_url", "audio_url")
 _ECHOED = ("reasoning_content", "reasoning")
 """The fields of `REASONING_FIELDS` that servers take back."""
 _LANGCHAIN = ("human", "ai", "HumanMessageChunk", "AIMessageChunk")
@@ -65,7 +66,7 @@ class ChatReader(MessageReader):
             return f"is a LangChain message of the type {kind!r}; {_FROM_LANGCHAIN}"
         return ""
 
-    def read_content(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
+    def read_content(self, parts: MessageBuilder, part: Json, place: str, context: ReadContext) -> bool:
         wire = parts.wire if context.facts_of(parts.wire).has_chat_parts else WIRE
         match part:
             case {"type": "text", "text": str(text)}:
@@ -81,22 +82,28 @@ class ChatReader(MessageReader):
                 parts.media(
                     File(data_url(media_type, data), media_type), other_fields(part, ("type", "input_audio")), wire
                 )
+            case {"type": "video_url", "video_url": {"url": str(url), **more}}:  # vLLM's, as the next one
+                fields = other_fields(part, ("type", "video_url")) | ({"video_url": more} if more else {})
+                parts.media(File(url, type_of_url(url, "video/mp4")), fields, wire)
+            case {"type": "audio_url", "audio_url": {"url": str(url), **more}}:
+                fields = other_fields(part, ("type", "audio_url")) | ({"audio_url": more} if more else {})
+                parts.media(File(url, type_of_url(url, "audio/mpeg")), fields, wire)
             case {"type": "document_url", "document_url": str(url)}:  # Mistral's
                 parts.media(File(url, type_of_url(url, "application/pdf"), str(part.get("document_name") or "")))
             case {"type": "file", "file": Mapping() as file}:
-                parts.media(read_file(file, at), other_fields(part, FILE_FIELDS), wire)
+                parts.media(read_file(file, place), other_fields(part, FILE_FIELDS), wire)
             case _:
                 return False
         return True
 
-    def read_answer(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
+    def read_answer(self, parts: MessageBuilder, part: Json, place: str, context: ReadContext) -> bool:
         match part:
             case {"type": "text", "text": str(text)} if not part.get("citations"):  # which other wires have
                 parts.text(text, other_fields(part, ("type", "text", "parsed")))
             case {"type": "refusal", "refusal": str(text)}:
                 parts.refusal(text)
             case {"type": "thinking", "thinking": [*pieces]}:  # Mistral's
-                parts.reasoning("".join(_reasoning_text(piece, at) for piece in pieces))
+                parts.reasoning("".join(_reasoning_text(piece, place) for piece in pieces))
             case _:
                 return False
         return True
@@ -110,7 +117,7 @@ class ChatReader(MessageReader):
             raise unreadable(f"{place}.reasoning_details", f"expected a list, got {type(details).__name__}")
         text, field = _reasoning(message)
         if details or text:
-            parts.at = f"{place}.{field or 'reasoning_details'}"
+            parts.place = f"{place}.{field or 'reasoning_details'}"
             block = parts.reasoning(text)
             sources = [field for field in _ECHOED if text and message.get(field) == text]
             parts.state(block, "reasoning_fields", sources, WIRE)
@@ -118,17 +125,17 @@ class ChatReader(MessageReader):
 
     def read_after_content(self, parts: MessageBuilder, message: Json, place: str) -> None:
         if message.get("refusal"):
-            parts.at = f"{place}.refusal"
+            parts.place = f"{place}.refusal"
             parts.refusal(str(message["refusal"]))
-        for at, call in read_objects(message.get("tool_calls") or (), f"{place}.tool_calls"):
-            parts.at = at
-            _read_call(parts, call, at)
+        for part_place, call in read_objects(message.get("tool_calls") or (), f"{place}.tool_calls"):
+            parts.place = part_place
+            _read_call(parts, call, part_place)
         if message.get("function_call"):
-            parts.at = at = f"{place}.function_call"
-            function = read_object(message["function_call"], at)
-            name = read_text(function, "name", at)
-            _refuse_unread_arguments(function, "arguments", at)
-            parts.call(parts.calls.new_id(name), name, function.get("arguments"), at)
+            parts.place = part_place = f"{place}.function_call"
+            function = read_object(message["function_call"], part_place)
+            name = read_text(function, "name", part_place)
+            _refuse_unread_arguments(function, "arguments", part_place)
+            parts.call(parts.calls.new_id(name), name, function.get("arguments"), part_place)
 
     def known_fields(self, message: Json) -> Iterator[str]:
         yield from _FIELDS
@@ -145,35 +152,35 @@ def _reasoning(message: Json) -> tuple[str, str]:
     return next((pair for pair in texts if pair[0]), ("", ""))
 
 
-def _reasoning_text(piece: Any, at: str) -> str:
-    match piece if isinstance(piece, str) else read_object(piece, at):
+def _reasoning_text(piece: Any, place: str) -> str:
+    match piece if isinstance(piece, str) else read_object(piece, place):
         case str(text) | {"type": "text", "text": str(text)}:
             return text
         case _:
-            raise unreadable(at, "its thinking may contain only text")
+            raise unreadable(place, "its thinking may contain only text")
 
 
-def _refuse_unread_arguments(function: Json, field: str, at: str) -> None:
+def _refuse_unread_arguments(function: Json, field: str, place: str) -> None:
     if function.get(field) in (None, ""):
-        refuse_unread(function, ("name", field), at, field)
+        refuse_unread(function, ("name", field), place, field)
 
 
-def _read_call(parts: MessageBuilder, call: Json, at: str) -> None:
+def _read_call(parts: MessageBuilder, call: Json, place: str) -> None:
     match call:
         case {"function": function}:
-            inner = read_object(function, f"{at}.function")
-            name, arguments = read_text(inner, "name", f"{at}.function"), inner.get("arguments")
-            _refuse_unread_arguments(inner, "arguments", f"{at}.function")
+            inner = read_object(function, f"{place}.function")
+            name, arguments = read_text(inner, "name", f"{place}.function"), inner.get("arguments")
+            _refuse_unread_arguments(inner, "arguments", f"{place}.function")
             has_no_id = not call.get("id") and isinstance(arguments, Mapping)  # as some servers write it
-            id = parts.calls.new_id(name) if has_no_id else read_text(call, "id", at)
-            block = parts.call(id, name, arguments, at)
+            id = parts.calls.new_id(name) if has_no_id else read_text(call, "id", place)
+            block = parts.call(id, name, arguments, place)
         case {"custom": custom}:
-            inner = read_object(custom, f"{at}.custom")
-            id, name = read_text(call, "id", at), read_text(inner, "name", f"{at}.custom")
-            _refuse_unread_arguments(inner, "input", f"{at}.custom")
-            block = parts.call(id, name, inner.get("input"), at, "custom")
+            inner = read_object(custom, f"{place}.custom")
+            id, name = read_text(call, "id", place), read_text(inner, "name", f"{place}.custom")
+            _refuse_unread_arguments(inner, "input", f"{place}.custom")
+            block = parts.call(id, name, inner.get("input"), place, "custom")
         case _:
-            raise unreadable(at, "is neither a function call nor a custom call")
+            raise unreadable(place, "is neither a function call nor a custom call")
     parts.state(block, "extra_content", call.get("extra_content"), WIRE)  # QUIRKS 149
     fields = other_fields(call, ("id", "type", "function", "custom", "extra_content"))
     kind = "function" if "function" in call else "custom"
@@ -196,31 +203,37 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
     named, is_stream = model or fields.required_text("model", "the name of a model"), bool(fields.flag("stream"))
     fields.rest.pop("model", None)
     options = fields.options(_OPTIONS) | _read_reasoning(fields)
+    has_old_calls = bool(fields.rest.get("functions")) and not fields.rest.get("tools")
     tools = read_tools([*fields.objects("tools"), *fields.objects("functions")])
-    choice, dropped = _tool_choice(fields)
+    choice = _tool_choice(fields)
+    unsent = fields.leave_out("logprobs", "top_logprobs", why=NO_PROBABILITIES)
     format = fields.rest.pop("response_format", None)
     stream_options = fields.inner("stream_options")
     has_usage = bool(stream_options.flag("include_usage"))
     return RequestSettings(
         model=named,
         tools=tools,
-        tool_choice=check_tool_choice(choice, tools, "tool_choice"),
-        is_parallel=fields.flag("parallel_tool_calls"),
+        tool_choice=check_tool_choice(choice.choice, tools, "tool_choice"),
+        is_parallel=False if has_old_calls else fields.flag("parallel_tool_calls"),
         is_streaming=is_stream if is_streaming is None else is_streaming,
         options=options,
         output=None if format is None else read_schema_format(format, "response_format"),
         has_usage=has_usage,
+        has_old_calls=has_old_calls,
+        allowed_tools=choice.allowed,
+        exact={"tool_choice": choice.exact} if choice.exact else {},
         extra=fields.rest,
-        dropped=(*dropped, *stream_options.unread("only token counts can be asked for")),
+        partial=frozenset(fields.partial),
+        dropped=(*unsent, *stream_options.unread("only token counts can be asked for")),
     )
 
 
 def _read_reasoning(fields: Fields) -> dict[str, Any]:
     """The effort, or the budget of the providers that take an object."""
-    effort = fields.text("reasoning_effort")
+    effort = fields.effort("reasoning_effort")
     inner = fields.inner("reasoning") if isinstance(fields.rest.get("reasoning"), dict) else None
     if inner is not None:
-        effort = effort or inner.text("effort")
+        effort = effort or inner.effort("effort")
         budget = inner.take("max_tokens", int, "a whole number")
         fields.put_back("reasoning", inner)
         if budget is not None:
@@ -228,22 +241,27 @@ def _read_reasoning(fields: Fields) -> dict[str, Any]:
     return {"reasoning": effort} if effort else {}
 
 
-def _tool_choice(fields: Fields) -> tuple[str, tuple[Dropped, ...]]:
+def _tool_choice(fields: Fields) -> ToolChoice:
     choice: Any = fields.rest.pop("tool_choice", None)
     choice = fields.rest.pop("function_call", None) if choice is None else choice
     match choice:
         case None:
-            return "", ()
+            return ToolChoice()
         case str():
-            return ("required" if choice == "any" else choice), ()
+            return ToolChoice("required" if choice == "any" else choice)
         case {"function": {"name": str(name)}} | {"custom": {"name": str(name)}} | {"name": str(name)}:
-            return name, ()
-        case {"type": "allowed_tools"}:
-            inner: Any = choice.get("allowed_tools")
-            mode = inner.get("mode") if isinstance(inner, dict) else None
-            kept = mode if isinstance(mode, str) else "auto"
-            return kept, (Dropped("tool_choice", "only some tools are allowed; all are declared"),)
+            return ToolChoice(name)
+        case {"type": "allowed_tools", "allowed_tools": {"mode": str(mode), "tools": [*tools]}}:
+            return ToolChoice(mode, tuple(map(_allowed_name, tools)), {"tool_choice": choice})
         case _:
             raise unreadable(
                 "tool_choice", 'send auto, none, required, or {"type": "function", "function": {"name": …}}'
             )
+
+
+def _allowed_name(tool: Any) -> str:
+    match tool:
+        case {"function": {"name": str(name)}} | {"custom": {"name": str(name)}} | {"name": str(name)}:
+            return name
+        case _:
+            raise unreadable("tool_choice.allowed_tools", 'send {"type": "function", "function": {"name": …}}')

@@ -211,7 +211,7 @@ class OpenAIChat(Wire):
         choice.error = error
 
     def _loose_rest(self, value: dict[str, Any]) -> bool:
-        """Reads the fields beside the choices; returns whether any of them says something."""
+        """Reads the fields besides the choices; returns whether any of them says something."""
         usage, groq, citations = value.get("usage"), _object(value.get("x_groq")), value.get("citations")
         usage = usage or groq.get("usage")  # QUIRKS 89
         self._loose_usage(usage)

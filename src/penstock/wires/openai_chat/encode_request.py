@@ -15,9 +15,27 @@ from penstock.declarations import ToolDeclaration
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Message, ToolResult
 from penstock.wires.openai_chat.facts import FACTS, NINE_LETTER_IDS
-from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
+from penstock.wires.shared.body import (
+    Json,
+    chosen_tool,
+    function_description,
+    grammar_of,
+    merge,
+    missing_options,
+    missing_switch,
+    object_schema,
+    pick_fields,
+    rename_options,
+)
 from penstock.wires.shared.facts import MEDIA_IN_RESULTS
-from penstock.wires.shared.media import audio_format, file_name, inline_url, is_uploaded, write_or_note
+from penstock.wires.shared.media import (
+    audio_format,
+    file_name,
+    inline_url,
+    is_uploaded,
+    media_type,
+    write_or_note,
+)
 from penstock.wires.shared.message_writing import arguments_text, misplaced_part, split_system, system_text
 from penstock.wires.shared.output_format import GRAMMAR_SCHEMAS, json_schema_format
 from penstock.wires.shared.reasoning import effort_of, requested_reasoning
@@ -80,13 +98,13 @@ QUIRKS_IN_WORDS = {
     ECHO_REASONING:  # QUIRKS 84
         "Reasoning is sent back as `reasoning_content`; on a message with calls even if it is empty.",
     ECHO_AS_REASONING: "Reasoning is sent back as `reasoning`.",
-    DROP_REASONING: "Reasoning is not sent back, in no field.",
+    DROP_REASONING: "Reasoning is not sent back in any field.",
     REFUSAL_AS_TEXT: "The field `refusal` is not accepted; refusals are sent back as text.",
     NO_FORMAT: "There is no response format with a schema for streams; output is asked for by a tool.",
-    FORMAT_OR_TOOLS: "A response format beside tools is refused or ignored; then output is asked for by a tool.",
+    FORMAT_OR_TOOLS: "A response format together with tools is refused or ignored; then output is asked for by a tool.",
     GRAMMAR_FORMAT:
-        "A response format is a grammar that the model does not see: the schema is in the prompt too. Beside tools it "
-        "would prevent calls; then output is asked for by a tool.",
+        "A response format is a grammar that the model does not see: the schema is in the prompt too. Together with "
+        "tools it would prevent calls; then output is asked for by a tool.",
     KNOWN_FIELDS: "Fields that are not OpenAI's own are refused; state of other providers is left out.",
 }  # fmt: skip
 """The description of each quirk, for docs/providers.md."""
@@ -188,6 +206,10 @@ def _part(part: Text | Image | File) -> Json:
             return {"type": "image_url", "image_url": {"url": part.url}}
         case File() if is_uploaded(part):
             return {"type": "file", "file": {"file_id": part.url}}
+        case File() if media_type(part).startswith("video/"):
+            return {"type": "video_url", "video_url": {"url": part.url}}
+        case File() if audio_format(part) and not part.is_inline:
+            return {"type": "audio_url", "audio_url": {"url": part.url}}
         case File() if format := audio_format(part):
             return {"type": "input_audio", "input_audio": {"data": part.base64, "format": format}}
         case File():
@@ -296,13 +318,13 @@ def _tools(request: Request, quirks: frozenset[str]) -> Json:
 def _tool(tool: ToolDeclaration, quirks: frozenset[str]) -> Json:
     if tool.hosted is not None:
         return dict(tool.hosted)
-    declaration: Json = {"name": tool.name} | ({"description": tool.description} if tool.description else {})
     if tool.is_custom and NO_CUSTOM_TOOLS not in quirks:
-        return {"type": "custom", "custom": declaration | pick_fields(tool.extra, ["format"])}
-    return {
-        "type": "function",
-        "function": declaration | {"parameters": object_schema(tool)} | pick_fields(tool.extra, ["strict"]),
-    }
+        declaration: Json = {"name": tool.name} | ({"description": tool.description} if tool.description else {})
+        grammar = grammar_of(tool)
+        format = {"format": {"type": "grammar", "grammar": grammar}} if grammar else pick_fields(tool.extra, ["format"])
+        return {"type": "custom", "custom": declaration | format}
+    function = {"name": tool.name, **function_description(tool), "parameters": object_schema(tool)}
+    return {"type": "function", "function": function | pick_fields(tool.extra, ["strict"])}
 
 
 def _choice(request: Request, quirks: frozenset[str]) -> str | Json:
@@ -314,10 +336,21 @@ def _choice(request: Request, quirks: frozenset[str]) -> str | Json:
 
 
 def _options(request: Request, quirks: frozenset[str]) -> Json:
-    names = {name: name for name in _OPTIONS}
+    names = {name: name for name in _taken(quirks)}
     names["max_tokens"] = "max_tokens" if MAX_TOKENS in quirks else "max_completion_tokens"
     names["seed"] = "random_seed" if RANDOM_SEED in quirks else "seed"
     return rename_options(request, names) | _effort(request, quirks)
+
+
+def _taken(quirks: frozenset[str]) -> list[str]:
+    """The options that the provider takes; `top_k` is not one of OpenAI's own."""
+    return [name for name in _OPTIONS if name != "top_k" or KNOWN_FIELDS not in quirks]
+
+
+def left_out(request: Request, quirks: frozenset[str]) -> list[str]:
+    """The settings that are left out, because the provider does not have them."""
+    switch = missing_switch(request) if NO_PARALLEL_SWITCH in quirks else []
+    return [*missing_options(request, *_taken(quirks), "max_tokens", "reasoning"), *switch]
 
 
 def _effort(request: Request, quirks: frozenset[str]) -> Json:

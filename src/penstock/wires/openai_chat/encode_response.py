@@ -3,6 +3,8 @@
 Calls have no end of their own here: the finish reason confirms them. Reasoning is `reasoning_content`, the field that
 most servers and clients know. `reasoning_details` that contain the text of the reasoning are left out of a stream,
 where the text has been sent already; a whole message has them.
+
+Clients that declare `functions` instead of `tools` look for one `function_call`: the first call is written as that.
 """
 
 from __future__ import annotations
@@ -57,13 +59,24 @@ class OpenAIChatEncoder(ResponseEncoder):
 
     def begin_call(self, call: WrittenCall) -> Write:
         self.begin_choice(call.choice)
+        if self._is_old(call):
+            self.delta({"function_call": {"name": call.name, "arguments": ""}}, call.choice)
+            return self.writer({"function_call": {"arguments": _MARK}}, call.choice)
         kind, field = _kind(call)
         entry = {"index": call.index, "id": call.id, "type": kind, kind: {"name": call.name, field: ""}}
         self.delta({"tool_calls": [entry | _call_fields(call)]}, call.choice)
         return self.writer({"tool_calls": [{"index": call.index, kind: {field: _MARK}}]}, call.choice)
 
+    def _is_old(self, call: WrittenCall) -> bool:
+        """Whether a call is written in the older form, which has no list."""
+        return self.head.has_old_calls and not call.index
+
+    def reason_of(self, finish: Finish) -> str:
+        word = super().reason_of(finish)
+        return "function_call" if word == "tool_calls" and self.head.has_old_calls else word
+
     def call_state(self, call: WrittenCall, event: Opaque) -> None:
-        if event.kind in ("extra_content", FIELDS):
+        if not self._is_old(call) and event.kind in ("extra_content", FIELDS):
             self.delta({"tool_calls": [{"index": call.index, "id": call.id, **_call_fields(call)}]}, call.choice)
 
     def state(self, event: Opaque, is_open: bool) -> None:
@@ -133,7 +146,10 @@ class OpenAIChatEncoder(ResponseEncoder):
             message["reasoning_content"] = turn.reasoning
         if details := [detail for state in states.values() for detail in state.get("reasoning_details", ())]:
             message["reasoning_details"] = details
-        if calls := self.whole_calls(turn, states):
+        calls = self.whole_calls(turn, states)
+        if calls and self.head.has_old_calls:
+            message["function_call"] = calls.pop(0)["function"]
+        if calls:
             message["tool_calls"] = calls
         return message
 

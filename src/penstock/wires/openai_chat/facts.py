@@ -41,6 +41,7 @@ FACTS = WireFacts(
         StateFacts("reasoning_details", on="reasoning", data="list", text="reasoning"),
         StateFacts("reasoning_fields", data="list"),
     ),
+    passed_headers=("openai-beta",),
     results_are_text=True,
     needs_answers=True,
     has_chat_parts=True,

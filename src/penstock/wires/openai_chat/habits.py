@@ -12,15 +12,15 @@ NUMBER_AS_ID, ONE_CALL, OBJECT, LEGACY = 20, 26, 35, 52
 
 def find_habits(frames: Iterable[Any]) -> Counter[int]:
     """The quirks of the calls in these chunks, and how often each was seen."""
-    found: Counter[int] = Counter()
-    calls = _Calls(found)
+    counts: Counter[int] = Counter()
+    calls = _Calls(counts)
     for frame in frames:
         for delta in _deltas(frame):
             if isinstance(delta.get("function_call"), dict):
-                found[LEGACY] += 1
+                counts[LEGACY] += 1
             calls.add(delta.get("tool_calls"))
     calls.end()
-    return found
+    return counts
 
 
 def _deltas(frame: Any) -> Iterator[dict[str, Any]]:
@@ -34,8 +34,8 @@ def _deltas(frame: Any) -> Iterator[dict[str, Any]]:
 class _Calls:
     """The fragments of calls so far."""
 
-    def __init__(self, found: Counter[int]) -> None:
-        self._found = found
+    def __init__(self, counts: Counter[int]) -> None:
+        self._counts = counts
         self._ids: dict[Any, Any] = {}  # the last id by index
         self._names: dict[Any, str] = {}  # the name by index
         self._early: set[Any] = set()  # the indexes that had arguments before a name
@@ -44,7 +44,7 @@ class _Calls:
 
     def add(self, fragments: Any) -> None:
         if isinstance(fragments, dict):
-            self._found[ONE_CALL] += 1
+            self._counts[ONE_CALL] += 1
             fragments = [fragments]
         for fragment in fragments if isinstance(fragments, list) else ():
             if isinstance(fragment, dict):
@@ -52,24 +52,24 @@ class _Calls:
 
     def end(self) -> None:
         if self._without_id:
-            self._found[NO_ID] += self._without_id
+            self._counts[NO_ID] += self._without_id
 
     def _fragment(self, fragment: dict[str, Any]) -> None:
-        found, index, id = self._found, fragment.get("index"), fragment.get("id")
+        counts, index, id = self._counts, fragment.get("index"), fragment.get("id")
         function: Any = fragment.get("function")
         function = function if isinstance(function, dict) else {}
         name, arguments = function.get("name"), function.get("arguments")
         if index is None:
-            found[NO_INDEX] += 1
+            counts[NO_INDEX] += 1
         if isinstance(id, int) and not isinstance(id, bool):
-            found[NUMBER_AS_ID] += 1
+            counts[NUMBER_AS_ID] += 1
         if isinstance(arguments, dict):
-            found[OBJECT] += 1
+            counts[OBJECT] += 1
         is_new = bool(id) and id != self._ids.get(index)
         if is_new and index is not None and index in self._ids:
-            found[SAME_INDEX] += 1
+            counts[SAME_INDEX] += 1
         elif id and not is_new:
-            found[ID_AGAIN] += 1
+            counts[ID_AGAIN] += 1
         if is_new:
             self._names.pop(index, None)
             self._ids[index] = id
@@ -82,10 +82,10 @@ class _Calls:
                 self._early.add(index)
             return
         if known is None:
-            self._found[LATE_NAME] += index in self._early
+            self._counts[LATE_NAME] += index in self._early
             self._without_id += not has_id
             self._names[index] = name
         elif name == known:
-            self._found[NAME_AGAIN] += 1
+            self._counts[NAME_AGAIN] += 1
         elif index is not None:
-            self._found[NAME_IN_PIECES] += 1
+            self._counts[NAME_IN_PIECES] += 1

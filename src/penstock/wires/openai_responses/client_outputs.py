@@ -109,8 +109,8 @@ def _patch(item: Json, result: ToolResult, declare: Any) -> tuple[Json, Parts]:
 def _search(item: Json, result: ToolResult, declare: Any) -> tuple[Json, Parts]:
     text, value, rest = _text_and_value(result)
     tools = _declarations(value.get("tools") if isinstance(value, dict) else value)
-    found: Json = {"execution": "client", "status": "completed", "tools": [declare(tool) for tool in tools or ()]}
-    return found, rest if tools is not None else [Text(0, text), *rest]
+    fields: Json = {"execution": "client", "status": "completed", "tools": [declare(tool) for tool in tools or ()]}
+    return fields, rest if tools is not None else [Text(0, text), *rest]
 
 
 def _declarations(value: Any) -> list[ToolDeclaration] | None:
@@ -183,8 +183,8 @@ def read_output(kind: str, item: ReadJson) -> tuple[list[Text | Image], bool, Js
             is_error = item.get("status") == "failed"
             return _texts(str(item.get("output") or "")), is_error, other_fields(item, (*known, "output", "status"))
         case "tool_search_call", {"tools": tools}:
-            found = other_fields(item, (*known, "tools", "execution", "status"))
-            return _texts(_encoded(tools)), False, found
+            fields = other_fields(item, (*known, "tools", "execution", "status"))
+            return _texts(_encoded(tools)), False, fields
         case "mcp_approval_request", {"approve": bool(approve)}:
             return *_read_decision(approve, item.get("reason")), other_fields(item, (*known, "approve", "reason"))
         case _:

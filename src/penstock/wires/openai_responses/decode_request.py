@@ -32,9 +32,11 @@ from penstock.wires.shared.message_builder import MessageBuilder, build_result
 from penstock.wires.shared.message_reader import MessageReader, ReadContext
 from penstock.wires.shared.places import PlacedMessage, place_results
 from penstock.wires.shared.request_settings import (
+    NO_PROBABILITIES,
     Dropped,
     Fields,
     RequestSettings,
+    ToolChoice,
     check_tool_choice,
     read_schema_format,
     read_tools,
@@ -95,7 +97,7 @@ class ResponsesReader(MessageReader):
             context.refuse_known(message, place)
         return _read(message, place, context, is_among_items=wire == WIRE)
 
-    def read_content(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
+    def read_content(self, parts: MessageBuilder, part: Json, place: str, context: ReadContext) -> bool:
         match part:
             case {"type": "input_text" | "output_text", "text": str(text)}:
                 parts.text(text, other_fields(part, ("type", "text")), WIRE)
@@ -105,12 +107,12 @@ class ResponsesReader(MessageReader):
             case {"type": "input_image", "file_id": str(id)}:
                 parts.media(Image(id), without_usual_detail(other_fields(part, ("type", "file_id"))), WIRE)
             case {"type": "input_file"}:
-                parts.media(read_file(part, at), other_fields(part, FILE_FIELDS), WIRE)
+                parts.media(read_file(part, place), other_fields(part, FILE_FIELDS), WIRE)
             case _:
                 return False
         return True
 
-    def read_answer(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
+    def read_answer(self, parts: MessageBuilder, part: Json, place: str, context: ReadContext) -> bool:
         match part:
             case {"type": "output_text", "text": str(text)}:
                 parts.text(text, other_fields(part, ("type", "text", "parsed")), WIRE)
@@ -130,7 +132,7 @@ def _read(item: Json, place: str, context: ReadContext, *, is_among_items: bool)
         case "function_call_output" | "custom_tool_call_output":
             yield place_results([(place, _result(item, place, context))], place, joins="item")
         case str(kind) if kind in OUTPUT_ITEMS and context.calls.knows(_output_id(item, OUTPUT_ITEMS[kind])):
-            yield place_results([(place, _client_result(item, place, context))], place, joins="item")
+            yield place_results([(place, _client_result(item, context))], place, joins="item")
         case str(kind) if kind not in _ITEMS and not is_among_items:
             raise unreadable(place, f"has no role, and {kind!r} is not a type of Responses items; {WHAT_TO_SEND}")
         case str(kind):
@@ -178,13 +180,13 @@ def _message(item: Json, place: str, context: ReadContext) -> PlacedMessage:
                 refuse_unread(fields, (), place, "content")
             return parts.build("assistant", joins="item")
         case "user" | "system" | "developer" as role:
-            for at, part in read_parts(item.get("content"), f"{place}.content"):
-                parts.at = at
-                context.read_content(parts, part, at)
+            for part_place, part in read_parts(item.get("content"), f"{place}.content"):
+                parts.place = part_place
+                context.read_content(parts, part, part_place)
             if parts.is_empty:
                 refuse_unread(fields, (), place, "content")
             if fields:
-                parts.at = place
+                parts.place = place
                 parts.opaque(MESSAGE_FIELDS, fields)
             return parts.build("user" if role == "user" else "system")
         case role:
@@ -192,15 +194,15 @@ def _message(item: Json, place: str, context: ReadContext) -> PlacedMessage:
 
 
 def _read_answer(parts: MessageBuilder, item: Json, fields: Json, place: str) -> None:
-    for at, part in read_parts(item.get("content"), f"{place}.content"):
-        parts.at = at
+    for part_place, part in read_parts(item.get("content"), f"{place}.content"):
+        parts.place = part_place
         match part:
             case {"type": "text" | "output_text", "text": str(text)}:
                 block = parts.text(text, other_fields(part, ("type", "text", "parsed")))
             case {"type": "refusal", "refusal": str(text)}:
                 block = parts.refusal(text, other_fields(part, ("type", "refusal")))
             case _:
-                raise unreadable(at, f"{describe_part(part)} is not a known part of an assistant message")
+                raise unreadable(part_place, f"{describe_part(part)} is not a known part of an assistant message")
         parts.state(block, MESSAGE_FIELDS, fields and {"type": "message", "role": "assistant", **fields})
 
 
@@ -209,8 +211,8 @@ def _result(item: Json, place: str, context: ReadContext) -> ToolResult:
     if output in (None, ""):
         refuse_unread(item, ("type", "call_id", "output"), place, "output")
     content = MessageBuilder(WIRE, context.calls, place)
-    for at, part in read_parts(output, f"{place}.output"):
-        context.read_content(content, part, at)
+    for part_place, part in read_parts(output, f"{place}.output"):
+        context.read_content(content, part, part_place)
     call_id = read_text(item, "call_id", place)
     fields = other_fields(item, ("type", "call_id", "output"))
     fields |= {"type": item["type"]} if item["type"] != "function_call_output" else {}
@@ -223,7 +225,7 @@ def _output_id(item: Json, kind: str) -> str:
     return id if isinstance(id, str) else ""
 
 
-def _client_result(item: Json, place: str, context: ReadContext) -> ToolResult:
+def _client_result(item: Json, context: ReadContext) -> ToolResult:
     kind = OUTPUT_ITEMS[item["type"]]
     content, is_error, fields = read_output(kind, item)
     state = (Opaque(0, WIRE, PART_FIELDS, to_json(fields)),) if fields else ()
@@ -234,6 +236,7 @@ def _client_result(item: Json, place: str, context: ReadContext) -> ToolResult:
 # Settings.
 
 _OPTIONS = {"max_output_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p"}
+PROBABILITIES = "message.output_text.logprobs"
 SEPARATOR = "__"
 """Stands between a namespace and the name of a tool in its flat name."""
 
@@ -252,9 +255,9 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
     fields.rest.pop("model", None)
     placed, namespaces = _flattened(fields.objects("tools"))
     tools = read_tools(placed)
-    choice, dropped = _tool_choice(fields)
+    choice = _tool_choice(fields)
     reasoning = fields.inner("reasoning")
-    effort = reasoning.text("effort")
+    effort = reasoning.effort("effort")
     fields.put_back("reasoning", reasoning)
     text = fields.inner("text")
     format = text.rest.pop("format", None)
@@ -262,7 +265,7 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
     return RequestSettings(
         model=named,
         tools=tools,
-        tool_choice=check_tool_choice(choice, tools, "tool_choice"),
+        tool_choice=check_tool_choice(choice.choice, tools, "tool_choice"),
         is_parallel=fields.flag("parallel_tool_calls"),
         is_streaming=is_stream if is_streaming is None else is_streaming,
         options=fields.options(_OPTIONS) | ({"reasoning": effort} if effort else {}),
@@ -272,9 +275,23 @@ def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool |
         is_kept=body.get("store") is not False,
         has_instructions=bool(body.get("instructions")),
         echo={key: body[key] for key in ECHOED if body.get(key) is not None},
+        allowed_tools=choice.allowed,
+        dropped=_without_probabilities(fields),
+        exact={"tool_choice": choice.exact} if choice.exact else {},
         extra=fields.rest,
-        dropped=dropped,
+        partial=frozenset(fields.partial),
     )
+
+
+def _without_probabilities(fields: Fields) -> tuple[Dropped, ...]:
+    """Removes what asks for the probabilities of tokens."""
+    dropped = fields.leave_out("top_logprobs", why=NO_PROBABILITIES)
+    included: list[Any] = fields.take("include", list, "a list") or []
+    if PROBABILITIES in included:
+        dropped += (Dropped("include", NO_PROBABILITIES),)
+    if kept := [name for name in included if name != PROBABILITIES]:
+        fields.rest["include"] = kept
+    return dropped
 
 
 def _flattened(
@@ -289,28 +306,42 @@ def _flattened(
             continue
         fields = Fields(tool, place)
         namespace = fields.required_text("name", "the name of the namespace")
-        for at, inner in fields.objects("tools"):
-            name = Fields(inner, at).required_text("name", "the name of the tool")
+        for tool_place, inner in fields.objects("tools"):
+            name = Fields(inner, tool_place).required_text("name", "the name of the tool")
             paths[flat_name(namespace, name)] = ToolPath(namespace, name)
-            tools.append((at, {**inner, "name": flat_name(namespace, name)}))
+            tools.append((tool_place, {**inner, "name": flat_name(namespace, name)}))
     return tools, paths
 
 
-def _tool_choice(fields: Fields) -> tuple[str, tuple[Dropped, ...]]:
+def _tool_choice(fields: Fields) -> ToolChoice:
     match fields.rest.pop("tool_choice", None):
         case None:
-            return "", ()
+            return ToolChoice()
         case str(choice):
-            return choice, ()
+            return ToolChoice(choice)
+        case {"type": "allowed_tools", "mode": str(mode), "tools": [*tools]}:
+            named = [(_chosen_name(tool), tool) for tool in tools]
+            flat = [{**_without_namespace(tool), "name": name} if "name" in tool else tool for name, tool in named]
+            exact = {"type": "allowed_tools", "mode": mode, "tools": flat}
+            return ToolChoice(mode, tuple(name for name, _ in named), {"tool_choice": exact})
+        case tool:
+            return ToolChoice(_chosen_name(tool))
+
+
+def _chosen_name(tool: Any) -> str:
+    """The name under which a tool is declared."""
+    match tool:
         case {"server_label": str(label)}:
-            return label, ()
+            return label
         case {"namespace": str(namespace), "name": str(name)}:
-            return flat_name(namespace, name), ()
+            return flat_name(namespace, name)
         case {"name": str(name)} | {"function": {"name": str(name)}}:
-            return name, ()
-        case {"type": "allowed_tools", "mode": str(mode)}:
-            return mode, (Dropped("tool_choice", "only some tools are allowed; all are declared"),)
+            return name
         case {"type": str(kind)}:
-            return kind, ()  # a hosted tool, which has the name of its type
+            return kind  # a hosted tool, which has the name of its type
         case _:
             raise unreadable("tool_choice", 'send auto, none, required, or {"type": "function", "name": …}')
+
+
+def _without_namespace(tool: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in tool.items() if key != "namespace"}

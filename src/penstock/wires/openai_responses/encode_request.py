@@ -16,7 +16,16 @@ from penstock.events import CallKind, Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import PART_FIELDS, File, Image, Message, ToolResult
 from penstock.wires.openai_responses.client_outputs import takes_result, write_output
 from penstock.wires.openai_responses.facts import CLIENT_CALLS, FACTS
-from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
+from penstock.wires.shared.body import (
+    Json,
+    chosen_tool,
+    grammar_of,
+    merge,
+    missing_options,
+    object_schema,
+    pick_fields,
+    rename_options,
+)
 from penstock.wires.shared.media import audio_format, file_name, is_uploaded, write_or_note
 from penstock.wires.shared.message_writing import arguments_text, misplaced_part, split_system, system_text
 from penstock.wires.shared.output_format import json_schema_format
@@ -33,6 +42,7 @@ from penstock.wires.shared.vendor_state import (
 
 WIRE = FACTS.wire
 PATH = "/responses"
+ENCRYPTED = "reasoning.encrypted_content"
 
 _PLAIN_MODEL = re.compile(r"(^|[/:])(gpt-3|gpt-4|chatgpt-4)|-chat\b")
 """The models without reasoning: they refuse to include it."""
@@ -51,13 +61,20 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     body: Json = {"model": request.model, "input": items, "store": False}
     body |= {"instructions": instructions} if instructions else {}
     body |= {"stream": True} if request.is_streaming else {}
+    included = request.extra.get("include") or []
     if not _PLAIN_MODEL.search(request.model):
-        body["include"] = ["reasoning.encrypted_content"]
+        included = [*dict.fromkeys([*included, ENCRYPTED])]
     if request.tools:
         body |= _tools(request)
     if request.output is not None:
         body["text"] = {"format": {"type": "json_schema", **json_schema_format(request.output, FACTS.output)}}
-    return EncodedRequest(PATH, merge(body | _options(request), request.extra))
+    written = merge(body | _options(request), request.extra)
+    return EncodedRequest(PATH, written | ({"include": included} if included else {}))
+
+
+def left_out(request: Request, quirks: frozenset[str]) -> list[str]:
+    """The settings that are left out, because the provider does not have them."""
+    return missing_options(request, *_OPTIONS, "reasoning")
 
 
 def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
@@ -239,7 +256,9 @@ def _tool(tool: ToolDeclaration) -> Json:
         return dict(tool.hosted)
     declaration: Json = {"name": tool.name} | ({"description": tool.description} if tool.description else {})
     if tool.is_custom:
-        return {"type": "custom"} | declaration | pick_fields(tool.extra, ["format"])
+        grammar = grammar_of(tool)
+        format = {"format": {"type": "grammar", **grammar}} if grammar else pick_fields(tool.extra, ["format"])
+        return {"type": "custom"} | declaration | format
     # Unlike Chat Completions, Responses is strict by default.
     strict = bool(tool.extra.get("strict"))
     return {"type": "function"} | declaration | {"parameters": object_schema(tool), "strict": strict}

@@ -7,13 +7,13 @@ keep the id with which they were added: clients find them by it, so an id in ven
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from penstock.calls.arguments import strict_object
 from penstock.calls.rope import Rope
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, ToolCallInvalid, Usage
-from penstock.turn import Turn
+from penstock.turn import Turn, TurnPart
 from penstock.wires.openai_responses.facts import ECHOED, FACTS
 from penstock.wires.shared.json_writing import named_sse, quote, split_around
 from penstock.wires.shared.openai_errors import OPENAI_ERRORS, openai_error
@@ -57,18 +57,18 @@ class OpenPart:
     def __init__(self, event: Content, item: OpenItem) -> None:
         self.rope = Rope()
         self.part: Json
-        at: Json = {"item_id": item.id, "output_index": item.index}
+        item_place: Json = {"item_id": item.id, "output_index": item.index}
         number = len(item.parts)
         if isinstance(event, Reasoning):
             self.stem, self.frames, self.field = "reasoning_summary_text", "reasoning_summary_part", "text"
-            self.place, self.part = {**at, "summary_index": number}, {"type": "summary_text", "text": ""}
+            self.place, self.part = {**item_place, "summary_index": number}, {"type": "summary_text", "text": ""}
         elif isinstance(event, Refusal):
             self.stem, self.frames, self.field = "refusal", "content_part", "refusal"
-            self.place, self.part = {**at, "content_index": number}, {"type": "refusal", "refusal": ""}
+            self.place, self.part = {**item_place, "content_index": number}, {"type": "refusal", "refusal": ""}
         else:
             self.stem, self.frames, self.field = "output_text", "content_part", "text"
             part: Json = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-            self.place, self.part = {**at, "content_index": number}, part
+            self.place, self.part = {**item_place, "content_index": number}, part
 
     @property
     def more(self) -> Json:
@@ -100,6 +100,7 @@ class OpenAIResponsesEncoder(ResponseEncoder):
         self._part: OpenPart | None = None
         self._ended: Json = {}
         self._added: dict[WrittenCall, tuple[Json, int]] = {}  # the items of calls as they were added, and their index
+        self._blocks: dict[str, set[int]] = {}  # of items that are not calls, by their id
 
     # The stream.
 
@@ -154,9 +155,9 @@ class OpenAIResponsesEncoder(ResponseEncoder):
         item, index = self._added.pop(call)
         stem, field, _ = self._call_item(call)
         done = {**call.states.get(item["type"], {}), **item, "status": status, field: arguments}
-        at = {"item_id": item["id"], "output_index": index}
+        item_place = {"item_id": item["id"], "output_index": index}
         if status == "completed":
-            self._frame(f"{stem}.done", **at, **{field: arguments})
+            self._frame(f"{stem}.done", **item_place, **{field: arguments})
         self._done(done, index)
 
     def state(self, event: Opaque, is_open: bool) -> None:
@@ -168,6 +169,7 @@ class OpenAIResponsesEncoder(ResponseEncoder):
             self._end_item()
             index = self._next_index()
             begun = {"status": "in_progress"} if "status" in event.data else {}
+            self._blocks[str(event.data.get("id"))] = {event.block}
             self._frame("output_item.added", output_index=index, item={**event.data, **begun})
             self._done(event.data, index)
 
@@ -224,6 +226,7 @@ class OpenAIResponsesEncoder(ResponseEncoder):
     def _begin_item(self, type: str) -> OpenItem:
         index = self._next_index()
         item = OpenItem(type, f"{'rs' if type == 'reasoning' else 'msg'}_{self.head.id}_{index}", index)
+        self._blocks[item.id] = item.blocks
         self._frame("output_item.added", output_index=index, item={**item.whole("in_progress"), **_no_parts(type)})
         return item
 
@@ -252,6 +255,10 @@ class OpenAIResponsesEncoder(ResponseEncoder):
         return "function_call_arguments", "arguments", {
             "id": f"fc_{id}", "type": "function_call", "call_id": call.id, **name,
         }  # fmt: skip
+
+    def item_blocks(self, parts: Iterable[TurnPart]) -> dict[str, set[int]]:
+        self.feed(with_starts(parts))
+        return self._blocks | {self._call_item(call)[2]["id"]: {block} for block, call in self.calls.items()}
 
     # The response.
 

@@ -73,6 +73,9 @@ FACTS = WireFacts(
     ),
     continued_by=("previous_response_id", "conversation"),
     item_id="id",
+    reference="item_reference",
+    kept_fields=("conversation", "prompt"),
+    passed_headers=("openai-beta",),
     results_may_come_late=True,
     export_extra={"store": True},  # items that the provider stores are written by their id
     losses=(

@@ -86,7 +86,7 @@ class HostedItem(TextItem):
             self._call("finish")
 
     def _call(self, sealed_by: SealedBy) -> None:
-        """Emits the call that the client must act on, beside its vendor state."""
+        """Emits the call that the client must act on, together with its vendor state."""
         data, arguments = self.final, arguments_of(self.final)
         id, name = id_of(data.get(CLIENT_CALLS[type_of(data)].id)), tool_of(data, self._tools)
         call = ToolCall(id, name, arguments, arguments_text(arguments), "native", sealed_by, kind_of(data))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any, ClassVar
 
 from penstock.events import CallKind, SealedBy
@@ -123,6 +124,26 @@ class TextItem(Item):
                 indexes[place] = number
         return indexes
 
+    def end_regrouped(self, channel: Channel, texts: Sequence[str]) -> bool:
+        """Ends all texts of a kind if the final ones are the same text, joined or split at other places.
+
+        What the final ones have beyond the streamed ones is added to the last one. False if they differ in more, or if
+        the places are the same.
+        """
+        parts = [part for (kind, _), part in self._parts.items() if kind == channel and part.size]
+        text, ends = "".join(texts), [0]
+        for part in parts:
+            if (end := part.end_in(text, ends[-1])) is None:
+                return False
+            ends.append(end)
+        final_ends = set(accumulate(map(len, texts[:-1])))
+        if not parts or {end for end in final_ends if end < ends[-1]} == set(ends[1:-1]):
+            return False
+        for part in parts:
+            part.complete(text[ends[-1] :] if part is parts[-1] else "")
+        parts[-1].annotations = sum(part.annotations for part in parts)
+        return True
+
     def set_final(self, channel: Channel, index: int | None, text: str) -> None:
         """Sets the final version of a text."""
         if not self.part(channel, index).set_final(text):
@@ -168,11 +189,15 @@ class Message(TextItem):
 
     def finish(self, data: dict[str, Any], sealed_by: SealedBy, is_cut: bool) -> None:
         parts = items(data.get("content"))
-        channels: list[Channel | None] = [
-            read[0] if (read := channel_and_text(part)) and read[1] else None for part in parts
-        ]
-        for part, index in zip(parts, self.streamed_indexes(channels), strict=True):
-            self.end_part(part, index)
+        texts = [channel_and_text(part) for part in parts]
+        channels = [read[0] if read and read[1] else None for read in texts]
+        regrouped = {
+            kind
+            for kind in set(channels)
+            if kind and self.end_regrouped(kind, [read[1] for read in texts if read and read[0] == kind])
+        }
+        for part, channel, index in zip(parts, channels, self.streamed_indexes(channels), strict=True):
+            self.end_part(part, None if channel in regrouped else index)
         if has_more(data, self._READ):
             # Above all the phase: models answer worse if it is not sent back.
             self.answer.opaque(self.type, as_json_value(without(data, "content")), self.last_block())
@@ -203,6 +228,8 @@ class ReasoningItem(TextItem):
         entries: list[tuple[TextPart, str, str]] = []
         for channel, key in self._FIELDS:
             final = list(texts_of(data.get(key)))
+            if self.end_regrouped(channel, final):
+                continue
             indexes = self.streamed_indexes([channel if text else None for text in final])
             entries += [(self.part(channel, index), channel, text) for index, text in zip(indexes, final, strict=True)]
         texts = set[str]()

@@ -61,14 +61,14 @@ class Output:
 
     def text_at(self, frame: dict[str, Any], type: str) -> TextItem:
         """The item that a text belongs to, created if need be."""
-        item = self._at(frame, type)
+        item = self._item_at(frame, type)
         assert isinstance(item, TextItem)  # no other kind takes text
         return item
 
     def call_at(self, frame: dict[str, Any], type: str) -> CallItem:
         """The call that arguments belong to, created if need be."""
         count = len(self.items)
-        item = self._at(frame, type)
+        item = self._item_at(frame, type)
         assert isinstance(item, CallItem)  # no other kind takes arguments
         if len(self.items) > count:
             self._unnamed[item] = None
@@ -87,7 +87,7 @@ class Output:
         item = self.index.find(index_of(frame, "output_index"), id_of(frame.get("item_id")))
         return item if isinstance(item, HostedItem) and item.type == HOSTED_CUSTOM_CALL else None
 
-    def _at(self, frame: dict[str, Any], type: str) -> Item:
+    def _item_at(self, frame: dict[str, Any], type: str) -> Item:
         index, id = index_of(frame, "output_index"), id_of(frame.get("item_id"))
         item = self.index.find(index, id) or self.index.last_open(index, type)
         if item is not None and not item.takes(type) and index is not None:

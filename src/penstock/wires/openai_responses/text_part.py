@@ -26,7 +26,18 @@ _EVENTS: dict[Channel, type[Text | Refusal | Reasoning]] = {
 class TextPart:
     """A text in progress. It remembers what was streamed, to compare it with the final version."""
 
-    __slots__ = ("_emit", "_event", "_out", "_streamed_text", "_write", "annotations", "block", "is_final", "size")
+    __slots__ = (
+        "_emit",
+        "_event",
+        "_hash",
+        "_out",
+        "_streamed_text",
+        "_write",
+        "annotations",
+        "block",
+        "is_final",
+        "size",
+    )
 
     def __init__(self, answer: AnswerWriter, block: int, channel: Channel) -> None:
         self._out = answer.out
@@ -38,6 +49,7 @@ class TextPart:
         self.size = 0
         self.annotations = 0
         self.is_final = False
+        self._hash = 0  # of the final text, which itself is not kept
 
     def add(self, piece: str) -> None:
         self.size += len(piece)
@@ -72,12 +84,29 @@ class TextPart:
             return True
         streamed = join_surrogates(self._streamed_text.getvalue())
         self._streamed_text.close()
-        if not text.startswith(streamed):
-            return False
-        if len(text) > len(streamed):
-            self.size = len(text)
+        is_same = text.startswith(streamed)
+        emitted = text if is_same else streamed
+        self.size, self._hash = len(emitted), hash(emitted)
+        if len(emitted) > len(streamed):
             self._emit(self._event(self.block, text[len(streamed) :]))
-        return True
+        return is_same
+
+    def complete(self, rest: str) -> None:
+        """Ends the text with this rest of it."""
+        self.is_final = True
+        if rest:
+            self.size += len(rest)
+            self._emit(self._event(self.block, rest))
+
+    def end_in(self, text: str, start: int) -> int | None:
+        """Where the text so far ends in a longer one, if it stands there at this position; None if it does not."""
+        if self.size > MAX_TEXT:
+            return None
+        if self.is_final:
+            end = start + self.size
+            return end if end <= len(text) and hash(text[start:end]) == self._hash else None
+        streamed = join_surrogates(self._streamed_text.getvalue())
+        return start + len(streamed) if text.startswith(streamed, start) else None
 
 
 def channel_and_text(part: Any) -> tuple[Channel, str] | None:

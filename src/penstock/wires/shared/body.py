@@ -7,9 +7,12 @@ from typing import Any
 
 from penstock.declarations import FREE_TEXT, ToolDeclaration
 from penstock.errors import UsageError
+from penstock.wires.shared.openapi_schemas import json_schema
 from penstock.wires.shared.request import OPTIONS, Request
 
 Json = dict[str, Any]
+GRAMMAR = "Pass the text as the argument `input`. It must match this {syntax} grammar:\n{definition}"
+"""Describes the free text of a tool, where it is declared as a function: only its own provider enforces a grammar."""
 
 
 def merge(body: Mapping[str, Any], extra: Mapping[str, Any]) -> Json:
@@ -28,11 +31,21 @@ def rename_options(request: Request, names: Mapping[str, str]) -> Json:
     """
     for name in request.options:
         if name not in OPTIONS:
-            raise UsageError(f"there is no option {name!r}; put options that only this provider has into extra")
+            raise UsageError(f"unknown option {name!r}; pass options that only this provider has in extra=")
     options = {name: request.options[name] for name in names if request.options.get(name) is not None}
     if isinstance(options.get("stop"), str):
         options["stop"] = [options["stop"]]
     return {names[name]: value for name, value in options.items()}
+
+
+def missing_options(request: Request, *names: str) -> list[str]:
+    """The options of a request that are not among these names."""
+    return [name for name, value in request.options.items() if value is not None and name not in names]
+
+
+def missing_switch(request: Request) -> list[str]:
+    """The switch for parallel calls, if a request turns them off: for providers that cannot."""
+    return ["parallel_tool_calls"] if request.tools and request.is_parallel is False else []
 
 
 def cache_lifetime(request: Request) -> Json | None:
@@ -43,15 +56,33 @@ def cache_lifetime(request: Request) -> Json | None:
 
 def object_schema(tool: ToolDeclaration) -> Json:
     """The schema of a tool's arguments, always an object; free text is the argument `input`."""
-    return FREE_TEXT if tool.is_custom else {"properties": {}, **tool.parameters, "type": "object"}
+    return FREE_TEXT if tool.is_custom else {"properties": {}, **json_schema(tool.parameters), "type": "object"}
+
+
+def grammar_of(tool: ToolDeclaration) -> Json:
+    """The `syntax` and `definition` of a custom tool's grammar, which has two forms; empty if it has none."""
+    format: Any = tool.extra.get("format") if tool.is_custom else None
+    match format.get("grammar", format) if isinstance(format, Mapping) else None:
+        case {"syntax": str(syntax), "definition": str(definition)}:
+            return {"syntax": syntax, "definition": definition}
+        case _:
+            return {}
+
+
+def function_description(tool: ToolDeclaration) -> Json:
+    """The description of a tool that is declared as a function; that of a custom tool has its grammar too."""
+    texts = [tool.description] if tool.description else []
+    if grammar := grammar_of(tool):
+        texts.append(GRAMMAR.format(**grammar))
+    return {"description": "\n\n".join(texts)} if texts else {}
 
 
 def function_tool(tool: ToolDeclaration) -> Json:
     """A tool as Chat Completions declares it, and the wires that copied it."""
     if tool.hosted is not None:
         return dict(tool.hosted)
-    described = {"description": tool.description} if tool.description else {}
-    return {"type": "function", "function": {"name": tool.name, **described, "parameters": object_schema(tool)}}
+    function = {"name": tool.name, **function_description(tool), "parameters": object_schema(tool)}
+    return {"type": "function", "function": function}
 
 
 def pick_fields(fields: Mapping[str, Any], names: Iterable[str]) -> Json:

@@ -104,7 +104,7 @@ class Copies:
         for id, call in zip(ids, calls, strict=True):
             if (content := _content(call)) is not None:
                 contents.setdefault(id, []).append(content)
-        differing = {id for id, same in contents.items() if not all(_is_same(one, same[0]) for one in same)}
+        differing = {id for id, same in contents.items() if not all(_is_same(other, same[0]) for other in same)}
         kept: list[OpenCall] = []
         seen: set[str] = set()
         for id, call in zip(ids, calls, strict=True):

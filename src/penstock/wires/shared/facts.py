@@ -118,6 +118,14 @@ class WireFacts(Struct, frozen=True, kw_only=True):
     """The fields of a request that continues a history which the provider keeps: results may have their calls there."""
     item_id: str = ""
     """The field with the id of an item, which may occur once in a history."""
+    reference: str = ""
+    """The kind of an item that stands for another one, which the provider keeps, by its id."""
+    kept_fields: tuple[str, ...] = ()
+    """The fields of a request that stand for a part of the prompt which the provider keeps."""
+    system_headers: str = ""
+    """How a line begins that a client writes before its system prompt for the provider, and not for the model."""
+    passed_headers: tuple[str, ...] = ()
+    """The headers of a client that ask its provider for features; a gateway passes them on to the same protocol."""
 
     system_field: str = ""
     """How the request field begins that alone may hold system messages; empty if they stand among the messages."""

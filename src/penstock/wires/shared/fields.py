@@ -85,8 +85,11 @@ def read_parts(content: Any, place: str) -> Iterator[tuple[str, Json]]:
             yield place, {"type": "text", "text": content}
         case Iterable() if not isinstance(content, Mapping | bytes):
             for number, part in enumerate(content):
-                at = f"{place}[{number}]"
-                yield at, {"type": "text", "text": part} if isinstance(part, str) else read_object(part, at)
+                part_place = f"{place}[{number}]"
+                yield (
+                    part_place,
+                    {"type": "text", "text": part} if isinstance(part, str) else read_object(part, part_place),
+                )
         case _:
             raise unreadable(place, f"expected a string or a list of parts, got {type(content).__name__}")
 
@@ -145,14 +148,14 @@ def to_json(value: Any) -> Any:
             return str(value) if fields is None else to_json(fields)
 
 
-def json_text(arguments: Any, at: str) -> str:
+def json_text(arguments: Any, place: str) -> str:
     """The arguments of a call as JSON text; text stays as it is."""
     if isinstance(arguments, str):
         return arguments
     try:
         return json.dumps({} if arguments is None else arguments, ensure_ascii=False)
     except (TypeError, ValueError) as error:
-        raise unreadable(at, f"its arguments cannot be written as JSON: {error}") from None
+        raise unreadable(place, f"its arguments cannot be written as JSON: {error}") from None
 
 
 # Images and files.

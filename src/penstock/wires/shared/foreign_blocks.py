@@ -7,7 +7,7 @@ fields in which vendors have text, in their order. Encrypted data and reasoning 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from penstock.events import Opaque, Text
@@ -27,6 +27,8 @@ _WITHOUT_TEXT = (
     "container",
 )  # fmt: skip
 """Kinds of vendor state that are not a block with content."""
+_IDENTITY = ("id", "status", "type", "role", "phase", "annotations", "logprobs", "index")
+"""Fields of a part that mean nothing to another provider."""
 
 
 def parts_for(message: Message, wire: str) -> Iterator[Part]:
@@ -47,12 +49,33 @@ def parts_for(message: Message, wire: str) -> Iterator[Part]:
                 yield part
 
 
+def own_parts(messages: Iterable[Message], wire: str) -> list[str]:
+    """The names of what other wires leave out of messages of this one: fields of parts, and blocks without text."""
+    names: dict[str, None] = {}
+    for message in messages:
+        blocks = {part.block for part in message.parts if not isinstance(part, Opaque | Media | ToolResult)}
+        for part in message.parts:
+            for state in part.state if isinstance(part, Media | ToolResult) else (part,):
+                if isinstance(state, Opaque) and state.wire == wire:
+                    names |= dict.fromkeys(_names_in(state, is_alone=state is part and state.block not in blocks))
+    return list(names)
+
+
+def _names_in(state: Opaque, *, is_alone: bool) -> Iterable[str]:
+    if state.kind in (PART_FIELDS, MESSAGE_FIELDS):
+        return [name for name in state.data if name not in _IDENTITY] if isinstance(state.data, dict) else ()
+    return (state.kind,) if is_alone and state.kind not in _WITHOUT_TEXT and not content_of(state) else ()
+
+
 def _as_text(state: Opaque) -> list[Text]:
     """A text in place of a block of another vendor; none if the block has no text."""
-    if state.kind in _WITHOUT_TEXT:
-        return []
-    text = block_text(state.data)
+    text = content_of(state)
     return [Text(state.block, f"\n({state.kind}: {text})\n")] if text else []
+
+
+def content_of(state: Opaque) -> str:
+    """The content of a block as text; empty if it is only state, which nobody but its vendor reads."""
+    return "" if state.kind in _WITHOUT_TEXT else block_text(state.data)
 
 
 def block_text(block: Any) -> str:

@@ -51,10 +51,10 @@ class HistorySteps:
 
     # Decisions.
 
-    def note(self, at: int, change: str) -> None:
+    def note(self, index: int, change: str) -> None:
         """Called with each change and the number of its message."""
 
-    def hosted_orphan(self, at: int, message: Message, result: Opaque) -> Part | None:
+    def hosted_orphan(self, index: int, message: Message, result: Opaque) -> Part | None:
         """The part that replaces a hosted result without a call; None leaves it out."""
         return result
 
@@ -74,7 +74,7 @@ class HistorySteps:
         """The result of a call, which is named after it."""
         return pair.result and replace(pair.result, name=pair.call.name)
 
-    def orphans(self, at: int, results: list[ToolResult]) -> Message:
+    def orphans(self, index: int, results: list[ToolResult]) -> Message:
         """The message for the results without a call, which may be in a history that the provider keeps."""
         return tool_results(*results)
 
@@ -85,15 +85,15 @@ class HistorySteps:
         hosted = HostedCalls(messages, self._facts)
         if not (hosted.unfinished or hosted.orphans):
             return list(messages)
-        return [_with_parts(message, self._finished(at, message, hosted)) for at, message in enumerate(messages)]
+        return [_with_parts(message, self._finished(index, message, hosted)) for index, message in enumerate(messages)]
 
-    def _finished(self, at: int, message: Message, hosted: HostedCalls) -> Iterator[Part]:
+    def _finished(self, index: int, message: Message, hosted: HostedCalls) -> Iterator[Part]:
         for number, part in enumerate(message.parts):
-            place = at, number
+            place = index, number
             if call := hosted.unfinished.get(place):
-                self.note(at, f"left out the {call.kind}, which has no result")
+                self.note(index, f"left out the {call.kind}, which has no result")
             elif result := hosted.orphans.get(place):
-                orphan = self.hosted_orphan(at, message, result)
+                orphan = self.hosted_orphan(index, message, result)
                 if orphan is not None:
                     yield orphan
             elif place not in hosted.callers:
@@ -103,9 +103,9 @@ class HistorySteps:
         self, messages: Sequence[Message], *, takes_blank: bool, marks: tuple[str, ...] = ()
     ) -> list[Message]:
         """Leave out the parts without text, with the state on them."""
-        return [self._without_empty(at, message, takes_blank, marks) for at, message in enumerate(messages)]
+        return [self._without_empty(index, message, takes_blank, marks) for index, message in enumerate(messages)]
 
-    def _without_empty(self, at: int, message: Message, takes_blank: bool, marks: tuple[str, ...]) -> Message:
+    def _without_empty(self, index: int, message: Message, takes_blank: bool, marks: tuple[str, ...]) -> Message:
         empty = empty_parts(message, takes_blank=takes_blank, marks=marks)
         blocks = {part.block for number, part in enumerate(message.parts) if number in empty and isinstance(part, Text)}
         kept = [
@@ -114,9 +114,9 @@ class HistorySteps:
             if number not in empty and not (isinstance(part, Opaque) and part.block in blocks)
         ]
         if not kept:
-            self.note(at, "left out an empty message")
+            self.note(index, "left out an empty message")
         elif empty:
-            self.note(at, "left out empty parts")
+            self.note(index, "left out empty parts")
         return _with_parts(message, kept) if empty else message
 
     def place_results(self, messages: Sequence[Message]) -> list[Message]:
@@ -126,18 +126,18 @@ class HistorySteps:
         """
         paired = pair_results(messages)
         placed: list[Message] = []
-        for at, message in enumerate(messages):
-            pairs = [self._fitted(pair) for pair in paired.calls[at]]
-            orphans = self.orphans(at, [self.fit_orphan(result) for _, result in paired.orphans[at]])
+        for index, message in enumerate(messages):
+            pairs = [self._fitted(pair) for pair in paired.calls[index]]
+            orphans = self.orphans(index, [self.fit_orphan(result) for _, result in paired.orphans[index]])
             orphans = replace(orphans, is_example=True) if message.is_example else orphans
-            results = self.results(at, pairs)
+            results = self.results(index, pairs)
             if _are_examples(pairs, messages):
                 results = replace(results, is_example=True)
             turn = [_with_parts(message, self._without_results(message, pairs)), results]
             placed += [*turn, orphans] if message.role == "assistant" else [orphans, *turn]
         return placed
 
-    def results(self, at: int, pairs: list[CallResults]) -> Message:
+    def results(self, index: int, pairs: list[CallResults]) -> Message:
         """The results of a turn."""
         return tool_results(*(result for pair in pairs if (result := self.result(pair)) is not None))
 
@@ -169,7 +169,7 @@ class HistorySteps:
 def _are_examples(pairs: Iterable[CallResults], messages: Sequence[Message]) -> bool:
     """Whether all messages with results of these calls are examples."""
     sources = {place[0] for pair in pairs for place, _ in pair.results}
-    return bool(sources) and all(messages[at].is_example for at in sources)
+    return bool(sources) and all(messages[index].is_example for index in sources)
 
 
 def _with_parts(message: Message, parts: Iterable[Part]) -> Message:

@@ -25,7 +25,7 @@ class HostedCalls:
         self.orphans: dict[Place, Opaque] = {}
         open_calls: dict[HostedKey, list[tuple[Place, Opaque]]] = {}
         states = [(place, state, facts[state.wire]) for place, state in _states(messages) if state.wire in facts]
-        called = {(at, call.block) for at, message in enumerate(messages) for call in message.tool_calls}
+        called = {(index, call.block) for index, message in enumerate(messages) for call in message.tool_calls}
         for place, state, known in states:
             if (place[0], state.block) in called:
                 continue  # the item of a call that the client runs
@@ -35,7 +35,7 @@ class HostedCalls:
                 open_calls[key].pop()
             elif key:
                 self.orphans[place] = state
-        last = max((at for at, message in enumerate(messages) if _has_words(message)), default=-1)
+        last = max((index for index, message in enumerate(messages) if _has_words(message)), default=-1)
         self.unfinished: dict[Place, Opaque] = {}
         ids: set[tuple[str, str | None]] = set()
         for (wire, _, id), calls in open_calls.items():
@@ -46,10 +46,10 @@ class HostedCalls:
 
 
 def _states(messages: Sequence[Message]) -> Iterator[tuple[Place, Opaque]]:
-    for at, message in enumerate(messages):
+    for index, message in enumerate(messages):
         for number, part in enumerate(message.parts):
             if isinstance(part, Opaque):
-                yield (at, number), part
+                yield (index, number), part
 
 
 def call_key(state: Opaque, facts: WireFacts) -> HostedKey | None:

@@ -28,8 +28,8 @@ def _hash(id: str, length: int) -> str:
     number = int.from_bytes(sha256(id.encode("utf-8", "surrogatepass")).digest())
     letters: list[str] = []
     while len(letters) < length:
-        number, at = divmod(number, len(LETTERS_AND_DIGITS))
-        letters.append(LETTERS_AND_DIGITS[at])
+        number, digit = divmod(number, len(LETTERS_AND_DIGITS))
+        letters.append(LETTERS_AND_DIGITS[digit])
     return "".join(letters)
 
 

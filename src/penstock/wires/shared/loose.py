@@ -79,12 +79,12 @@ def raw_of(value: Any) -> Raw:
 def has_object_arguments(payload: bytes) -> bool:
     """Whether a frame seems to have arguments that are an object where others send text (QUIRKS 35)."""
     for name in _ARGUMENTS:
-        at = payload.find(name)
-        while at >= 0:
-            at += len(name)
-            if _OBJECT.match(payload, at):
+        position = payload.find(name)
+        while position >= 0:
+            position += len(name)
+            if _OBJECT.match(payload, position):
                 return True
-            at = payload.find(name, at)
+            position = payload.find(name, position)
     return False
 
 

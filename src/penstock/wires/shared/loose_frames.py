@@ -20,7 +20,7 @@ UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class MoreThanJSON(Exception):
-    """A frame goes on after its object, which ends at `end`. `Wire` reads the object and reports the rest."""
+    """A frame continues after its object, which ends at `end`. `Wire` reads the object and reports the rest."""
 
     def __init__(self, end: int) -> None:
         super().__init__(end)
@@ -38,7 +38,7 @@ class LooseFrames:
     def parse(self, payload: bytes) -> Any:
         """Parses a frame, with raw control characters; reports it and returns None if it is not JSON.
 
-        Raises `MoreThanJSON` for a frame that goes on after an object.
+        Raises `MoreThanJSON` for a frame that continues after an object.
         """
         may_repeat_keys = self._has_object_arguments or has_object_arguments(payload)
         if len(payload) <= 2 * MAX_DEPTH:  # too short to be too deep

@@ -11,7 +11,7 @@ from penstock.wires.shared.fields import Json, data_url, type_of_url, unreadable
 FILE_FIELDS = ("type", "file", "filename", "file_data", "file_url", "file_id")
 
 
-def read_file(file: Json, at: str) -> File:
+def read_file(file: Json, place: str) -> File:
     """The file that these fields hold, locate or name."""
     name = str(file.get("filename") or "")
     usual = mimetypes.guess_type(name)[0] or "application/octet-stream"
@@ -23,7 +23,7 @@ def read_file(file: Json, at: str) -> File:
         case {"file_data": str(data)}:
             return File(data_url(usual, data), usual, name)
         case _:
-            raise unreadable(at, "a file needs its file_data, file_url or file_id")
+            raise unreadable(place, "a file needs its file_data, file_url or file_id")
 
 
 def without_usual_detail(fields: dict[str, Any]) -> dict[str, Any]:

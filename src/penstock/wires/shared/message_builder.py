@@ -16,11 +16,11 @@ from penstock.wires.shared.places import Joins, PlacedMessage, Places
 
 
 class MessageBuilder:
-    """Collects the parts of a message and numbers their blocks. `at` is the place of the part that is being read."""
+    """Collects the parts of a message and numbers their blocks. `place` is that of the part that is being read."""
 
     def __init__(self, wire: str, calls: CallMatcher, place: str) -> None:
         self.wire = wire
-        self.at = place
+        self.place = place
         self._place = place
         self.calls = calls
         self._parts: list[tuple[Part, str]] = []
@@ -29,7 +29,7 @@ class MessageBuilder:
     def build(self, role: Role, *, joins: Joins = "alone") -> PlacedMessage:
         """The message, with its places."""
         message = Message(role, tuple(part for part, _ in self._parts))
-        return PlacedMessage(message, Places(self._place, tuple(at for _, at in self._parts)), joins)
+        return PlacedMessage(message, Places(self._place, tuple(place for _, place in self._parts)), joins)
 
     @property
     def is_empty(self) -> bool:
@@ -57,11 +57,11 @@ class MessageBuilder:
         self._add(replace(media, state=state))
 
     def call(
-        self, id: str, name: str, arguments: Any, at: str, kind: CallKind = "function", checks: Sequence[Json] = ()
+        self, id: str, name: str, arguments: Any, place: str, kind: CallKind = "function", checks: Sequence[Json] = ()
     ) -> int:
         """Add a call; its arguments may be JSON text, an object, or anything else that a model wrote."""
         self.calls.add(id, name)
-        block, raw = self._next(), json_text(arguments, at)
+        block, raw = self._next(), json_text(arguments, place)
         parsed = {"input": raw} if kind == "custom" else strict_object(raw)
         if parsed is not None:
             safety_checks = tuple(map(to_json, checks))
@@ -104,7 +104,7 @@ class MessageBuilder:
         return part.block
 
     def _add(self, part: Part) -> None:
-        self._parts.append((part, self.at))
+        self._parts.append((part, self.place))
 
     def _next(self) -> int:
         self._blocks += 1

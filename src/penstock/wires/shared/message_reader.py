@@ -82,15 +82,15 @@ class MessageReader(RequestReader):
     result_type = ""
     """The type of a content part that is a tool result."""
 
-    def read_content(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
+    def read_content(self, parts: MessageBuilder, part: Json, place: str, context: ReadContext) -> bool:
         """Add a part of a user message, or of a result."""
         return False
 
-    def read_answer(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
+    def read_answer(self, parts: MessageBuilder, part: Json, place: str, context: ReadContext) -> bool:
         """Add a part of an assistant message."""
         return False
 
-    def read_result(self, part: Json, at: str, context: ReadContext) -> ToolResult:
+    def read_result(self, part: Json, place: str, context: ReadContext) -> ToolResult:
         """The result that a part of the type `result_type` is."""
         raise NotImplementedError
 
@@ -134,15 +134,17 @@ class ReadContext:
         """The wire that takes back the fields of a message that was read for this wire."""
         return wire if self._facts[wire].takes_message_fields else self._default_wire
 
-    def read_content(self, parts: MessageBuilder, part: Json, at: str) -> None:
+    def read_content(self, parts: MessageBuilder, part: Json, place: str) -> None:
         """Add a part of a user message, or of a result."""
-        if not any(reader.read_content(parts, part, at, self) for reader in self.readers):
-            raise unreadable(at, f"{describe_part(part)} cannot be sent; send text, an image, a file or a tool result")
+        if not any(reader.read_content(parts, part, place, self) for reader in self.readers):
+            raise unreadable(
+                place, f"{describe_part(part)} cannot be sent; send text, an image, a file or a tool result"
+            )
 
-    def read_answer(self, parts: MessageBuilder, part: Json, at: str) -> None:
+    def read_answer(self, parts: MessageBuilder, part: Json, place: str) -> None:
         """Add a part of an assistant message."""
-        if not any(reader.read_answer(parts, part, at, self) for reader in self.readers):
-            raise unreadable(at, f"{describe_part(part)} is not a known part of an assistant message")
+        if not any(reader.read_answer(parts, part, place, self) for reader in self.readers):
+            raise unreadable(place, f"{describe_part(part)} is not a known part of an assistant message")
 
     def result_reader(self, part: Json) -> MessageReader | None:
         """The reader of a content part that is a tool result; None if the part is something else."""

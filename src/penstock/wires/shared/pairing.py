@@ -73,14 +73,14 @@ def pair_results(messages: Sequence[Message]) -> PairedResults:
     """
     open_calls = _OpenCalls()
     paired = PairedResults([], [])
-    for at, message in enumerate(messages):
+    for index, message in enumerate(messages):
         calls = [
-            CallResults((at, number), part)
+            CallResults((index, number), part)
             for number, part in enumerate(message.parts)
             if isinstance(part, ToolCall | ToolCallInvalid)
         ]
         open_calls.add(calls)
-        results = [((at, number), part) for number, part in enumerate(message.parts) if isinstance(part, ToolResult)]
+        results = [((index, number), part) for number, part in enumerate(message.parts) if isinstance(part, ToolResult)]
         paired.calls.append(calls)
         paired.orphans.append([placed for placed in results if not open_calls.answer(*placed)])
     return paired

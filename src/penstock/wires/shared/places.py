@@ -35,13 +35,15 @@ class PlacedMessage(Struct, frozen=True):
 
 def place_message(message: Message, place: str) -> PlacedMessage:
     """A `Message` and its place."""
-    return PlacedMessage(message, Places(place, tuple(f"{place}.parts[{at}]" for at in range(len(message.parts)))))
+    return PlacedMessage(
+        message, Places(place, tuple(f"{place}.parts[{index}]" for index in range(len(message.parts))))
+    )
 
 
 def place_results(results: list[tuple[str, ToolResult]], place: str, *, joins: Joins = "alone") -> PlacedMessage:
     """The message with these results, each with its place."""
     message = tool_results(*(result for _, result in results))
-    return PlacedMessage(message, Places(place, tuple(at for at, _ in results)), joins)
+    return PlacedMessage(message, Places(place, tuple(part_place for part_place, _ in results)), joins)
 
 
 def join_placed(items: list[PlacedMessage]) -> PlacedMessage:
@@ -49,19 +51,19 @@ def join_placed(items: list[PlacedMessage]) -> PlacedMessage:
     if len(items) == 1:
         return items[0]
     message = join_messages(*(item.message for item in items))
-    places = [at for item in items for at in item.places.parts]
+    places = [place for item in items for place in item.places.parts]
     placed = [*zip(message.parts, places, strict=True)]
     if all(item.joins == "chunk" for item in items):
         placed = _join_texts(placed)
     message = replace(message, parts=tuple(part for part, _ in placed))
-    return PlacedMessage(message, Places(items[0].places.message, tuple(at for _, at in placed)))
+    return PlacedMessage(message, Places(items[0].places.message, tuple(place for _, place in placed)))
 
 
 def _join_texts(placed: list[tuple[Part, str]]) -> list[tuple[Part, str]]:
     """The parts, with texts and reasonings that follow each other as one; vendor state on one keeps it apart."""
     stateful = {part.block for part, _ in placed if isinstance(part, Opaque)}
     groups: list[tuple[Part, str, list[str]]] = []  # the first part of each, its place, and all texts
-    for part, at in placed:
+    for part, place in placed:
         last = groups[-1][0] if groups else None
         if (
             isinstance(part, Text | Reasoning)
@@ -71,5 +73,5 @@ def _join_texts(placed: list[tuple[Part, str]]) -> list[tuple[Part, str]]:
         ):
             groups[-1][2].append(part.text)
         else:
-            groups.append((part, at, [part.text] if isinstance(part, Text | Reasoning) else []))
-    return [(replace(part, text="".join(texts)) if len(texts) > 1 else part, at) for part, at, texts in groups]
+            groups.append((part, place, [part.text] if isinstance(part, Text | Reasoning) else []))
+    return [(replace(part, text="".join(texts)) if len(texts) > 1 else part, place) for part, place, texts in groups]

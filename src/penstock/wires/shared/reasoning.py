@@ -29,6 +29,11 @@ def requested_reasoning(request: Request) -> str | int | None:
             raise UsageError(f"reasoning is {other!r}; use one of {names}, or a number of tokens")
 
 
+def is_effort(value: object) -> bool:
+    """Whether a value is an effort that all providers are asked for in their own words; servers may have others."""
+    return value in ("none", "off", *EFFORTS)
+
+
 def effort_of(reasoning: str | int) -> str:
     """The effort, or the effort nearest to a budget."""
     if isinstance(reasoning, str):

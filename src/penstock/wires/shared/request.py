@@ -61,6 +61,9 @@ Encode = Callable[[Request, frozenset[str]], EncodedRequest]
 OutputFields = Callable[[OutputFormat], dict[str, Any]]
 """The fields of a request that ask for an answer in a format; none if the provider cannot be asked for it."""
 
+LeftOut = Callable[[Request, frozenset[str]], list[str]]
+"""Names the settings of a request that its encoding for a provider with these quirks leaves out."""
+
 OutputForm = Literal["native", "grammar", "tool"]
 """How a model is asked for structured output.
 

@@ -15,6 +15,7 @@ from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.errors import UsageError, type_name
 from penstock.jsontext.scan import MAX_DEPTH
 from penstock.wires.shared.fields import unreadable
+from penstock.wires.shared.reasoning import is_effort
 from penstock.wires.shared.request import OutputFormat
 from penstock.wires.shared.response_head import ToolPath
 
@@ -30,12 +31,16 @@ class Dropped(Struct, frozen=True):
 
 
 class RequestSettings(Struct, frozen=True, kw_only=True):
-    """What a request asks for beside its messages. `options` are those of `Request`.
+    """What a request asks for besides its messages. `options` are those of `Request`.
 
     `echo` are the fields that the response repeats. `namespaces` maps the flat names of tools to those that the client
     declared. `previous_response` is the id of a response that the server is expected to know, and `is_kept` says that
     the client counts on the server to know the response to this request later. With `has_instructions` the first
     message is the instructions; they and the tools hold for one request, or with `is_thread` for all that continue it.
+    With `has_old_calls`, the client knows only an older form of calls. `allowed_tools` are the names of those that may
+    be called, if not all may. `exact` are fields that say in the client's protocol what no other can say as well, by
+    the name of the option, `output` or `tool_choice` that they replace there. `partial` are the names of the fields in
+    `extra` of which only a part was not read.
     """
 
     model: str
@@ -52,13 +57,26 @@ class RequestSettings(Struct, frozen=True, kw_only=True):
     is_thread: bool = False
     has_instructions: bool = False
     echo: Mapping[str, Any] = {}
+    has_old_calls: bool = False
+    allowed_tools: tuple[str, ...] = ()
+    exact: Mapping[str, Mapping[str, Any]] = {}
     extra: Mapping[str, Any] = {}
+    partial: frozenset[str] = frozenset()
     dropped: tuple[Dropped, ...] = ()
+
+    @property
+    def own_fields(self) -> list[str]:
+        """The names of what only the client's protocol has."""
+        names: list[str] = []
+        for name, value in self.extra.items():
+            names += [f"{name}.{inner}" for inner in value] if name in self.partial else [name]
+        return names
 
 
 ReadSettings = Callable[[Mapping[str, Any], str, bool | None], RequestSettings]
 """Reads the settings of a body. Protocols with the model and the kind of response in the path pass these two."""
 
+NO_PROBABILITIES = "the probabilities of tokens are not passed on"
 _NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 _WHOLE_NUMBERS = ("max_tokens", "top_k", "seed")
 
@@ -70,6 +88,7 @@ class Fields:
         if not isinstance(fields, Mapping):
             raise unreadable(place or "the body", f"must be an object, not {type_name(fields)}")
         self.rest: Json = {key: value for key, value in fields.items() if value is not None}
+        self.partial: set[str] = set()  # the fields that were put back
         self._place = place
 
     def place(self, name: str) -> str:
@@ -79,6 +98,8 @@ class Fields:
     def take(self, name: str, kind: type[T] | tuple[type[T], ...], what: str) -> T | None:
         """Removes and returns a field; raises if it has another type than `what` says."""
         value = self.rest.pop(name, None)
+        if kind is int and isinstance(value, float) and value.is_integer():  # some clients have only one kind of number
+            value = int(value)
         if value is None or (isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)):
             return value
         raise unreadable(self.place(name), f"must be {what}, not {type_name(value)}")
@@ -93,10 +114,19 @@ class Fields:
         """The fields of an object inside this one, renamed; it has none if it is missing."""
         return Fields(rename(self.take(name, dict, "an object") or {}), self.place(name))
 
+    def effort(self, name: str) -> str:
+        """Takes an effort; one that only this protocol knows, or this server, is not read."""
+        return self.text(name) if is_effort(self.rest.get(name)) else ""
+
     def put_back(self, name: str, inner: Fields) -> None:
         """Keeps what was not read of an object inside this one."""
         if inner.rest:
             self.rest[name] = inner.rest
+            self.partial.add(name)
+
+    def leave_out(self, *names: str, why: str) -> tuple[Dropped, ...]:
+        """Removes fields that no provider gets, if they are set."""
+        return tuple(Dropped(self.place(name), why) for name in names if self.rest.pop(name, None))
 
     def unread(self, why: str) -> tuple[Dropped, ...]:
         """What was not read of this object, and is not passed on."""
@@ -159,6 +189,17 @@ def read_tools(placed: Iterable[tuple[str, Json]]) -> tuple[ToolDeclaration, ...
     return tuple(tools)
 
 
+class ToolChoice(Struct, frozen=True):
+    """What a request says about calls: a mode or the name of a tool, and the names of those that may be called.
+
+    `exact` are the fields that say it in the client's protocol, if no other protocol can say it as well.
+    """
+
+    choice: str = ""
+    allowed: tuple[str, ...] = ()
+    exact: Mapping[str, Any] = {}
+
+
 def check_tool_choice(choice: str, tools: Iterable[ToolDeclaration], place: str) -> str:
     """The tool choice; raises if it is neither a mode nor a declared tool."""
     names = [tool.name for tool in tools]
@@ -173,7 +214,7 @@ def read_schema_format(format: Any, place: str) -> OutputFormat | None:
     fields = Fields(format, place)
     match fields.text("type"):
         case "json_object":
-            return OutputFormat()
+            return OutputFormat(fields.take("schema", dict, "a JSON Schema"))  # which some servers take
         case "json_schema":
             inner = fields.inner("json_schema") if "json_schema" in fields.rest else fields
             schema: Any = inner.take("schema", dict, "a JSON Schema")

@@ -32,7 +32,12 @@ def withdrawn(retry: Retry) -> Error:
 def error_status(error: Error, codes: Mapping[int, str]) -> int:
     """The HTTP status of an error: that of its code, else one that says whether a retry may help."""
     known = next((status for status, code in codes.items() if code == error.code), 0)
-    return known or (UNAVAILABLE if error.retryable else BAD_GATEWAY)
+    return known or status_in(error.code) or (UNAVAILABLE if error.retryable else BAD_GATEWAY)
+
+
+def status_in(code: str) -> int:
+    """The HTTP status that a code is, as many servers write it; 0 if it is another code."""
+    return int(code) if len(code) == 3 and code.isdecimal() and code[0] in "45" else 0
 
 
 def changed_call(name: str) -> Error:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCallInvalid, Usage
-from penstock.turn import Turn
+from penstock.turn import Turn, TurnPart
 from penstock.wires.shared.facts import Loss
+from penstock.wires.shared.response_errors import status_in
 from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.written_call import Write, WrittenCall
 
@@ -91,6 +92,10 @@ class ResponseFrames:
     def closing(self) -> None:
         """Writes the end of the stream."""
 
+    def item_blocks(self, parts: Iterable[TurnPart]) -> dict[str, set[int]]:
+        """The blocks of each item of a response with these parts, by its id, if clients refer to items."""
+        return {}
+
     def whole_body(self, turns: Sequence[Turn]) -> dict[str, Any]:
         """The body of a response that is not streamed; one turn per choice."""
         raise NotImplementedError
@@ -108,7 +113,9 @@ class ResponseFrames:
         is_raw = self.head.keeps_raw_reasons and finish.raw_reason
         return finish.raw_reason or "" if is_raw else self.FINISH[finish.reason]
 
-    @classmethod
-    def code_of(cls, error: Error, status: int) -> str:
-        """The provider's code of an error: its own, if the provider has it, else that of the status."""
-        return error.code or cls.ERRORS.get(status) or cls.ERRORS[500 if status >= 500 else 400]
+    def code_of(self, error: Error, status: int) -> str:
+        """The provider's code of an error: that of the error, unless it has none or that of another protocol."""
+        is_foreign = self.has_closed_errors or bool(status_in(error.code))
+        if error.code and not (self.head.translates_errors and is_foreign and error.code not in self.ERRORS.values()):
+            return error.code
+        return self.ERRORS.get(status) or self.ERRORS[500 if status >= 500 else 400]

@@ -1,4 +1,4 @@
-"""What a response says about itself beside its content, and the forms in which a response leaves a server."""
+"""What a response says about itself besides its content, and the forms in which a response leaves a server."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ class ResponseHead(Struct, frozen=True, kw_only=True):
     arguments of `custom_tools` are free text; `unwrapped_tools` are custom tools that the model calls as functions with
     an argument `input`. `namespaces` maps flat tool names to the client's own. `echo` are fields of the request that
     the response repeats. With `keeps_raw_reasons`, the `raw_reason` of an end is a word of this protocol, and written.
+    With `translates_errors`, the codes of errors may be those of another protocol, and are written in this one's.
+    With `has_old_calls`, the client knows only the form that calls had in an older version of the protocol.
     """
 
     id: str = "0"
@@ -36,6 +38,8 @@ class ResponseHead(Struct, frozen=True, kw_only=True):
     namespaces: Mapping[str, ToolPath] = {}
     echo: Mapping[str, Any] = {}
     keeps_raw_reasons: bool = False
+    has_old_calls: bool = False
+    translates_errors: bool = False
 
 
 class EncodedResponse(Struct, frozen=True):

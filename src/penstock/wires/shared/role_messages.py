@@ -68,13 +68,13 @@ def read_system(content: Any, place: str, context: ReadContext, wire: str) -> Pl
 
 
 def _read_system(parts: MessageBuilder, content: Any, place: str, context: ReadContext) -> None:
-    for at, part in read_parts(content, place):
-        parts.at = at
+    for part_place, part in read_parts(content, place):
+        parts.place = part_place
         match part:
             case {"type": "text" | "input_text", "text": str()}:
-                context.read_content(parts, part, at)
+                context.read_content(parts, part, part_place)
             case _:
-                raise unreadable(at, f"{describe_part(part)} is not allowed in a system message; send text")
+                raise unreadable(part_place, f"{describe_part(part)} is not allowed in a system message; send text")
 
 
 def _keep_fields(parts: MessageBuilder, fields: Json, place: str, context: ReadContext) -> None:
@@ -82,7 +82,7 @@ def _keep_fields(parts: MessageBuilder, fields: Json, place: str, context: ReadC
     if parts.is_empty:
         refuse_unread(fields, (), place, "content")
     if fields:
-        parts.at = place
+        parts.place = place
         parts.opaque(MESSAGE_FIELDS, fields, context.fields_wire(parts.wire))
 
 
@@ -94,7 +94,9 @@ def _user(message: Json, place: str, context: ReadContext, wire: str) -> Iterato
     fields = other_fields(message, ("role", "content", "images"))
     for reader, group in groupby(content, key=lambda item: context.result_reader(item[1])):
         if reader is not None:
-            yield place_results([(at, reader.read_result(part, at, context)) for at, part in group], place)
+            yield place_results(
+                [(part_place, reader.read_result(part, part_place, context)) for part_place, part in group], place
+            )
         else:
             yield _user_parts([*group], fields, place, context, wire)
     if not content:
@@ -107,9 +109,9 @@ def _user_parts(
     content: list[tuple[str, Json]], fields: Json, place: str, context: ReadContext, wire: str
 ) -> PlacedMessage:
     parts = MessageBuilder(wire, context.calls, place)
-    for at, part in content:
-        parts.at = at
-        context.read_content(parts, part, at)
+    for part_place, part in content:
+        parts.place = part_place
+        context.read_content(parts, part, part_place)
     _keep_fields(parts, fields, place, context)
     return parts.build("user")
 
@@ -119,8 +121,8 @@ def _result(message: Json, place: str, context: ReadContext, wire: str) -> ToolR
     if content in (None, ""):
         refuse_unread(message, _RESULT, place, "content")
     builder = MessageBuilder(wire, context.calls, place)
-    for at, part in [*read_parts(content, f"{place}.content"), *context.parts_beside(message, place)]:
-        context.read_content(builder, part, at)
+    for part_place, part in [*read_parts(content, f"{place}.content"), *context.parts_beside(message, place)]:
+        context.read_content(builder, part, part_place)
     named = read_text(message, "name", place) or read_text(message, "tool_name", place)
     return build_result(
         _result_call_id(message, place, context, wire),
@@ -150,9 +152,9 @@ def _assistant(message: Json, place: str, context: ReadContext, wire: str) -> Pl
     parts = MessageBuilder(wire, context.calls, place)
     for reader in context.readers:
         reader.read_before_content(parts, message, place)
-    for at, part in read_parts(message.get("content"), f"{place}.content"):
-        parts.at = at
-        context.read_answer(parts, part, at)
+    for part_place, part in read_parts(message.get("content"), f"{place}.content"):
+        parts.place = part_place
+        context.read_answer(parts, part, part_place)
     for reader in context.readers:
         reader.read_after_content(parts, message, place)
     if not any(reader.is_response(message) for reader in context.readers):

@@ -25,10 +25,10 @@ NO_ANSWER = "(no answer)"
 def settle(request: Request, facts: WireFacts, quirks: frozenset[str]) -> list[Message]:
     """The messages of a request in the form that the provider accepts, with the parts that its encoder writes.
 
-    Beside `HistorySteps`: blocks of other wires become their text, and messages without content are left out.
+    Besides the `HistorySteps`, it turns blocks of other wires into text, and leaves out messages without content.
     """
-    for at, message in enumerate(request.messages):
-        _check(at, message)
+    for index, message in enumerate(request.messages):
+        _check(index, message)
     steps = _RequestSteps(request, facts, quirks)
     messages = steps.finish_hosted_calls(without_unsendable(request.messages, facts))
     messages = [Message(message.role, tuple(parts_for(message, facts.wire))) for message in messages]
@@ -49,7 +49,7 @@ class _RequestSteps(HistorySteps):
         self._is_continued = any(request.extra.get(field) for field in facts.continued_by)
         self._declared = {tool.name for tool in request.tools}
 
-    def hosted_orphan(self, at: int, message: Message, result: Opaque) -> Part | None:
+    def hosted_orphan(self, index: int, message: Message, result: Opaque) -> Part | None:
         """None if its call was lost with a part of the response, and is not in a history that the provider keeps."""
         return result if self._is_continued or message.role != "assistant" else None
 
@@ -63,12 +63,12 @@ class _RequestSteps(HistorySteps):
         return name if name in self._declared else fit_name(name, self._wire)
 
 
-def _check(at: int, message: Message) -> None:
+def _check(index: int, message: Message) -> None:
     for part in message.parts:
         if not isinstance(part, ALLOWED[message.role]):
             names = ", ".join(kind.__name__ for kind in ALLOWED[message.role])
             what = f"{type(part).__name__} is not allowed in a message of the role {message.role}"
-            raise UsageError(f"messages[{at}]: {what}; allowed are {names}")
+            raise UsageError(f"messages[{index}]: {what}; allowed are {names}")
 
 
 def _with_answers(messages: list[Message]) -> Iterator[Message]:

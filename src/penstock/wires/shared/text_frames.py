@@ -1,8 +1,8 @@
-"""Frames of text that differ in nothing but the text, as most servers send them: such a frame need not be parsed.
+"""Reads frames of text without parsing them: most servers send frames that differ only in their piece of text.
 
 A frame that is known to be a piece of the open text, and nothing else, becomes a template: the bytes before its text,
 and those after it. A later frame with the same bytes around a string without escapes is a piece of the same text. The
-parser of the wire is the reference: it reads all other frames, and any that is not plain text ends the template.
+decoder of the wire is the reference: it reads all other frames, and any that is not plain text ends the template.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from penstock.events import Text
 from penstock.framing import MAX_FRAME_BYTES
 
 ATTEMPTS = 8
-"""How many templates in a row may fit no frame: then the frames of the server differ elsewhere too."""
+"""After this many templates in a row that fitted no frame, no more are made: the frames differ elsewhere too."""
 
 ReadText = Callable[[bytes], Text | None]
-"""Returns the piece of text that some bytes are; None if they have to be parsed."""
+"""Returns the piece of text in a read; None if the read has to be parsed."""
 
 _plain = re.compile(rb'[^\x00-\x1f"\\]+').fullmatch
 
@@ -28,7 +28,7 @@ class TextFrames:
     __slots__ = ("_after", "_before", "_has_fitted", "_key", "_place", "_text", "_wasted")
 
     def __init__(self, key: bytes) -> None:
-        self._key = key  # the quoted name of the field of the text
+        self._key = key  # the quoted name of the field with the text
         self._wasted = 0  # templates that fitted no frame
         self._has_fitted = False
         self.clear()
@@ -44,7 +44,7 @@ class TextFrames:
         return bool(self._before)
 
     def read(self, data: bytes) -> Text | None:
-        """The piece of text that a read is, if it is a frame that fits the template."""
+        """The piece of text in a read, if the read is one frame that fits the template."""
         before = self._before
         if before and data.startswith(before) and data.endswith(self._after) and len(data) < MAX_FRAME_BYTES:
             text = data[self._text]
@@ -57,7 +57,7 @@ class TextFrames:
         return None
 
     def learn(self, data: bytes, text: Text | None) -> None:
-        """Make a template of a read that is one frame, and nothing but this piece of the open text; None: it is not."""
+        """Make a template from a read that is one frame with nothing but this text; None if it is anything else."""
         if text is None:
             self.clear()
             return
@@ -71,8 +71,8 @@ class TextFrames:
             return  # the text is escaped, or the field is not the only one of its name
         value = text.text.encode()
         for colon in (b':"', b': "'):
-            before, found, after = data.partition(b'%s%s%s"' % (self._key, colon, value))
-            if found:
+            before, match, after = data.partition(b'%s%s%s"' % (self._key, colon, value))
+            if match:
                 self._before, self._after = before + self._key + colon, b'"' + after
                 self._text = slice(len(self._before), -len(self._after))
                 self._place = text.block, text.choice

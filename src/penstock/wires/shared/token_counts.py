@@ -72,7 +72,7 @@ def count_tokens(table: UsageTable, raw: dict[str, Any]) -> dict[str, int]:
         reasoning if table.reasoning_extent == "left_out" else 0,
     )
     parts = ((0, 0), (0, reasoning), (cache, 0), (cache, reasoning))
-    rest = total - input - output  # what the total has beside the two
+    rest = total - input - output  # what the total has besides the two
     more_input, more_output = next((pair for pair in parts if total and sum(pair) == rest), expected)
     return {
         "input_tokens": input + (cache if cache > input else more_input),

@@ -123,7 +123,7 @@ class Wire:
         if self.has_short_path:
             self.read_typed_one(value, payload, event)
             if self._model.is_wanted:
-                self.plain_text = None  # each frame counts for the search
+                self.plain_text = None  # the next frames have to be searched for the name
         else:
             self.read_typed([value], [payload], event)
         out = self.out

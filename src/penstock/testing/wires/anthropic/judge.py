@@ -52,9 +52,9 @@ _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 
 class Block(Struct, frozen=True):
-    """A content block and its place."""
+    """A content block and its path in the request."""
 
-    at: str
+    path: str
     json: Json
 
     @property
@@ -63,10 +63,10 @@ class Block(Struct, frozen=True):
 
 
 class RoleTurn(Struct, frozen=True):
-    """Consecutive messages of one role; `at` is the index of the first."""
+    """Consecutive messages of one role; `index` is that of the first."""
 
     role: str
-    at: int
+    index: int
     blocks: list[Block]
 
 
@@ -74,8 +74,8 @@ def judge(body: Json, model: str) -> Rejections:
     """Yields what Anthropic rejects in a request."""
     yield from _request(body)
     messages = objects(body.get("messages"))
-    for at, message in enumerate(messages):
-        yield from _message(at, message)
+    for index, message in enumerate(messages):
+        yield from _message(index, message)
     yield from _system(messages, model)
     yield from _order(messages, model)
     turns = _turns(messages)
@@ -132,19 +132,19 @@ def _thread(body: Json) -> Rejections:
 
 
 def _tools(tools: list[Json]) -> Rejections:
-    for at, tool in enumerate(tools):
+    for index, tool in enumerate(tools):
         if tool.get("type", "custom") != "custom":
             continue
         schema = tool.get("input_schema")
         if not is_word(text(tool, "name"), MAX_TOOL_NAME):
-            yield Rejection(f"tools.{at}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
+            yield Rejection(f"tools.{index}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
         if not isinstance(schema, dict):
-            yield Rejection(f"tools.{at}.custom.input_schema: Field required")
+            yield Rejection(f"tools.{index}.custom.input_schema: Field required")
         elif schema.get("type") != "object":
-            yield Rejection(f"tools.{at}.custom.input_schema.type: Input should be 'object'")
+            yield Rejection(f"tools.{index}.custom.input_schema.type: Input should be 'object'")
         elif {"oneOf", "allOf", "anyOf"} & schema.keys():
             choices = "input_schema does not support oneOf, allOf, or anyOf at the top level"
-            yield Rejection(f"tools.{at}.custom.input_schema: {choices}")
+            yield Rejection(f"tools.{index}.custom.input_schema: {choices}")
     if repeated([text(tool, "name") for tool in tools if tool.get("name")]):
         yield Rejection("tools: Tool names must be unique.")
 
@@ -152,18 +152,18 @@ def _tools(tools: list[Json]) -> Rejections:
 # Single messages.
 
 
-def _message(at: int, message: Json) -> Rejections:
+def _message(index: int, message: Json) -> Rejections:
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant", "system"):
-        yield Rejection(f"messages.{at}.role: Input should be 'user' or 'assistant'")
+        yield Rejection(f"messages.{index}.role: Input should be 'user' or 'assistant'")
     if not isinstance(content, str) and not is_objects(content):
-        yield Rejection(f"messages.{at}.content: Input should be a valid list")
+        yield Rejection(f"messages.{index}.content: Input should be a valid list")
     if role == "user" and not content:
-        yield Rejection(f"messages.{at}: user messages must have non-empty content")
+        yield Rejection(f"messages.{index}: user messages must have non-empty content")
     if isinstance(content, str) and content:
         yield from _blank({"text": content})
-    for place, block in enumerate(objects(content)):
-        yield from _block(Block(f"messages.{at}.content.{place}", block), str(role))
+    for number, block in enumerate(objects(content)):
+        yield from _block(Block(f"messages.{index}.content.{number}", block), str(role))
 
 
 def _block(block: Block, role: str) -> Rejections:
@@ -174,7 +174,7 @@ def _block(block: Block, role: str) -> Rejections:
         case "thinking":
             yield from _thought(block)
         case "redacted_thinking" if not is_signature(block.json.get("data"), CLAUDE):
-            yield Rejection(f"{block.at}: Invalid `data` in `redacted_thinking` block")
+            yield Rejection(f"{block.path}: Invalid `data` in `redacted_thinking` block")
         case "tool_use":
             yield from _call(block)
         case "tool_result":
@@ -188,13 +188,13 @@ def _block(block: Block, role: str) -> Rejections:
 def _shape(block: Block, role: str) -> Rejections:
     kind = block.type
     if not kind:
-        yield Rejection(f"{block.at}.type: Field required")
+        yield Rejection(f"{block.path}.type: Field required")
     if kind in _FOREIGN:
-        yield Rejection(f"{block.at}: Input tag '{kind}' found using 'type' does not match any of the expected tags")
+        yield Rejection(f"{block.path}: Input tag '{kind}' found using 'type' does not match any of the expected tags")
     if _ROLES.get(kind, role) != role:
-        yield Rejection(f"{block.at}: `{kind}` blocks can only be in `{_ROLES[kind]}` messages")
+        yield Rejection(f"{block.path}: `{kind}` blocks can only be in `{_ROLES[kind]}` messages")
     for field in block.json.keys() - _FIELDS.get(kind, block.json.keys()):
-        yield Rejection(f"{block.at}.{kind}.{field}: Extra inputs are not permitted")
+        yield Rejection(f"{block.path}.{kind}.{field}: Extra inputs are not permitted")
 
 
 def _blank(block: Json) -> Rejections:
@@ -207,50 +207,50 @@ def _blank(block: Json) -> Rejections:
 def _thought(block: Block) -> Rejections:
     for field in ("signature", "thinking"):
         if field not in block.json:
-            yield Rejection(f"{block.at}.thinking.{field}: Field required")
+            yield Rejection(f"{block.path}.thinking.{field}: Field required")
     if not is_signature(block.json["signature"], CLAUDE):
-        yield Rejection(f"{block.at}: Invalid `signature` in `thinking` block")
+        yield Rejection(f"{block.path}: Invalid `signature` in `thinking` block")
 
 
 def _call(block: Block) -> Rejections:
-    at = f"{block.at}.tool_use"
+    path = f"{block.path}.tool_use"
     if not is_word(text(block.json, "id"), len(text(block.json, "id"))):
-        yield Rejection(f"{at}.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
+        yield Rejection(f"{path}.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
     if not text(block.json, "name"):
-        yield Rejection(f"{at}.name: String should have at least 1 character")
+        yield Rejection(f"{path}.name: String should have at least 1 character")
     if len(text(block.json, "name")) > MAX_CALL_NAME:
-        yield Rejection(f"{at}.name: String should have at most {MAX_CALL_NAME} characters")
+        yield Rejection(f"{path}.name: String should have at most {MAX_CALL_NAME} characters")
     if not isinstance(block.json.get("input"), dict):
-        yield Rejection(f"{at}.input: Input should be a valid dictionary")
+        yield Rejection(f"{path}.input: Input should be a valid dictionary")
 
 
 def _result(block: Block) -> Rejections:
     content = block.json.get("content")
     if not text(block.json, "tool_use_id"):
-        yield Rejection(f"{block.at}.tool_result.tool_use_id: Field required")
+        yield Rejection(f"{block.path}.tool_result.tool_use_id: Field required")
     if block.json.get("is_error") is True and not content:
-        yield Rejection(f"{block.at}.tool_result: content cannot be empty if `is_error` is true")
-    for place, inner in enumerate(objects(content)):
-        within = Block(f"{block.at}.tool_result.content.{place}", inner)
+        yield Rejection(f"{block.path}.tool_result: content cannot be empty if `is_error` is true")
+    for number, inner in enumerate(objects(content)):
+        within = Block(f"{block.path}.tool_result.content.{number}", inner)
         yield from _block(within, "user")
 
 
 def _media(block: Block) -> Rejections:
     source: Any = block.json.get("source")
     if not isinstance(source, dict):
-        yield Rejection(f"{block.at}.{block.type}.source: Field required")
+        yield Rejection(f"{block.path}.{block.type}.source: Field required")
     elif source.get("type") == "base64":
         taken = _IMAGES if block.type == "image" else ("application/pdf",)
         if source.get("media_type") not in taken:
             problem = " or ".join(", ".join(f"'{kind}'" for kind in taken).rsplit(", ", 1))
-            yield Rejection(f"{block.at}.{block.type}.source.base64.media_type: Input should be {problem}")
+            yield Rejection(f"{block.path}.{block.type}.source.base64.media_type: Input should be {problem}")
 
 
 # The order of messages.
 
 
 def _system(messages: list[Json], model: str) -> Rejections:
-    for at, (message, following) in enumerate(pairwise([*messages, {}])):
+    for index, (message, following) in enumerate(pairwise([*messages, {}])):
         if message["role"] != "system":
             continue
         if not takes_system(model):
@@ -259,24 +259,24 @@ def _system(messages: list[Json], model: str) -> Rejections:
                 '"system" as an input message role.'
             )
         if following.get("role", "assistant") != "assistant":
-            yield Rejection(f"messages.{at}: role 'system' must precede an 'assistant' message or end the array")
+            yield Rejection(f"messages.{index}: role 'system' must precede an 'assistant' message or end the array")
 
 
 def _order(messages: list[Json], model: str) -> Rejections:
     if messages[0].get("role") != "user":
         yield Rejection('messages: first message must use the "user" role')
-    for at, message in enumerate(messages[:-1]):
+    for index, message in enumerate(messages[:-1]):
         if not message["content"]:
             problem = "all messages must have non-empty content except for the optional final assistant message"
-            yield Rejection(f"messages.{at}: {problem}")
-    last, at = messages[-1], len(messages) - 1
+            yield Rejection(f"messages.{index}: {problem}")
+    last, index = messages[-1], len(messages) - 1
     if last.get("role") != "assistant":
         return
     blocks = objects(last.get("content"))
     kinds = [text(block, "type") for block in blocks]
     ending = last["content"] if isinstance(last["content"], str) else text(blocks[-1], "text") if blocks else ""
     if kinds and kinds[-1] in ("thinking", "redacted_thinking"):
-        yield Rejection(f"messages.{at}: The final block in an assistant message cannot be `{kinds[-1]}`.")
+        yield Rejection(f"messages.{index}: The final block in an assistant message cannot be `{kinds[-1]}`.")
     if "tool_use" not in kinds and "server_tool_use" not in kinds and not takes_prefill(model):
         yield Rejection(PREFILL)
     if ending != ending.rstrip():
@@ -285,21 +285,21 @@ def _order(messages: list[Json], model: str) -> Rejections:
 
 def _turns(messages: list[Json]) -> list[RoleTurn]:
     turns: list[RoleTurn] = []
-    for at, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if message["role"] == "system":
             continue
         if not turns or turns[-1].role != message["role"]:
-            turns.append(RoleTurn(str(message["role"]), at, []))
-        turns[-1].blocks.extend(_blocks(at, message))
+            turns.append(RoleTurn(str(message["role"]), index, []))
+        turns[-1].blocks.extend(_blocks(index, message))
     return turns
 
 
-def _blocks(at: int, message: Json) -> Iterator[Block]:
+def _blocks(index: int, message: Json) -> Iterator[Block]:
     content = message["content"]
     if isinstance(content, str) and content:
-        yield Block(f"messages.{at}.content.0", {"type": "text", "text": content})
-    for place, block in enumerate(objects(content)):
-        yield Block(f"messages.{at}.content.{place}", block)
+        yield Block(f"messages.{index}.content.0", {"type": "text", "text": content})
+    for number, block in enumerate(objects(content)):
+        yield Block(f"messages.{index}.content.{number}", block)
 
 
 def _of(turn: RoleTurn, *kinds: str) -> list[Block]:
@@ -311,7 +311,7 @@ def _calls(turns: list[RoleTurn], is_continued: bool) -> Rejections:
     for turn in turns:
         for block in _of(turn, "tool_use"):
             if text(block.json, "id") in used:
-                yield Rejection(f"{block.at}: `tool_use` ids must be unique")
+                yield Rejection(f"{block.path}: `tool_use` ids must be unique")
             used.add(text(block.json, "id"))
     nobody = RoleTurn("", -1, [])
     for before, turn in zip([nobody, *turns], [*turns, nobody], strict=True):
@@ -327,19 +327,19 @@ def _answers(before: RoleTurn, turn: RoleTurn) -> Rejections:
     for block in results:
         if (id := text(block.json, "tool_use_id")) not in called:
             yield Rejection(
-                f"{block.at}: unexpected `tool_use_id` found in `tool_result` blocks: {id}. Each `tool_result` block "
+                f"{block.path}: unexpected `tool_use_id` found in `tool_result` blocks: {id}. Each `tool_result` block "
                 "must have a corresponding `tool_use` block in the previous message."
             )
     if missing := [id for id in called if id not in answered]:
         yield Rejection(
-            f"messages.{before.at}: `tool_use` ids were found without `tool_result` blocks immediately after: "
+            f"messages.{before.index}: `tool_use` ids were found without `tool_result` blocks immediately after: "
             f"{', '.join(missing)}. Each `tool_use` block must have a corresponding `tool_result` block in the next "
             "message."
         )
     for id in repeated([text(block.json, "tool_use_id") for block in results]):
-        at = [block.at for block in results if block.json["tool_use_id"] == id][1]
+        path = [block.path for block in results if block.json["tool_use_id"] == id][1]
         problem = "each tool_use must have a single result. Found multiple `tool_result` blocks with id"
-        yield Rejection(f"{at}: {problem}: {id}")
+        yield Rejection(f"{path}: {problem}: {id}")
 
 
 def _hosted(turns: list[RoleTurn]) -> Rejections:
@@ -352,7 +352,7 @@ def _hosted(turns: list[RoleTurn]) -> Rejections:
             elif block.type.endswith("_tool_result") and waiting.pop(id, None) is None:
                 call_type = "mcp_tool_use" if block.type == "mcp_tool_result" else "server_tool_use"
                 yield Rejection(
-                    f"{block.at}: unexpected `tool_use_id` found in `{block.type}` blocks: {id}. Each `{block.type}` "
+                    f"{block.path}: unexpected `tool_use_id` found in `{block.type}` blocks: {id}. Each `{block.type}` "
                     f"block must have a corresponding `{call_type}` block before it."
                 )
             elif turn.role == "user" and block.type != "tool_result" and waiting:
@@ -360,6 +360,6 @@ def _hosted(turns: list[RoleTurn]) -> Rejections:
 
 
 def _unanswered(call: Block) -> Rejection:
-    at, name, id = call.at.partition(".content")[0], text(call.json, "name"), text(call.json, "id")
+    path, name, id = call.path.partition(".content")[0], text(call.json, "name"), text(call.json, "id")
     problem = f"was found without a corresponding `{name}_tool_result` block"
-    return Rejection(f"{at}: `{name}` tool use with id `{id}` {problem}")
+    return Rejection(f"{path}: `{name}` tool use with id `{id}` {problem}")

@@ -30,8 +30,8 @@ class AnthropicHabits(VendorHabits):
     def call_states(self, block: int) -> Iterator[Opaque]:
         yield Opaque(block, "anthropic", "caller", {"type": "direct"})
 
-    def dress(self, frames: list[bytes]) -> Iterable[bytes]:
-        starts = (at for at, frame in enumerate(frames) if frame.startswith(b"event: content_block_start"))
+    def with_vendor_frames(self, frames: list[bytes]) -> Iterable[bytes]:
+        starts = (index for index, frame in enumerate(frames) if frame.startswith(b"event: content_block_start"))
         if not self._has_pinged and (first := next(starts, None)) is not None:
             self._has_pinged = True
             frames.insert(first + 1, PING)

@@ -32,13 +32,13 @@ def judge(body: Json, model: str) -> Rejections:
     if not is_objects(body.get("messages")) or not body["messages"]:
         yield Rejection("The messages field is required and must hold at least one message.")
     messages = objects(body["messages"])
-    for at, message in enumerate(messages):
-        yield from _message(at, message)
+    for index, message in enumerate(messages):
+        yield from _message(index, message)
     messages = [message for message in messages if message["role"] != "system"]
     yield from _order(messages, model)
     yield from _tools(body, messages)
-    for at, (before, message) in enumerate(pairwise([{}, *messages, {}])):
-        yield from _answers(at, before, message)
+    for index, (before, message) in enumerate(pairwise([{}, *messages, {}])):
+        yield from _answers(index, before, message)
     yield from _system(body)
     yield from _format(body, model)
 
@@ -60,92 +60,96 @@ def _format(body: Json, model: str) -> Rejections:
         yield Rejection("The value at outputConfig.textFormat.structure.jsonSchema.schema is not valid JSON.")
 
 
-def _constraint(at: str, value: Any, rule: str) -> Rejection:
-    member = re.sub(r"\.(\d+)", lambda place: f".{int(place[1]) + 1}.member", at)  # Bedrock counts from one here
+def _constraint(path: str, value: Any, rule: str) -> Rejection:
+    member = re.sub(r"\.(\d+)", lambda place: f".{int(place[1]) + 1}.member", path)  # Bedrock counts from one here
     return Rejection(f"1 validation error detected: Value '{value}' at '{member}' failed to satisfy constraint: {rule}")
 
 
-def _word(at: str, value: str, pattern: re.Pattern[str]) -> Rejections:
+def _word(path: str, value: str, pattern: re.Pattern[str]) -> Rejections:
     if not value:
-        yield _constraint(at, value, "Member must have length greater than or equal to 1")
+        yield _constraint(path, value, "Member must have length greater than or equal to 1")
     if len(value) > MAX_WORD:
-        yield _constraint(at, value, f"Member must have length less than or equal to {MAX_WORD}")
+        yield _constraint(path, value, f"Member must have length less than or equal to {MAX_WORD}")
     if not pattern.fullmatch(value):
-        yield _constraint(at, value, f"Member must satisfy regular expression pattern: {pattern.pattern}")
+        yield _constraint(path, value, f"Member must satisfy regular expression pattern: {pattern.pattern}")
 
 
 # Single messages.
 
 
-def _message(at: int, message: Json) -> Rejections:
+def _message(index: int, message: Json) -> Rejections:
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant", "system"):
-        yield _constraint(f"messages.{at}.role", role, "Member must satisfy enum value set: [user, assistant, system]")
+        yield _constraint(
+            f"messages.{index}.role", role, "Member must satisfy enum value set: [user, assistant, system]"
+        )
     if not is_objects(content):
         yield Rejection(
-            f"The content field in the Message object at messages.{at} is not a list of ContentBlock objects."
+            f"The content field in the Message object at messages.{index} is not a list of ContentBlock objects."
         )
     if not content:
         yield Rejection(
-            f"The content field in the Message object at messages.{at} is empty. Add a ContentBlock object to the "
+            f"The content field in the Message object at messages.{index} is empty. Add a ContentBlock object to the "
             "content field and try again."
         )
     blocks = objects(content)
-    for place, block in enumerate(blocks):
-        yield from _block(f"messages.{at}.content.{place}", block)
+    for number, block in enumerate(blocks):
+        yield from _block(f"messages.{index}.content.{number}", block)
     if any("document" in block for block in blocks) and not any("text" in block for block in blocks):
         yield Rejection("A text block must be included when using documents.")
 
 
-def _block(at: str, block: Json) -> Rejections:
-    yield from _blank(at, block)
-    yield from _media(at, block)
+def _block(path: str, block: Json) -> Rejections:
+    yield from _blank(path, block)
+    yield from _media(path, block)
     if "toolUse" in block:
-        yield from _call(f"{at}.toolUse", child(block, "toolUse"))
+        yield from _call(f"{path}.toolUse", child(block, "toolUse"))
     if "toolResult" in block:
-        yield from _result(f"{at}.toolResult", child(block, "toolResult"))
+        yield from _result(f"{path}.toolResult", child(block, "toolResult"))
     if "reasoningContent" in block:
-        yield from _thought(at, child(block, "reasoningContent"))
+        yield from _thought(path, child(block, "reasoningContent"))
 
 
-def _blank(at: str, block: Json) -> Rejections:
+def _blank(path: str, block: Json) -> Rejections:
     if "text" in block and not text(block, "text").strip():
-        problem = f"The text field in the ContentBlock object at {at} is blank."
+        problem = f"The text field in the ContentBlock object at {path} is blank."
         yield Rejection(f"{problem} Add text to the text field, and try again.")
 
 
-def _media(at: str, block: Json) -> Rejections:
+def _media(path: str, block: Json) -> Rejections:
     for kind, formats in _FORMATS.items():
         if kind in block and (format := child(block, kind).get("format")) not in formats:
             rule = f"Member must satisfy enum value set: [{', '.join(formats)}]"
-            yield _constraint(f"{at}.{kind}.format", format, rule)
+            yield _constraint(f"{path}.{kind}.format", format, rule)
 
 
-def _call(at: str, call: Json) -> Rejections:
-    yield from _word(f"{at}.toolUseId", text(call, "toolUseId"), _ID)
-    yield from _word(f"{at}.name", text(call, "name"), _NAME)
+def _call(path: str, call: Json) -> Rejections:
+    yield from _word(f"{path}.toolUseId", text(call, "toolUseId"), _ID)
+    yield from _word(f"{path}.name", text(call, "name"), _NAME)
     if not isinstance(call.get("input"), dict):
-        problem = f"The format of the value at {at}.input is invalid."
+        problem = f"The format of the value at {path}.input is invalid."
         yield Rejection(f"{problem} Provide a json object for the field and try again.")
 
 
-def _result(at: str, result: Json) -> Rejections:
-    yield from _word(f"{at}.toolUseId", text(result, "toolUseId"), _ID)
+def _result(path: str, result: Json) -> Rejections:
+    yield from _word(f"{path}.toolUseId", text(result, "toolUseId"), _ID)
     if result.get("status") == "error" and not result.get("content"):
-        yield Rejection(f"The content field at {at} cannot be empty when status value is error.")
-    for place, block in enumerate(objects(result.get("content"))):
-        yield from _blank(f"{at}.content.{place}", block)
-        yield from _media(f"{at}.content.{place}", block)
+        yield Rejection(f"The content field at {path} cannot be empty when status value is error.")
+    for number, block in enumerate(objects(result.get("content"))):
+        yield from _blank(f"{path}.content.{number}", block)
+        yield from _media(f"{path}.content.{number}", block)
 
 
-def _thought(at: str, thought: Json) -> Rejections:
+def _thought(path: str, thought: Json) -> Rejections:
     """Reasoning is forwarded to Claude, so the error has Anthropic's message."""
     reasoning = child(thought, "reasoningText")
     if reasoning and not is_signature(reasoning.get("signature"), CLAUDE):
         wrong = "Invalid `signature` in `thinking` block"
-        yield Rejection(f"{at}: {wrong}" if reasoning.get("signature") else f"{at}.thinking.signature: Field required")
+        yield Rejection(
+            f"{path}: {wrong}" if reasoning.get("signature") else f"{path}.thinking.signature: Field required"
+        )
     if "redactedContent" in thought and not is_signature(thought["redactedContent"], CLAUDE):
-        yield Rejection(f"{at}: Invalid `data` in `redacted_thinking` block")
+        yield Rejection(f"{path}: Invalid `data` in `redacted_thinking` block")
 
 
 # The order of messages.
@@ -171,9 +175,9 @@ def _tools(body: Json, messages: list[Json]) -> Rejections:
     if "toolConfig" in body and not objects(config.get("tools")):
         yield _constraint("toolConfig.tools", "[]", "Member must have length greater than or equal to 1")
     specs = [child(tool, "toolSpec") for tool in objects(config.get("tools"))]
-    for at, spec in enumerate(specs):
+    for index, spec in enumerate(specs):
         if spec:
-            yield from _word(f"toolConfig.tools.{at}.toolSpec.name", text(spec, "name"), _NAME)
+            yield from _word(f"toolConfig.tools.{index}.toolSpec.name", text(spec, "name"), _NAME)
     for name in repeated([text(spec, "name") for spec in specs if spec]):
         yield Rejection(f"The tool {name} is already defined at toolConfig.tools.")
 
@@ -183,21 +187,23 @@ def _ids(message: Json, kind: str) -> list[str]:
     return [text(child(block, kind), "toolUseId") for block in blocks]
 
 
-def _answers(at: int, before: Json, message: Json) -> Rejections:
+def _answers(index: int, before: Json, message: Json) -> Rejections:
     called, answered = _ids(before, "toolUse"), _ids(message, "toolResult")
     if repeated(called):
-        yield Rejection(f"The toolUse blocks at messages.{at - 1}.content contain duplicate Ids: {repeated(called)[0]}")
+        yield Rejection(
+            f"The toolUse blocks at messages.{index - 1}.content contain duplicate Ids: {repeated(called)[0]}"
+        )
     if len(answered) > len(called):
-        problem = f"The number of toolResult blocks at messages.{at}.content"
+        problem = f"The number of toolResult blocks at messages.{index}.content"
         yield Rejection(f"{problem} exceeds the number of toolUse blocks of previous turn.")
     if missing := [id for id in called if id not in answered]:
         yield Rejection(
-            f"Expected toolResult blocks at messages.{at}.content for the following Ids: {', '.join(missing)}"
+            f"Expected toolResult blocks at messages.{index}.content for the following Ids: {', '.join(missing)}"
         )
 
 
 def _system(body: Json) -> Rejections:
-    for at, block in enumerate(objects(body.get("system"))):
+    for index, block in enumerate(objects(body.get("system"))):
         if "text" in block and not text(block, "text").strip():
-            problem = f"The text field in the SystemContentBlock object at system.{at} is blank."
+            problem = f"The text field in the SystemContentBlock object at system.{index} is blank."
             yield Rejection(f"{problem} Add text to the text field, and try again.")

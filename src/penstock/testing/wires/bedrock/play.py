@@ -24,7 +24,7 @@ class BedrockHabits(VendorHabits):
     def reasoning_states(self, block: int, text: str) -> Iterator[Opaque]:
         yield Opaque(block, "bedrock", "signature", self.random.signature(CLAUDE))
 
-    def dress(self, frames: list[bytes]) -> Iterable[bytes]:
+    def with_vendor_frames(self, frames: list[bytes]) -> Iterable[bytes]:
         return map(self._padded, frames)
 
     def _padded(self, frame: bytes) -> bytes:

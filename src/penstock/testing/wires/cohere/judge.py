@@ -31,11 +31,11 @@ def judge(body: Json, model: str) -> Rejections:
     if not is_objects(body.get("messages")) or not body["messages"]:
         yield _invalid("must provide at least one message")
     messages = objects(body["messages"])
-    for at, message in enumerate(messages):
-        yield from _message(f"messages[{at}]", message)
+    for index, message in enumerate(messages):
+        yield from _message(f"messages[{index}]", message)
     yield from _format(body)
-    for at, called, results in answered_turns(messages):
-        yield from _answers(f"messages[{at}]", called, list(results.values()))
+    for index, called, results in answered_turns(messages):
+        yield from _answers(f"messages[{index}]", called, list(results.values()))
 
 
 def _format(body: Json) -> Rejections:
@@ -46,10 +46,10 @@ def _format(body: Json) -> Rejections:
         yield _invalid(f"response_format.type {format.get('type')!r} is not supported")
     if body.get("tools") or body.get("documents"):
         yield _invalid("response_format is not supported together with tools or documents")
-    for _, one in schemas(format.get("json_schema")):
-        if unsupported := one.keys() & _UNSUPPORTED:
+    for _, schema in schemas(format.get("json_schema")):
+        if unsupported := schema.keys() & _UNSUPPORTED:
             yield _invalid(f"the keyword {min(unsupported)} is not supported in response_format.json_schema")
-        if one.get("type") == "object" and not one.get("required"):
+        if schema.get("type") == "object" and not schema.get("required"):
             yield _invalid("each object in response_format.json_schema must have at least one required field")
 
 
@@ -57,36 +57,36 @@ def _invalid(message: str) -> Rejection:
     return Rejection(f"invalid request: {message}")
 
 
-def _message(at: str, message: Json) -> Rejections:
+def _message(path: str, message: Json) -> Rejections:
     role, content = str(message.get("role")), message.get("content")
     if role not in _PARTS:
-        yield _invalid(f"{at}: unknown role {role!r}")
+        yield _invalid(f"{path}: unknown role {role!r}")
     if role == "user" and not content:
         yield _invalid("message must be at least 1 token long or tool results must be specified.")
     if role == "assistant" and not content and not message.get("tool_calls"):
-        yield _invalid(f"{at}: an assistant message must have content or tool calls")
+        yield _invalid(f"{path}: an assistant message must have content or tool calls")
     for part in objects(content):
         if part.get("type") not in _PARTS[role]:
-            yield _invalid(f"{at}: content of type {part.get('type')!r} is not supported for the role {role!r}")
+            yield _invalid(f"{path}: content of type {part.get('type')!r} is not supported for the role {role!r}")
     for call in objects(message.get("tool_calls")):
-        yield from _call(at, call)
+        yield from _call(path, call)
 
 
-def _call(at: str, call: Json) -> Rejections:
+def _call(path: str, call: Json) -> Rejections:
     if not text(call, "id"):
-        yield _invalid(f"{at}: every tool call must have an id")
+        yield _invalid(f"{path}: every tool call must have an id")
     if not text(child(call, "function"), "name"):
-        yield _invalid(f"{at}: every tool call must have a name")
+        yield _invalid(f"{path}: every tool call must have a name")
     if not isinstance(child(call, "function").get("arguments"), str):
-        yield _invalid(f"{at}: the arguments of a tool call must be a string")
+        yield _invalid(f"{path}: the arguments of a tool call must be a string")
 
 
-def _answers(at: str, called: list[str], answered: list[str]) -> Rejections:
+def _answers(path: str, called: list[str], answered: list[str]) -> Rejections:
     for id in answered:
         if id not in called:
             yield _invalid(f"tool message with tool_call_id {id!r} does not follow a message with that tool call")
     for id in called:
         if id not in answered:
-            yield _invalid(f"{at}: tool call {id!r} must be followed by a tool message with its result")
+            yield _invalid(f"{path}: tool call {id!r} must be followed by a tool message with its result")
     for id in repeated(called):
-        yield _invalid(f"{at}: tool call id {id!r} is not unique")
+        yield _invalid(f"{path}: tool call id {id!r} is not unique")

@@ -43,8 +43,8 @@ def judge(body: Json, model: str) -> Rejections:
     if not is_objects(body.get("contents")) or not body["contents"]:
         yield _invalid("contents", "contents is not specified")
     contents = objects(body["contents"])
-    for at, content in enumerate(contents):
-        yield from _content(at, content)
+    for index, content in enumerate(contents):
+        yield from _content(index, content)
     contents = _joined(contents)
     version = version_of(model, _VERSION, _NEWEST) if "gemini" in model else (0, 0)  # nothing is known of other models
     if len(contents) == 1 and contents[0].get("role") == "model":
@@ -67,39 +67,39 @@ def _format(body: Json, version: tuple[int, ...]) -> Rejections:
         yield _invalid("generation_config.response_mime_type", problem)
     if mime == "application/json" and body.get("tools") and (0, 0) < version < _SIGNING:
         yield Rejection("Function calling with a response mime type: 'application/json' is unsupported")
-    for context, one in schemas(config.get("responseJsonSchema")):
-        at = "generation_config.response_json_schema" + "".join(f".{key}" for key in context)
-        if beside := [key for key in one if not key.startswith("$")] if "$ref" in one else []:
-            yield _invalid(at, f"$ref cannot be set beside {beside[0]}")
-        if unknown := sorted(one.keys() - _SCHEMA):
-            yield _invalid(at, f"the keyword {unknown[0]} is not supported")
+    for context, inner in schemas(config.get("responseJsonSchema")):
+        path = "generation_config.response_json_schema" + "".join(f".{key}" for key in context)
+        if beside := [key for key in inner if not key.startswith("$")] if "$ref" in inner else []:
+            yield _invalid(path, f"$ref cannot be set beside {beside[0]}")
+        if unknown := sorted(inner.keys() - _SCHEMA):
+            yield _invalid(path, f"the keyword {unknown[0]} is not supported")
 
 
-def _invalid(at: str, problem: str) -> Rejection:
-    return Rejection(f"* GenerateContentRequest.{at}: {problem}\n")
+def _invalid(path: str, problem: str) -> Rejection:
+    return Rejection(f"* GenerateContentRequest.{path}: {problem}\n")
 
 
 # Single contents.
 
 
-def _content(at: int, content: Json) -> Rejections:
+def _content(index: int, content: Json) -> Rejections:
     if content.get("role") not in _ROLES:
         yield Rejection("Please use a valid role: user, model.")
     if not is_objects(content.get("parts")) or not content["parts"]:
-        yield _invalid(f"contents[{at}].parts", "contents.parts must not be empty.")
-    for place, part in enumerate(objects(content["parts"])):
-        yield from _part(f"contents[{at}].parts[{place}]", part)
+        yield _invalid(f"contents[{index}].parts", "contents.parts must not be empty.")
+    for number, part in enumerate(objects(content["parts"])):
+        yield from _part(f"contents[{index}].parts[{number}]", part)
 
 
-def _part(at: str, part: Json) -> Rejections:
+def _part(path: str, part: Json) -> Rejections:
     if not any(part.get(kind) is not None for kind in _DATA):
-        yield _invalid(f"{at}.data", "required oneof field 'data' must have one initialized field")
+        yield _invalid(f"{path}.data", "required oneof field 'data' must have one initialized field")
     for kind, field, value in (
         ("functionCall", "function_call", "args"),
         ("functionResponse", "function_response", "response"),
     ):
         if kind in part:
-            yield from _named(f"{at}.{field}", child(part, kind), value)
+            yield from _named(f"{path}.{field}", child(part, kind), value)
     signature = part.get("thoughtSignature")
     if signature is not None and not _is_accepted(signature):
         yield Rejection("Corrupted thought signature.")
@@ -114,13 +114,13 @@ def _is_accepted(signature: Any) -> bool:
     return UNSIGNED & {signature, decoded(signature)} != set() or is_signature(standard_base64(signature), GEMINI)
 
 
-def _named(at: str, call: Json, value: str) -> Rejections:
+def _named(path: str, call: Json, value: str) -> Rejections:
     if not text(call, "name"):
-        yield _invalid(f"{at}.name", "Name cannot be empty.")
+        yield _invalid(f"{path}.name", "Name cannot be empty.")
     if value == "response" and "response" not in call:
-        yield _invalid(f"{at}.response", "response is required.")
+        yield _invalid(f"{path}.response", "response is required.")
     if not isinstance(call.get(value, {}), dict):
-        yield Rejection(f"Invalid value at '{at}.{value}' {_STRUCT}")
+        yield Rejection(f"Invalid value at '{path}.{value}' {_STRUCT}")
 
 
 # The order of contents.
@@ -176,16 +176,17 @@ def _separate(contents: list[Json]) -> Rejections:
 
 
 def _signed(contents: list[Json]) -> Rejections:
-    prompts = [at for at, content in enumerate(contents) if _is_prompt(content)]
+    prompts = [index for index, content in enumerate(contents) if _is_prompt(content)]
     current = prompts[-1] if prompts else 0
-    for at, content in enumerate(contents):
+    for index, content in enumerate(contents):
         calls = [part for part in objects(content["parts"]) if "functionCall" in part]
-        if at > current and calls and not calls[0].get("thoughtSignature"):
+        if index > current and calls and not calls[0].get("thoughtSignature"):
             yield Rejection(
                 "Function call is missing a thought_signature in functionCall parts. This is required for tools to "
                 "work correctly, and missing thought_signature may lead to degraded model performance. Additional "
                 f"data, function call `default_api:{text(child(calls[0], 'functionCall'), 'name')}` , position "
-                f"{at + 1}. Please refer to https://ai.google.dev/gemini-api/docs/thought-signatures for more details."
+                f"{index + 1}. Please refer to "
+                "https://ai.google.dev/gemini-api/docs/thought-signatures for more details."
             )
 
 
@@ -198,12 +199,12 @@ def _is_prompt(content: Json) -> bool:
 
 
 def _declared(body: Json) -> Rejections:
-    for at, tool in enumerate(objects(body.get("tools"))):
+    for index, tool in enumerate(objects(body.get("tools"))):
         declarations: Any = tool.get("functionDeclarations")
-        for place, function in enumerate(objects(declarations)):
+        for number, function in enumerate(objects(declarations)):
             if not _NAME.fullmatch(text(function, "name")):
                 yield _invalid(
-                    f"tools[{at}].function_declarations[{place}].name",
+                    f"tools[{index}].function_declarations[{number}].name",
                     "[FIELD_INVALID] Invalid function name. Must start with a letter or an underscore. Must be a-z, "
                     "A-Z, 0-9, or contain underscores (_), dots (.), colons (:), or dashes (-), with a maximum length "
                     "of 64.",

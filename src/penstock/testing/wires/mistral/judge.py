@@ -55,8 +55,8 @@ def judge(body: Json, model: str) -> Rejections:
     if not is_objects(body.get("messages")):
         yield _unfit("Input should be a valid list", "messages")
     messages = objects(body["messages"])
-    for at, message in enumerate(messages):
-        yield from _shape(at, message)
+    for index, message in enumerate(messages):
+        yield from _shape(index, message)
     yield from _order(messages)
     for message in messages:
         yield from _message(message)
@@ -82,21 +82,23 @@ def _bad_call(message: str) -> Rejection:
 # Types.
 
 
-def _shape(at: int, message: Json) -> Rejections:
+def _shape(index: int, message: Json) -> Rejections:
     role = str(message.get("role"))
     if role not in _NEXT:
-        yield _unfit(f"Input tag '{role}' found using 'role' does not match any of the expected tags", "messages", at)
+        yield _unfit(
+            f"Input tag '{role}' found using 'role' does not match any of the expected tags", "messages", index
+        )
     for field in message.keys() - _FIELDS[role]:
-        yield _unfit("Extra inputs are not permitted", "messages", at, role, field)
+        yield _unfit("Extra inputs are not permitted", "messages", index, role, field)
     if role in ("user", "system", "tool") and message.get("content") is None:
-        yield _unfit("Field required", "messages", at, role, "content")
-    for place, part in enumerate(objects(message.get("content"))):
+        yield _unfit("Field required", "messages", index, role, "content")
+    for number, part in enumerate(objects(message.get("content"))):
         if part.get("type") not in _PARTS[role]:
             problem = f"Input tag '{part.get('type')}' found using 'type' does not match any of the expected tags"
-            yield _unfit(problem, "messages", at, role, "content", place)
-    for place, call in enumerate(objects(message.get("tool_calls"))):
+            yield _unfit(problem, "messages", index, role, "content", number)
+    for number, call in enumerate(objects(message.get("tool_calls"))):
         if not isinstance(child(call, "function").get("arguments"), str | dict):
-            yield _unfit("Input should be a valid string", "messages", at, role, "tool_calls", place)
+            yield _unfit("Input should be a valid string", "messages", index, role, "tool_calls", number)
 
 
 # Order.

@@ -22,8 +22,8 @@ def judge(body: Json, model: str) -> Rejections:
     format = body.get("format")
     if format not in (None, "", "json") and not isinstance(format, dict):
         yield Rejection(f'invalid format: {json.dumps(format)}; expected "json" or a valid JSON Schema object')
-    for _, one in schemas(format):
-        pattern = one.get("pattern")
+    for _, schema in schemas(format):
+        pattern = schema.get("pattern")
         if isinstance(pattern, str) and not (pattern.startswith("^") and pattern.endswith("$")):
             yield Rejection("failed to load model vocabulary required for format", 500)
 

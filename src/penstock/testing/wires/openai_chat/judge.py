@@ -25,8 +25,8 @@ def judge(body: Json, model: str) -> Rejections:
     """Yields what OpenAI rejects in a request."""
     yield from _request(body)
     messages = objects(body["messages"])
-    for at, message in enumerate(messages):
-        yield from _message(at, message)
+    for index, message in enumerate(messages):
+        yield from _message(index, message)
     yield from _order(messages)
 
 
@@ -52,51 +52,51 @@ def _request(body: Json) -> Rejections:
         problem = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
         yield invalid(problem, "stream_options", None)
     yield from judge_response_format(body)
-    for at, tool in enumerate(objects(body.get("tools"))):
+    for index, tool in enumerate(objects(body.get("tools"))):
         kind = tool.get("type")
         if kind in ("function", "custom"):
-            yield from judge_name(f"tools[{at}].{kind}.name", child(tool, kind).get("name"), MAX_NAME)
+            yield from judge_name(f"tools[{index}].{kind}.name", child(tool, kind).get("name"), MAX_NAME)
 
 
 # Single messages.
 
 
-def _message(at: int, message: Json) -> Rejections:
+def _message(index: int, message: Json) -> Rejections:
     role = message.get("role")
     if role not in _ROLES:
-        yield unknown(f"messages[{at}].role", role, _ROLES)
-    yield from _content(at, message)
+        yield unknown(f"messages[{index}].role", role, _ROLES)
+    yield from _content(index, message)
     if "tool_calls" in message:
-        yield from _calls(f"messages[{at}].tool_calls", message["tool_calls"])
+        yield from _calls(f"messages[{index}].tool_calls", message["tool_calls"])
     if role == "tool":
-        yield from judge_string(f"messages[{at}].tool_call_id", message.get("tool_call_id"), MAX_ID)
+        yield from judge_string(f"messages[{index}].tool_call_id", message.get("tool_call_id"), MAX_ID)
 
 
-def _content(at: int, message: Json) -> Rejections:
+def _content(index: int, message: Json) -> Rejections:
     role, content = message.get("role"), message.get("content")
     says_otherwise = any(message.get(key) for key in ("tool_calls", "refusal", "audio", "function_call"))
     if content is None and not (role == "assistant" and says_otherwise):
         problem = "Invalid value for 'content': expected a string, got null."
-        yield invalid(problem, f"messages.[{at}].content", None)
+        yield invalid(problem, f"messages.[{index}].content", None)
     if content == []:
-        yield empty_array(f"messages[{at}].content")
-    for place, part in enumerate(objects(content)):
+        yield empty_array(f"messages[{index}].content")
+    for number, part in enumerate(objects(content)):
         kind = part.get("type")
         if kind not in _PARTS:
-            yield unknown(f"messages[{at}].content[{place}].type", kind, _PARTS)
+            yield unknown(f"messages[{index}].content[{number}].type", kind, _PARTS)
         if kind == "image_url" and role != "user":
             yield invalid(
-                f"Invalid 'messages[{at}]'. Image URLs are only allowed for messages with role 'user', but this "
+                f"Invalid 'messages[{index}]'. Image URLs are only allowed for messages with role 'user', but this "
                 f"message with role '{role}' contains an image URL.",
-                f"messages[{at}]",
+                f"messages[{index}]",
             )
 
 
-def _calls(at: str, calls: Any) -> Rejections:
+def _calls(path: str, calls: Any) -> Rejections:
     if calls == []:
-        yield empty_array(at)
-    for place, call in enumerate(objects(calls)):
-        here = f"{at}[{place}]"
+        yield empty_array(path)
+    for number, call in enumerate(objects(calls)):
+        here = f"{path}[{number}]"
         yield from judge_string(f"{here}.id", call.get("id"), MAX_ID)
         kind = "custom" if call.get("type") == "custom" else "function"
         called, field = child(call, kind), "input" if kind == "custom" else "arguments"
@@ -117,18 +117,18 @@ def answered_turns(messages: list[Json]) -> Iterator[tuple[int, list[str], dict[
     """For each message that is not a result: its index, its calls, and the results directly after it by index."""
     before: int = -1
     results: dict[int, str] = {}
-    for at, message in enumerate([*messages, {}]):
+    for index, message in enumerate([*messages, {}]):
         if message.get("role") == "tool":
-            results[at] = text(message, "tool_call_id")
+            results[index] = text(message, "tool_call_id")
             continue
         yield before, calls_of(messages[before]) if before >= 0 else [], results
-        before, results = at, {}
+        before, results = index, {}
 
 
 def _order(messages: list[Json]) -> Rejections:
-    for at, called, results in answered_turns(messages):
+    for index, called, results in answered_turns(messages):
         for id in repeated(called):
-            yield _duplicate(id, at)
+            yield _duplicate(id, index)
         for place, id in results.items():
             if not called:
                 problem = "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
@@ -143,10 +143,10 @@ def _order(messages: list[Json]) -> Rejections:
                 "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
                 "'tool_call_id'. The following tool_call_ids did not have response messages: "
                 f"{', '.join(missing_ids)}",
-                f"messages.[{at + 1 + len(results)}].role",
+                f"messages.[{index + 1 + len(results)}].role",
                 None,
             )
 
 
-def _duplicate(id: str, at: int) -> Any:
-    return invalid(f"Duplicate value for 'tool_call_id' of {id} in message[{at}]", None, "invalid_request_error")
+def _duplicate(id: str, index: int) -> Any:
+    return invalid(f"Duplicate value for 'tool_call_id' of {id} in message[{index}]", None, "invalid_request_error")

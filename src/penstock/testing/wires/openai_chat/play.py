@@ -13,7 +13,7 @@ class OpenAIChatHabits(VendorHabits):
 
     RESPONSE_ID = (29, LETTERS)
 
-    def dress(self, frames: list[bytes]) -> Iterable[bytes]:
+    def with_vendor_frames(self, frames: list[bytes]) -> Iterable[bytes]:
         padding = self.random.padding
         return [add_fields(frame, b'"service_tier":"default","obfuscation":"%b"' % padding()) for frame in frames]
 

@@ -14,16 +14,16 @@ from penstock.testing.wires.rejection import Json, Rejection, Rejections, child,
 MAX_ID = 64
 
 
-def judge_client_item(at: str, item: Json) -> Rejections:
+def judge_client_item(path: str, item: Json) -> Rejections:
     """Yields what OpenAI rejects in an item of these kinds; nothing for other items."""
     if (judge := _ITEMS.get(text(item, "type"))) is not None:
-        yield from judge(at, item)
+        yield from judge(path, item)
 
 
 def judge_checks(items: list[Json]) -> Rejections:
     """Yields the computer calls that go on although a safety check was not acknowledged."""
     pending = {text(item, "call_id"): item for item in items if item.get("type") == "computer_call"}
-    for at, item in enumerate(items):
+    for index, item in enumerate(items):
         if item.get("type") != "computer_call_output":
             continue
         call = pending.get(text(item, "call_id"), {})
@@ -31,63 +31,63 @@ def judge_checks(items: list[Json]) -> Rejections:
         for check in objects(call.get("pending_safety_checks")):
             if check.get("id") not in known:
                 problem = f"Computer call has pending safety check {check.get('id')} that was not acknowledged."
-                yield invalid(problem, f"input[{at}].acknowledged_safety_checks", None)
+                yield invalid(problem, f"input[{index}].acknowledged_safety_checks", None)
 
 
-def _computer(at: str, item: Json) -> Rejections:
-    yield from judge_string(f"{at}.call_id", item.get("call_id"), MAX_ID)
+def _computer(path: str, item: Json) -> Rejections:
+    yield from judge_string(f"{path}.call_id", item.get("call_id"), MAX_ID)
     output = child(item, "output")
     if output.get("type") != "computer_screenshot":
-        yield unknown(f"{at}.output.type", output.get("type"), ("computer_screenshot",))
+        yield unknown(f"{path}.output.type", output.get("type"), ("computer_screenshot",))
     if not isinstance(output.get("image_url", output.get("file_id")), str):
-        yield missing(f"{at}.output.image_url")
+        yield missing(f"{path}.output.image_url")
 
 
-def _shell(at: str, item: Json) -> Rejections:
-    yield from judge_string(f"{at}.call_id", item.get("call_id"), MAX_ID)
+def _shell(path: str, item: Json) -> Rejections:
+    yield from judge_string(f"{path}.call_id", item.get("call_id"), MAX_ID)
     if not is_objects(item.get("output")):
-        yield _wrong_type(f"{at}.output", "an array of objects", item.get("output"))
-    for place, chunk in enumerate(objects(item.get("output"))):
+        yield _wrong_type(f"{path}.output", "an array of objects", item.get("output"))
+    for number, chunk in enumerate(objects(item.get("output"))):
         for field in ("stdout", "stderr"):
             if not isinstance(chunk.get(field), str):
-                yield missing(f"{at}.output[{place}].{field}")
+                yield missing(f"{path}.output[{number}].{field}")
         outcome = child(chunk, "outcome")
         if outcome.get("type") not in ("exit", "timeout"):
-            yield unknown(f"{at}.output[{place}].outcome.type", outcome.get("type"), ("exit", "timeout"))
+            yield unknown(f"{path}.output[{number}].outcome.type", outcome.get("type"), ("exit", "timeout"))
         if outcome.get("type") == "exit" and type(outcome.get("exit_code")) is not int:
-            yield missing(f"{at}.output[{place}].outcome.exit_code")
+            yield missing(f"{path}.output[{number}].outcome.exit_code")
 
 
-def _local_shell(at: str, item: Json) -> Rejections:
-    yield from judge_string(f"{at}.id", item.get("id"), MAX_ID)
+def _local_shell(path: str, item: Json) -> Rejections:
+    yield from judge_string(f"{path}.id", item.get("id"), MAX_ID)
     if not isinstance(item.get("output"), str):
-        yield not_a_string(f"{at}.output", item.get("output"))
+        yield not_a_string(f"{path}.output", item.get("output"))
 
 
-def _patch(at: str, item: Json) -> Rejections:
-    yield from judge_string(f"{at}.call_id", item.get("call_id"), MAX_ID)
+def _patch(path: str, item: Json) -> Rejections:
+    yield from judge_string(f"{path}.call_id", item.get("call_id"), MAX_ID)
     if item.get("status") not in ("completed", "failed"):
-        yield unknown(f"{at}.status", item.get("status"), ("completed", "failed"))
+        yield unknown(f"{path}.status", item.get("status"), ("completed", "failed"))
     if not isinstance(item.get("output", ""), str):
-        yield not_a_string(f"{at}.output", item.get("output"))
+        yield not_a_string(f"{path}.output", item.get("output"))
 
 
-def _search(at: str, item: Json) -> Rejections:
+def _search(path: str, item: Json) -> Rejections:
     if not is_objects(item.get("tools")):
-        yield _wrong_type(f"{at}.tools", "an array of objects", item.get("tools"))
+        yield _wrong_type(f"{path}.tools", "an array of objects", item.get("tools"))
     if item.get("execution", "server") not in ("server", "client"):
-        yield unknown(f"{at}.execution", item.get("execution"), ("server", "client"))
+        yield unknown(f"{path}.execution", item.get("execution"), ("server", "client"))
 
 
-def _decision(at: str, item: Json) -> Rejections:
-    yield from judge_string(f"{at}.approval_request_id", item.get("approval_request_id"), MAX_ID)
+def _decision(path: str, item: Json) -> Rejections:
+    yield from judge_string(f"{path}.approval_request_id", item.get("approval_request_id"), MAX_ID)
     if not isinstance(item.get("approve"), bool):
-        yield _wrong_type(f"{at}.approve", "a boolean", item.get("approve"))
+        yield _wrong_type(f"{path}.approve", "a boolean", item.get("approve"))
 
 
-def _wrong_type(at: str, expected: str, value: object) -> Rejection:
-    problem = f"Invalid type for '{at}': expected {expected}, but got {json_type(value)} instead."
-    return invalid(problem, at, "invalid_type")
+def _wrong_type(path: str, expected: str, value: object) -> Rejection:
+    problem = f"Invalid type for '{path}': expected {expected}, but got {json_type(value)} instead."
+    return invalid(problem, path, "invalid_type")
 
 
 _ITEMS: dict[str, Callable[[str, Json], Rejections]] = {

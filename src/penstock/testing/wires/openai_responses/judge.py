@@ -46,8 +46,8 @@ def judge(body: Json, model: str) -> Rejections:
     """Yields what OpenAI rejects in a request."""
     yield from _request(body)
     items = objects(body.get("input"))
-    for at, item in enumerate(items):
-        yield from _item(f"input[{at}]", item)
+    for index, item in enumerate(items):
+        yield from _item(f"input[{index}]", item)
     is_stored = bool(body.get("previous_response_id") or body.get("conversation"))
     for id in repeated([text(item, "id") for item in items if item.get("id")]):
         problem = f"Duplicate item found with id {id}. Remove duplicate items from your input and try again."
@@ -83,73 +83,73 @@ def _request(body: Json) -> Rejections:
         yield unknown("text.format.type", format.get("type"), _FORMATS)
     if format.get("type") == "json_schema":
         yield from judge_json_schema("text.format", format)
-    for at, tool in enumerate(objects(body.get("tools"))):
+    for index, tool in enumerate(objects(body.get("tools"))):
         if tool.get("type") in ("function", "custom"):
-            yield from judge_name(f"tools[{at}].name", tool.get("name"), MAX_NAME)
+            yield from judge_name(f"tools[{index}].name", tool.get("name"), MAX_NAME)
 
 
 # Single items.
 
 
-def _item(at: str, item: Json) -> Rejections:
+def _item(path: str, item: Json) -> Rejections:
     kind = _kind(item)
-    yield from _id(f"{at}.id", item.get("id"), _PREFIXES.get(kind, ""))
-    yield from judge_client_item(at, item)
+    yield from _id(f"{path}.id", item.get("id"), _PREFIXES.get(kind, ""))
+    yield from judge_client_item(path, item)
     if "status" in item and item["status"] not in _STATUSES and kind != "apply_patch_call_output":
         problem = "expected one of 'in_progress', 'completed', or 'incomplete'"
         got = json_type(item["status"])
         yield invalid(
-            f"Invalid type for '{at}.status': {problem}, but got {got} instead.", f"{at}.status", "invalid_type"
+            f"Invalid type for '{path}.status': {problem}, but got {got} instead.", f"{path}.status", "invalid_type"
         )
     if kind in _ITEMS:
-        yield from _ITEMS[kind](at, item)
+        yield from _ITEMS[kind](path, item)
 
 
-def _id(at: str, id: Any, prefix: str) -> Rejections:
+def _id(path: str, id: Any, prefix: str) -> Rejections:
     if id is None:
         return
-    yield from judge_string(at, id, MAX_ID)
+    yield from judge_string(path, id, MAX_ID)
     if not id.startswith(prefix):
-        yield invalid(f"Invalid '{at}': '{id}'. Expected an ID that begins with '{prefix}'.", at)
+        yield invalid(f"Invalid '{path}': '{id}'. Expected an ID that begins with '{prefix}'.", path)
 
 
-def _message(at: str, item: Json) -> Rejections:
+def _message(path: str, item: Json) -> Rejections:
     role, content = item.get("role"), item.get("content")
     if role not in _ROLES:
-        yield unknown(f"{at}.role", role, _ROLES)
+        yield unknown(f"{path}.role", role, _ROLES)
     if content is None:
-        yield missing(f"{at}.content")
+        yield missing(f"{path}.content")
     known = _SAID if role == "assistant" else _ASKED
-    for place, part in enumerate(objects(content)):
+    for number, part in enumerate(objects(content)):
         if part.get("type") not in known:
-            yield unknown(f"{at}.content[{place}]", part.get("type"), known)
+            yield unknown(f"{path}.content[{number}]", part.get("type"), known)
 
 
-def _call(at: str, item: Json) -> Rejections:
-    yield from judge_string(f"{at}.call_id", item.get("call_id"), MAX_ID)
-    yield from judge_name(f"{at}.name", item.get("name"), MAX_NAME)
+def _call(path: str, item: Json) -> Rejections:
+    yield from judge_string(f"{path}.call_id", item.get("call_id"), MAX_ID)
+    yield from judge_name(f"{path}.name", item.get("name"), MAX_NAME)
     field = _CALLS[_kind(item)]
     if field not in item:
-        yield missing(f"{at}.{field}")
+        yield missing(f"{path}.{field}")
     if not isinstance(item[field], str):
-        yield not_a_string(f"{at}.{field}", item[field])
+        yield not_a_string(f"{path}.{field}", item[field])
 
 
-def _output(at: str, item: Json) -> Rejections:
-    yield from judge_string(f"{at}.call_id", item.get("call_id"), MAX_ID)
+def _output(path: str, item: Json) -> Rejections:
+    yield from judge_string(f"{path}.call_id", item.get("call_id"), MAX_ID)
     if "output" not in item:
-        yield missing(f"{at}.output")
+        yield missing(f"{path}.output")
     output = item["output"]
     if not isinstance(output, str) and not is_objects(output):
-        yield not_a_string(f"{at}.output", output)
-    for place, part in enumerate(objects(output)):
+        yield not_a_string(f"{path}.output", output)
+    for number, part in enumerate(objects(output)):
         if part.get("type") not in _ASKED:
-            yield unknown(f"{at}.output[{place}]", part.get("type"), _ASKED)
+            yield unknown(f"{path}.output[{number}]", part.get("type"), _ASKED)
 
 
-def _reasoning(at: str, item: Json) -> Rejections:
+def _reasoning(path: str, item: Json) -> Rejections:
     if "summary" not in item:
-        yield missing(f"{at}.summary")
+        yield missing(f"{path}.summary")
     secret = item.get("encrypted_content")
     if secret is not None and not is_signature(secret, OPENAI):
         excerpt = f"{str(secret)[:4]}...{str(secret)[-4:]}"
@@ -173,7 +173,7 @@ _ITEMS: dict[str, Callable[[str, Json], Rejections]] = {
 
 
 def _reasoned(items: list[Json], *, is_stored: bool) -> Rejections:
-    for at, item in enumerate(items):
+    for index, item in enumerate(items):
         if _kind(item) != "reasoning":
             continue
         if not is_stored and not item.get("encrypted_content") and not item.get("content"):
@@ -183,7 +183,7 @@ def _reasoned(items: list[Json], *, is_stored: bool) -> Rejections:
                 404,
                 {"param": "input", "code": None},
             )
-        following = next((other for other in items[at + 1 :] if _kind(other) != "reasoning"), None)
+        following = next((other for other in items[index + 1 :] if _kind(other) != "reasoning"), None)
         if following is None or not _is_from_model(following):
             problem = "of type 'reasoning' was provided without its required following item."
             yield invalid(f"Item '{text(item, 'id')}' {problem}", "input", None)
@@ -196,12 +196,12 @@ def _is_from_model(item: Json) -> bool:
 
 
 def _answered(items: list[Json], is_stored: bool) -> Rejections:
-    for at, item in enumerate(items):
+    for index, item in enumerate(items):
         kind, id = _kind(item), text(item, "call_id")
         call_kind = kind.removesuffix("_output")
-        if kind in _PAIRS and not _has(items[at + 1 :], f"{kind}_output", id):
+        if kind in _PAIRS and not _has(items[index + 1 :], f"{kind}_output", id):
             yield invalid(f"No tool output found for {_in_words(kind)} {id}.", "input", None)
-        if kind != call_kind and call_kind in _PAIRS and not is_stored and not _has(items[:at], call_kind, id):
+        if kind != call_kind and call_kind in _PAIRS and not is_stored and not _has(items[:index], call_kind, id):
             yield invalid(f"No tool call found for {_in_words(kind)} with call_id {id}.", "input", None)
 
 

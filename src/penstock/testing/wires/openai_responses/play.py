@@ -25,7 +25,7 @@ class OpenAIResponsesHabits(VendorHabits):
     def failed_end(self) -> Error | None:
         return Error("The response failed.", "server_error")
 
-    def dress(self, frames: list[bytes]) -> Iterable[bytes]:
+    def with_vendor_frames(self, frames: list[bytes]) -> Iterable[bytes]:
         padding = self.random.padding
         return [
             add_fields(frame, b'"obfuscation":"%b"' % padding()) if b".delta\n" in frame[:64] else frame

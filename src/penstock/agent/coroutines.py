@@ -1,4 +1,4 @@
-"""Coroutines that plain code waits for."""
+"""Coroutines that sync code waits for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 def run_coroutine(work: Coroutine[Any, Any, T], call: str, instead: str) -> T:
     """The result of a coroutine, for the function `call` of the API.
 
-    It gets an event loop of its own. Where one is running, as in a notebook, it runs on the loop of plain code.
+    It gets an event loop of its own. Where one is running, as in a notebook, it runs on the loop of sync code.
     """
     warn_if_blocking(call, instead, stacklevel=4)
     try:

@@ -1,4 +1,4 @@
-"""Functions of the caller that return credentials, called with a time limit and never on an event loop."""
+"""Calls functions of the user that return credentials: with a time limit, and never on the caller's event loop."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from penstock.transport.commands import Authorize, ReadTimedOut
 from penstock.transport.loop_thread import resolve
 
 
-def called(command: Authorize) -> Any:
-    """The result of the function, in plain code; what must be awaited runs on the shared event loop."""
+def call_for_credentials(command: Authorize) -> Any:
+    """Calls the function in sync code; what must be awaited runs on the shared event loop."""
     if command.timeout is None:
         return resolve(command.call())
     deadline = time.monotonic() + command.timeout
@@ -26,11 +26,11 @@ def called(command: Authorize) -> Any:
     except TimeoutError:
         if time.monotonic() < deadline:
             raise
-        raise ReadTimedOut("no credentials in time") from None
+        raise ReadTimedOut("the function for credentials did not return in time") from None
 
 
-async def acalled(command: Authorize) -> Any:
-    """The result of the function, in async code; a plain function is called in a thread, because it may block."""
+async def acall_for_credentials(command: Authorize) -> Any:
+    """Calls the function in async code; one that is not async is called in a thread, because it may block."""
     limit = asyncio.timeout(command.timeout)
     try:
         async with limit:
@@ -40,7 +40,7 @@ async def acalled(command: Authorize) -> Any:
     except TimeoutError:
         if not limit.expired():
             raise
-        raise ReadTimedOut("no credentials in time") from None
+        raise ReadTimedOut("the function for credentials did not return in time") from None
 
 
 def _begin(call: Callable[[], Any]) -> Future[Any]:
@@ -65,4 +65,4 @@ def _result(future: Future[Any], seconds: float) -> Any:
     except TimeoutError:
         if future.done():  # the function raised it
             raise
-        raise ReadTimedOut("no credentials in time") from None
+        raise ReadTimedOut("the function for credentials did not return in time") from None

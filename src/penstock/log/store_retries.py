@@ -1,4 +1,4 @@
-"""Operations on a store are tried again while it fails for the moment."""
+"""Retries of operations on a store that fails temporarily."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from penstock.log.store import StoreError
 
 T = TypeVar("T")
 
-PATIENCE = 60.0
-"""How many seconds a store may fail before whoever needs it gives up."""
+RETRY_SECONDS = 60.0
+"""How many seconds a store may fail before its last error is raised."""
 
 
 class Attempts:
     """The attempts at one operation."""
 
     def __init__(self, seconds: float | None = None) -> None:
-        self._end = time.monotonic() + (PATIENCE if seconds is None else seconds)
+        self._end = time.monotonic() + (RETRY_SECONDS if seconds is None else seconds)
         self._pause = 0.025
 
     def pause_after(self, error: StoreError) -> float:
-        """How many seconds to wait until the next attempt. Raises the error if it will not pass, or has not."""
+        """The seconds to wait before the next attempt. Raises the error if it is not temporary, or the time is over."""
         self._pause = min(self._pause * 2, 1.0)
         if not error.is_temporary or time.monotonic() + self._pause > self._end:
             raise error
         return self._pause
 
 
-def patiently(operation: Callable[[], T]) -> T:
-    """What an operation on a store returns; it is tried again while the store fails for the moment."""
+def with_retries(operation: Callable[[], T]) -> T:
+    """The result of an operation on a store, which is repeated while the store fails temporarily."""
     attempts = Attempts()
     while True:
         try:
@@ -41,8 +41,8 @@ def patiently(operation: Callable[[], T]) -> T:
         time.sleep(pause)
 
 
-async def apatiently(operation: Callable[[], T], seconds: float | None = None) -> T:
-    """The same on a thread, for async code; cancelling it does not wait for the store to come back."""
+async def awith_retries(operation: Callable[[], T], seconds: float | None = None) -> T:
+    """`with_retries` for async code, on a thread; cancelling it does not wait for the store."""
     attempts = Attempts(seconds)
     while True:
         try:

@@ -1,0 +1,61 @@
+"""Heals the reason for the end of a response: one with calls ends with the reason for calls, or clients ignore them."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from penstock.events import Finish, FinishReason, ToolCall
+from penstock.gateway.healing.report import NO_REASON, STOP_WITH_CALLS, HealingReport
+from penstock.wires import WireName, find_response_encoder, find_wire
+
+_NORMAL = ("stop", "tool_calls", "other")
+"""The ends that say whether there are calls; all others mean that something is missing, and stay as they are."""
+
+
+class FinishReasons:
+    """The ends of one response, by choice; with `heals=False`, they are those that the server sent."""
+
+    def __init__(self, wire: WireName, report: HealingReport, *, heals: bool) -> None:
+        self._reasons = find_wire(wire).FINISH
+        words = find_response_encoder(wire).FINISH
+        is_said = words["tool_calls"] != words["stop"]  # or the protocol has no reason for calls: STOP is right
+        self._heals = heals or not is_said
+        self._report = report
+        self._has_native = False
+        self._called: set[int] = set()  # choices with a call in the text
+        self._damaged: set[int] = set()  # choices with a damaged call, which the decoder does not count as one
+
+    def add_call(self, call: ToolCall) -> None:
+        """A whole call."""
+        if call.origin == "native":
+            self._has_native = True
+        else:
+            self._called.add(call.choice)
+
+    def add_damaged(self, choice: int) -> None:
+        """A call that came damaged. A client that was sent one must look at it, and may answer that it is damaged."""
+        self._damaged.add(choice)
+
+    def clear(self) -> None:
+        """What came so far was withdrawn."""
+        self._called.clear()
+        self._damaged.clear()
+
+    def heal(self, event: Finish) -> Finish:
+        """The end, with the reason that its calls need, or with the one that was sent."""
+        if event.reason not in _NORMAL:
+            return event
+        sent = None if event.raw_reason is None else self._reasons.get(event.raw_reason, "other")
+        if sent in _NORMAL and not self._heals:
+            return replace(event, reason=sent)
+        healed = replace(event, reason="tool_calls") if self._needs_reason(event, sent) else event
+        if healed.reason == "tool_calls" and self._has_native:
+            if sent is None:
+                self._report.add(NO_REASON)
+            elif sent == "stop" and "tool_calls" in self._reasons.values():
+                self._report.add(STOP_WITH_CALLS)
+        return healed
+
+    def _needs_reason(self, event: Finish, sent: FinishReason | None) -> bool:
+        """Whether there are calls that the decoder did not see: damaged ones, or some in the text (QUIRKS 54)."""
+        return event.choice in self._damaged or (sent == "tool_calls" and event.choice in self._called)
