@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from penstock.declarations import read_declarations
-from penstock.events import Finish, Reasoning, ToolCallInvalid
+from penstock.events import Finish, Reasoning, ToolCallInvalid, Unknown
 from penstock.gateway import endpoints, healed, journal, upstream_models
 from penstock.gateway.healed import HealedResponse, HealedResponses
 from penstock.gateway.healing import habits, repair, report
@@ -65,6 +65,13 @@ def test_a_report_has_a_few_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         notes.note(str(number))
     assert notes.notes == ["0", "1"]
+
+
+def test_a_note_names_a_few_unknown_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "MAX_FIELDS", 2)
+    notes = HealingReport()
+    notes.note_unknown(Unknown({"a": 1, "b": 2, "c": 3}, "unknown fields"))
+    assert notes.notes == ["left out of the response: unknown fields ('a', 'b')"]
 
 
 def test_only_the_end_of_reasoning_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
