@@ -121,7 +121,7 @@ def _plain(value: Any) -> Any:
     """What must be the same: the numbers of inputs and the deadlines of this process need not."""
     match value:
         case Claim():
-            return value.run_id, value.agent, value.epoch, value.seq, value.found
+            return value.run_id, value.agent, value.epoch, value.seq, value.previous_state
         case Input():
             return value.run_id, value.kind, value.key, bytes(value.body), value.at
         case RunRow():
