@@ -167,6 +167,36 @@ if os.fork() == 0:
     assert run(code, path).split() == ["first", "parent", "second"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the open files of a process are listed in /proc")
+def test_a_child_inherits_no_connection_of_a_thread_that_ends_during_the_fork(path: str) -> None:
+    code = """
+from penstock.log import sqlite_file
+
+def read():
+    store.list()
+    has_read.set()
+
+def look():
+    files = [os.readlink(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd") if number.isdigit()
+             and os.path.exists(f"/proc/self/fd/{number}")]
+    assert not any(path in file for file in files), files
+
+store = penstock.log.open(path)
+has_read = threading.Event()
+with sqlite_file._closing.lock:  # as the fork has it
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert has_read.wait(30)
+    while len([*store._file.connections]) > 1:
+        time.sleep(0.001)
+    pid = child(look)
+assert ended_well(pid)
+thread.join()
+store.close()
+"""
+    run(code, path)
+
+
 def test_a_child_drives_runs_of_a_log_while_its_parent_does(path: str) -> None:
     code = """
 store = penstock.log.open(path)

@@ -16,6 +16,7 @@ FORK_SECONDS = 10.0
 
 
 HIGHEST_RANK = 3
+"""The ranks of locks begin with 0."""
 
 
 class Shared:

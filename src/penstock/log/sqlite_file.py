@@ -36,12 +36,37 @@ class _Connecting(Shared):
 
 
 class _Closing(Shared):
-    """Whoever closes a connection: SQLite has locks for that, which a fork would copy."""
+    """Whoever closes a connection: SQLite has locks for that, which a fork would copy.
+
+    `open` are the connections that are open, with those who use them. A connection whose user is gone is about to be
+    closed, by a thread that waits for the lock.
+    """
 
     rank = 3
 
+    def __init__(self) -> None:
+        self.open: dict[sqlite3.Connection, weakref.ref[ThreadConnection]] = {}
+        super().__init__()
+
+    def close(self, connection: sqlite3.Connection) -> None:
+        """Close a connection that nobody uses."""
+        with self.lock:
+            self.open.pop(connection, None)
+            connection.close()
+
+    def before_fork(self) -> None:
+        for connection, user in list(self.open.items()):
+            if user() is None:
+                self.close(connection)
+
+    def in_child(self) -> None:
+        super().in_child()
+        _inherited.extend(self.open)  # which threads of the parent process have used for too long to be closed
+        self.open.clear()
+
 
 _connecting, _closing = _Connecting(), _Closing()
+_inherited: list[sqlite3.Connection] = []  # of the parent process, and left alone
 
 
 class _Write(Generic[T]):
@@ -85,6 +110,7 @@ class ThreadConnection(Shared):
         self._is_configured = False
         # Not `__del__`: the garbage collector may call it after it has warned of an open connection.
         weakref.finalize(self, _drop, connection, os.getpid()).atexit = False
+        _closing.open[connection] = weakref.ref(self)
         super().__init__()
 
     def configure(self) -> None:
@@ -103,30 +129,20 @@ class ThreadConnection(Shared):
         with _closing.lock:  # first: a fork that is under way closes it too
             if self.is_open:
                 self.is_open = False
-                self.connection.close()
+                _closing.close(self.connection)
 
     def before_fork(self) -> None:
         self.close()
 
     def in_child(self) -> None:
         super().in_child()
-        self._leave()
-
-    def _leave(self) -> None:
-        """Leave a connection alone that a thread of the parent process has used for too long to be closed."""
-        if self.is_open:
-            self.is_open = False
-            _inherited.append(self.connection)
-
-
-_inherited: list[sqlite3.Connection] = []
+        self.is_open = False
 
 
 def _drop(connection: sqlite3.Connection, process: int) -> None:
     """Close a connection that nobody can use any more, unless another process opened it."""
     if process == os.getpid():
-        with _closing.lock:
-            connection.close()
+        _closing.close(connection)
     else:
         _inherited.append(connection)
 

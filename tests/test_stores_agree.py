@@ -1,0 +1,147 @@
+"""A law of stores: the same operations have the same outcomes in each of them, whatever their order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import astuple
+
+from penstock.errors import PenstockError
+from penstock.log.store import Batch, Claim, Input, RunPhase, RunRow, Store
+from tests.budget import sample
+from tests.log_stores import Clock, open_store
+
+RUNS = [f"r{number}" for number in range(5)]
+AGENTS: list[list[str] | None] = [None, ["x"], ["x", "y"], []]
+STATES: list[RunPhase] = ["running", "running", "running", "running", "ready", "waiting", "over", "damaged"]
+LARGE = b"A" * 70_000  # media that are stored by hash
+STEPS = 200
+LEASE = 10.0
+
+Operation = Callable[[Store], Any]
+
+
+class Player:
+    """Carries out random operations on all stores, and compares what they return or raise."""
+
+    def __init__(self, stores: Sequence[Store], clock: Clock, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self._stores = stores
+        self._clock = clock
+        self._numbers = count()  # so that no two events are equal, as those of an append that is repeated
+        self._trace: list[str] = []
+
+    def step(self) -> None:
+        """Carry out an operation, and look at a run."""
+        self._clock.now += self.chance.choice([0.25, 0.5, 1.0, 4.0, LEASE + 1])
+        if self.chance.random() < 0.03:
+            self._clock.now -= 20 * LEASE
+        run_id = self.chance.choice(RUNS)
+        operations = [self.create, self.claim, self.append, self.append, self.renew, self.put, self.list, self.prune]
+        self.chance.choice(operations)(run_id)
+        self._compare("find", lambda store: store.find(run_id))
+        self._compare("read", lambda store: [store.read(run_id), store.read(run_id, 2, 2)])
+        self._compare("inputs", lambda store: store.inputs(RUNS))
+        self._compare("claimable", lambda store: store.claimable())
+
+    def create(self, run_id: str) -> None:
+        choose = self.chance.choice
+        row = RunRow(
+            id=run_id, agent=choose("xy"), thread=choose(["", "t"]), tenant=choose(["", "T"]), version=choose([1, 1, 2])
+        )
+        start, owner = choose([b'{"a":1}', b'{"a":2}']), choose(["", "one"])
+        self._compare(f"create {row} {start!r} {owner}", lambda store: store.create(row, start, owner=owner))
+
+    def claim(self, run_id: str) -> None:
+        wanted, agents = self.chance.choice([None, run_id]), self.chance.choice(AGENTS)
+        self._compare(f"claim {wanted} {agents}", lambda store: store.claim("two", run_id=wanted, agents=agents))
+
+    def append(self, run_id: str) -> None:
+        choose = self.chance.choice
+        row = self._stores[0].find(run_id) or RunRow(id=run_id)
+        epoch, seq = row.epoch + choose([0] * 8 + [-1, 1]), row.seq + choose([0] * 8 + [-1, 1])
+        state = choose(STATES)
+        wake_in = choose([None, 5.0]) if state == "waiting" else None
+        bodies = [b'{"number":%d}' % next(self._numbers) for _ in range(choose(range(4)))]
+        bodies += choose([[]] * 15 + [[b'{"number":%d,"data":"%b"}' % (next(self._numbers), LARGE)]])
+        taken, is_refused = choose(range(3)), choose([True, False])
+
+        def append(store: Store) -> list[bool]:
+            inputs = [input.number for input in store.inputs([run_id])][:taken]
+            used = ((), inputs) if is_refused else (inputs, ())
+            batch = Batch(run_id, epoch, seq, bodies, state, used[0], wake_in, used[1])
+            return store.append([batch], durable=False)
+
+        self._compare(f"append {run_id} {epoch} {seq} {len(bodies)} {state} {wake_in} {taken} {is_refused}", append)
+
+    def renew(self, run_id: str) -> None:
+        row = self._stores[0].find(run_id) or RunRow(id=run_id)
+        epoch = row.epoch + self.chance.choice([0, 0, 1])
+        self._compare(f"renew {run_id} {epoch}", lambda store: store.renew([(run_id, epoch)]))
+
+    def put(self, run_id: str) -> None:
+        input = Input(
+            run_id, self.chance.choice(["decide", "provide", "say", "cancel"]), self.chance.choice("ab"), b"{}"
+        )
+        self._compare(f"put {input}", lambda store: store.put(input))
+
+    def list(self, _: str) -> None:
+        choose = self.chance.choice
+        filters: dict[str, Any] = {
+            "state": choose([None, "ready", "running", "waiting", "over"]), "agent": choose([None, "x"]),
+            "thread": choose([None, "t"]), "tenant": choose([None, "T"]), "prefix": choose(["", "r", "r1"]),
+            "limit": choose([1, 3, 100]),
+        }  # fmt: skip
+        self._compare(f"list {filters}", lambda store: store.list(**filters))
+
+    def prune(self, _: str) -> None:
+        before = self._clock.now - self.chance.choice([0, 5, 20])
+        self._compare(f"prune {before}", lambda store: store.prune(before=before))
+
+    def _compare(self, name: str, operation: Operation) -> None:
+        outcomes = [_outcome(store, operation) for store in self._stores]
+        self._trace.append(name)
+        assert all(outcome == outcomes[0] for outcome in outcomes), (self._trace[-12:], outcomes)
+
+
+def _outcome(store: Store, operation: Operation) -> Any:
+    try:
+        return _plain(operation(store))
+    except PenstockError as error:
+        return type(error).__name__
+
+
+def _plain(value: Any) -> Any:
+    """What must be the same: the numbers of inputs and the deadlines of this process need not."""
+    match value:
+        case Claim():
+            return value.run_id, value.agent, value.epoch, value.seq, value.previous_state
+        case Input():
+            return value.run_id, value.kind, value.key, bytes(value.body), value.at
+        case RunRow():
+            return astuple(value)
+        case list() | tuple():
+            return [_plain(one) for one in value]
+        case bytes() | bytearray() | memoryview():
+            return bytes(value)
+        case _:
+            return value
+
+
+@pytest.mark.parametrize("seed", sample(range(1000), few=3))
+def test_all_stores_agree(seed: int, tmp_path: Path, postgres_url: str) -> None:
+    clock = Clock()
+    with ExitStack() as stack:
+        stores = [
+            stack.enter_context(open_store(kind, tmp_path, postgres_url, lease=LEASE, clock=clock))
+            for kind in ("memory", "sqlite", "postgres")
+        ]
+        player = Player(stores, clock, seed)
+        for _ in range(STEPS):
+            player.step()
