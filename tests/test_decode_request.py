@@ -427,7 +427,7 @@ def test_a_schema_with_types_in_capitals_is_a_json_schema_for_all_other_provider
 def test_what_another_provider_keeps_of_the_prompt_is_refused(wire: str, fields: dict[str, Any], name: str) -> None:
     request = read(wire, {**BODIES[wire], **fields})
     assert request.request_for(wire)
-    with pytest.raises(UsageError, match=f"{name}: what it stands for is kept by another provider"):
+    with pytest.raises(UsageError, match=f"{name}: it refers to something that another provider keeps"):
         request.request_for("anthropic")
 
 

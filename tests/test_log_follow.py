@@ -167,7 +167,9 @@ def test_a_reader_that_has_had_the_end_of_a_run_gets_no_more_events(store: Store
 def test_a_number_after_which_there_can_be_no_event_is_an_error(after: int, store: Store) -> None:
     start(store)
     append(store, 2, SAID)
-    with pytest.raises(UsageError, match=r"after is the number of an event|'r' has 3 events: none can be read after"):
+    with pytest.raises(
+        UsageError, match=r"after must be the number of an event|'r' has 3 events: none can be read after"
+    ):
         numbers(store, after)
     with pytest.raises(UsageError):
         asyncio.run(async_numbers(store, after))

@@ -257,7 +257,7 @@ def test_a_lease_that_no_worker_could_keep_is_refused(lease: Any, tmp_path: Path
         lambda: penstock.log.open(tmp_path / "runs.db", lease=lease),
         lambda: penstock.log.memory(lease=lease),
     ):
-        with pytest.raises(UsageError, match="lease is a number of seconds, more than 0"):
+        with pytest.raises(UsageError, match="lease must be a number of seconds, more than 0"):
             wrong()
     assert not (tmp_path / "runs.db").exists()
 

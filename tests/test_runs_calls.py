@@ -72,7 +72,7 @@ def test_a_run_that_does_not_exist_is_an_error_of_every_method(desk: Desk) -> No
 
 
 def test_a_list_of_a_state_that_no_run_has_is_an_error(desk: Desk) -> None:
-    with pytest.raises(UsageError, match="there is no state 'done' of a run; there are: ready, running, waiting, over"):
+    with pytest.raises(UsageError, match="unknown state 'done' of a run; use one of: ready, running, waiting, over"):
         desk.runs.list(state=cast(Any, "done"))
 
 

@@ -44,8 +44,10 @@ class SyncDriver(Driver[SyncDispatcher]):
 
     @property
     def _is_inherited(self) -> bool:
-        """Whether the run has begun before this process was forked: its threads are in the parent process, and one of
-        them may have had its lock."""
+        """Whether the run began before this process was forked.
+
+        Its threads are in the parent process, and one of them may have held its lock.
+        """
         return self._has_begun and self._process != os.getpid()
 
     def begin(self) -> None:

@@ -24,7 +24,7 @@ from penstock.wires.shared.response_head import ResponseHead, ToolPath
 from penstock.wires.shared.states import item_id_of
 
 ONLY_HERE = "only the protocol of the request has this field"
-KEPT_ELSEWHERE = "what it stands for is kept by another provider; send it whole"
+KEPT_ELSEWHERE = "it refers to something that another provider keeps; send the content itself"
 _NO_TOOLS: frozenset[str] = frozenset()
 
 

@@ -81,7 +81,7 @@ def next_events(store: Store, run_id: str, after: int, limit: int = PAGE) -> lis
 def _has_ended(store: Store, run_id: str, after: Any) -> bool:
     """Whether a run is over and has no event after a number."""
     if not isinstance(after, int) or isinstance(after, bool) or after < 0:
-        raise UsageError(f"after is the number of an event, or 0, not {after!r}")
+        raise UsageError(f"after must be the number of an event, or 0, not {after!r}")
     row = _row_with(store, run_id, after)
     return row.state == "over" and row.seq == after
 

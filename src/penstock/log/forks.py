@@ -22,15 +22,15 @@ HIGHEST_RANK = 3
 class Shared:
     """What the threads of a process share, under its `lock`, which is held while the process forks.
 
-    Use it as `with it.lock`: a method of this class could be interrupted by Ctrl-C when it has just acquired the lock.
-    A thread that has such a lock waits only for one of a higher `rank`: forks acquire them in this order. `__init__` is
-    called when everything else is there, because another thread may fork from then on.
+    Use it as `with shared.lock`: a method of this class could be interrupted by Ctrl-C when it has just acquired the
+    lock. A thread that holds such a lock may wait only for one of a higher `rank`: forks acquire them in this order.
+    A subclass calls `__init__` last, because another thread may fork from then on.
     """
 
     rank = 0
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # the garbage collector may close something in a thread that has it
+        self.lock = threading.RLock()  # reentrant: the garbage collector may close a file in a thread that holds it
         key = id(self)
         _shared[key] = ref(self, lambda _: _shared.pop(key, None))
 
@@ -48,24 +48,24 @@ class _Held(threading.local):
     locks: tuple[threading.RLock, ...] = ()
 
 
-_shared: dict[int, ref[Shared]] = {}  # copied at once, which a set of weak references cannot while threads add to it
+_shared: dict[int, ref[Shared]] = {}  # a dict can be copied while threads add to it, a `WeakSet` cannot
 _held = _Held()
 
 
 def _all() -> list[Shared]:
-    return [one for reference in list(_shared.values()) if (one := reference()) is not None]
+    return [shared for reference in list(_shared.values()) if (shared := reference()) is not None]
 
 
 def _before() -> None:
     end = time.monotonic() + FORK_SECONDS
     held: list[Shared] = []
-    for rank in range(HIGHEST_RANK + 1):  # those of a rank are looked for when others may prevent that there are more
-        for one in _all():
-            if one.rank == rank and one.lock.acquire(timeout=max(0.0, end - time.monotonic())):
-                _held.locks += (one.lock,)  # at once: Ctrl-C may interrupt the next one
-                held.append(one)
-    for one in held:
-        one.before_fork()
+    for rank in range(HIGHEST_RANK + 1):  # the locks of a rank may keep other threads from adding some of the next
+        for shared in _all():
+            if shared.rank == rank and shared.lock.acquire(timeout=max(0.0, end - time.monotonic())):
+                _held.locks += (shared.lock,)  # at once: Ctrl-C may interrupt the next one
+                held.append(shared)
+    for shared in held:
+        shared.before_fork()
 
 
 def _in_parent() -> None:
@@ -76,8 +76,8 @@ def _in_parent() -> None:
 
 def _in_child() -> None:
     _held.locks = ()
-    for one in _all():
-        one.in_child()
+    for shared in _all():
+        shared.in_child()
 
 
 if hasattr(os, "register_at_fork"):

@@ -50,4 +50,4 @@ def memory(*, max_bytes: int = MAX_BYTES, lease: float = LEASE) -> Store:
 def _expect_lease(lease: Any) -> None:
     """Raise a `UsageError` for a lease that would end before it begins, or never."""
     if not isinstance(lease, int | float) or not 0 < lease < math.inf:
-        raise UsageError(f"lease is a number of seconds, more than 0, not {lease!r}")
+        raise UsageError(f"lease must be a number of seconds, more than 0, not {lease!r}")

@@ -161,7 +161,7 @@ class Runs:
     ) -> list[RunRow]:  # fmt: skip
         """The runs with these properties, the newest first."""
         if state is not None and state not in (states := get_args(RunPhase)):
-            raise UsageError(f"there is no state {state!r} of a run; there are: {', '.join(states)}")
+            raise UsageError(f"unknown state {state!r} of a run; use one of: {', '.join(states)}")
         return self._store.list(state=state, agent=agent, thread=thread, tenant=tenant, limit=limit)
 
     def claimable(self, limit: int | None = None) -> builtins.list[str]:

@@ -33,7 +33,7 @@ class Worker:
         self._is_store_away = False
 
     async def work(self, parallel: int, poll: float) -> None:
-        """Drive runs, this many at once; look for others so many seconds after there was none."""
+        """Drive runs, this many at the same time; `poll` is the seconds between two checks if there is none."""
         tasks: set[asyncio.Task[None]] = set()
         try:
             while True:
