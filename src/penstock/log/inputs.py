@@ -24,8 +24,9 @@ def decision_input(
 ) -> Input:
     """Approve or decline a call; the first decision on it counts."""
     expect_decision(approved, reason)
-    if arguments is not None and not isinstance(arguments, dict):
-        raise UsageError(f"arguments must be a dict, not {arguments!r:.60}")
+    replacement: Any = arguments
+    if not isinstance(replacement, dict | None):
+        raise UsageError(f"arguments must be a dict, not {replacement!r:.60}")
     body = _encode("arguments", Decision(checked_text("call_id", call_id), approved, arguments, reason))
     return Input(run_id, "decide", call_id, body)
 

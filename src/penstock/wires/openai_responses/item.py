@@ -190,7 +190,7 @@ class Message(TextItem):
     def finish(self, data: dict[str, Any], sealed_by: SealedBy, is_cut: bool) -> None:
         parts = items(data.get("content"))
         texts = [channel_and_text(part) for part in parts]
-        channels = [read[0] if read and read[1] else None for read in texts]
+        channels: list[Channel | None] = [read[0] if read and read[1] else None for read in texts]
         regrouped = {
             kind
             for kind in set(channels)

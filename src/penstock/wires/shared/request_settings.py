@@ -97,11 +97,12 @@ class Fields:
 
     def take(self, name: str, kind: type[T] | tuple[type[T], ...], what: str) -> T | None:
         """Removes and returns a field; raises if it has another type than `what` says."""
-        value = self.rest.pop(name, None)
+        value: Any = self.rest.pop(name, None)
         if kind is int and isinstance(value, float) and value.is_integer():  # some clients have only one kind of number
             value = int(value)
         if value is None or (isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)):
-            return value
+            taken: T | None = value
+            return taken
         raise unreadable(self.place(name), f"must be {what}, not {type_name(value)}")
 
     def text(self, name: str) -> str:
