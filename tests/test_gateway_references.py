@@ -61,7 +61,7 @@ def test_items_that_are_not_kept_are_an_error_that_says_what_to_send() -> None:
 
     reply = asyncio.run(converse())
     assert reply.status == 400
-    assert "kept by another provider; send it whole" in reply.json["error"]["message"]
+    assert "another provider keeps; send the content itself" in reply.json["error"]["message"]
 
 
 REPLY = Message(
