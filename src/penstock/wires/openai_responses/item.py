@@ -141,7 +141,6 @@ class TextItem(Item):
             return False
         for part in parts:
             part.complete(text[ends[-1] :] if part is parts[-1] else "")
-        parts[-1].annotations = sum(part.annotations for part in parts)
         return True
 
     def set_final(self, channel: Channel, index: int | None, text: str) -> None:
@@ -170,6 +169,13 @@ class TextItem(Item):
         self.part("text", index).annotations += 1
         self.unknown(annotation, "an annotation of the text")
 
+    def annotate_regrouped(self, channel: Channel, parts: Sequence[Any]) -> None:
+        """Reports the annotations of texts that were regrouped, except as many as were streamed."""
+        annotations = [annotation for part in parts for annotation in annotations_of(part)]
+        streamed = sum(part.annotations for (kind, _), part in self._parts.items() if kind == channel)
+        for annotation in annotations[streamed:]:
+            self.annotate(annotation, None)
+
     def use_start_parts(self, parts: Any) -> None:
         """Reads the parts of the start, unless something else came for them."""
         for index, part in [*enumerate(items(parts)), *self._begun]:
@@ -191,13 +197,18 @@ class Message(TextItem):
         parts = items(data.get("content"))
         texts = [channel_and_text(part) for part in parts]
         channels: list[Channel | None] = [read[0] if read and read[1] else None for read in texts]
-        regrouped = {
+        regrouped = [
             kind
-            for kind in set(channels)
+            for kind in dict.fromkeys(channels)
             if kind and self.end_regrouped(kind, [read[1] for read in texts if read and read[0] == kind])
-        }
-        for part, channel, index in zip(parts, channels, self.streamed_indexes(channels), strict=True):
-            self.end_part(part, None if channel in regrouped else index)
+        ]
+        for part, read, index in zip(parts, texts, self.streamed_indexes(channels), strict=True):
+            if not read or read[0] not in regrouped:
+                self.end_part(part, index)
+        for kind in regrouped:
+            self.annotate_regrouped(
+                kind, [part for part, read in zip(parts, texts, strict=True) if read and read[0] == kind]
+            )
         if has_more(data, self._READ):
             # Above all the phase: models answer worse if it is not sent back.
             self.answer.opaque(self.type, as_json_value(without(data, "content")), self.last_block())
@@ -226,13 +237,14 @@ class ReasoningItem(TextItem):
     def _texts(self, data: dict[str, Any]) -> None:
         """Reads the texts, streamed ones first: a text that is repeated under another name is ignored (QUIRKS 82)."""
         entries: list[tuple[TextPart, str, str]] = []
+        texts = set[str]()
         for channel, key in self._FIELDS:
             final = list(texts_of(data.get(key)))
             if self.end_regrouped(channel, final):
+                texts |= {*final, "".join(final)}
                 continue
             indexes = self.streamed_indexes([channel if text else None for text in final])
             entries += [(self.part(channel, index), channel, text) for index, text in zip(indexes, final, strict=True)]
-        texts = set[str]()
         for part, name, text in sorted(entries, key=lambda entry: not entry[0].size):
             if (part.size or text not in texts) and not part.set_final(text):
                 self.unknown({name: text}, _DIFFERENT_TEXT)
