@@ -68,8 +68,8 @@ class OpenAIChatEncoder(ResponseEncoder):
         return self.writer({"tool_calls": [{"index": call.index, kind: {field: _MARK}}]}, call.choice)
 
     def _is_old(self, call: WrittenCall) -> bool:
-        """Whether a call is written in the older form, which has no list."""
-        return self.head.has_old_calls and not call.index
+        """Whether a call is written in the older form, which has no list and only functions."""
+        return self.head.has_old_calls and not call.index and call.kind != "custom"
 
     def reason_of(self, finish: Finish) -> str:
         word = super().reason_of(finish)
@@ -147,7 +147,7 @@ class OpenAIChatEncoder(ResponseEncoder):
         if details := [detail for state in states.values() for detail in state.get("reasoning_details", ())]:
             message["reasoning_details"] = details
         calls = self.whole_calls(turn, states)
-        if calls and self.head.has_old_calls:
+        if calls and self.head.has_old_calls and "function" in calls[0]:
             message["function_call"] = calls.pop(0)["function"]
         if calls:
             message["tool_calls"] = calls
