@@ -189,6 +189,27 @@ def test_a_schema_with_many_references_to_the_same_is_folded_once() -> None:
     assert declared_schema(ToolDeclaration("t", parameters=schema)) == INLINE
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [INLINE], "$defs": None},
+        {"anyOf": [INLINE], "$defs": "a", "definitions": 1},
+        {"anyOf": [{"$ref": "#"}, INLINE], "$defs": [INLINE]},
+        {"anyOf": [{"$ref": "#/anyOf/²"}, INLINE]},
+        {"anyOf": [{"$ref": f"#/anyOf/{'9' * 5000}"}, INLINE]},
+        {"type": "OBJECT", "properties": {"content": {"type": "STRING", "maxLength": "9" * 5000}}},
+        {"type": "OBJECT", "properties": {"content": {"type": "STRING", "maxLength": "٣"}}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("model", MODELS)
+def test_a_malformed_schema_is_declared_without_an_exception(model: str, schema: dict[str, Any]) -> None:
+    server = Scripted(["Hi."])
+    tool = ToolDeclaration("t", parameters=schema)
+    assert Model(model, via=server, api_key="k").complete("Hi", tools=[tool]).text == "Hi."
+    assert "content" in str(server.requests[0].body)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_fields_of_any_name_can_be_used_with_every_provider(model: str) -> None:
     fields = {"$filter": TEXT, "page[size]": NUMBER, "top": NUMBER}

@@ -26,6 +26,7 @@ _KINDS = ("type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref")
 _SILENT = frozenset({"title", "default", "discriminator", "examples", "deprecated", "readOnly", "writeOnly"})
 """Keywords that are no constraints: if they are left out, nothing is missing."""
 _REPEATS = ("minLength", "maxLength", "minItems", "maxItems")
+_INDEX = re.compile(r"[0-9]{1,9}")  # of a list, in a reference
 _LOOKAROUND = re.compile(r"(?<!\\)(?:\\\\)*\(\?<?[=!]")
 
 
@@ -126,7 +127,7 @@ def with_root_definition(schema: Json) -> Json:
     """The schema, with its root as a definition if it refers to itself by its place: such a schema cannot be moved."""
     if all(reference.startswith(_DEFINED) or not reference.startswith("#") for reference in _references(schema)):
         return schema
-    definitions: Json = schema.get("$defs", {})
+    definitions = _definitions(schema)
     name = next(
         name for name in (f"root{'_' * count}" for count in range(len(definitions) + 1)) if name not in definitions
     )
@@ -141,7 +142,7 @@ def with_root_definition(schema: Json) -> Json:
 
     form = moved(schema)
     kept = {key: form.pop(key) for key in ("$defs", "definitions") if key in form}
-    return {"$ref": f"#/$defs/{name}", **kept, "$defs": {**kept.get("$defs", {}), name: form}}
+    return {"$ref": f"#/$defs/{name}", **kept, "$defs": {**_definitions(kept), name: form}}
 
 
 _DEFINED = ("#/$defs/", "#/definitions/")
@@ -269,7 +270,7 @@ def resolve(root: Any, reference: Any) -> Any:
     for step in filter(None, reference[1:].split("/")):
         key = step.replace("~1", "/").replace("~0", "~")
         if isinstance(node, list):
-            node = node[int(key)] if key.isdigit() and int(key) < len(node) else None
+            node = node[int(key)] if _INDEX.fullmatch(key) and int(key) < len(node) else None
         else:
             node = node.get(key) if isinstance(node, dict) else None
     return node if isinstance(node, dict | bool) else None
@@ -277,7 +278,7 @@ def resolve(root: Any, reference: Any) -> Any:
 
 def pruned(root: Json) -> Json:
     """The schema without definitions that nothing refers to."""
-    definitions = root.get("$defs", {})
+    definitions = _definitions(root)
     bare = {key: value for key, value in root.items() if key != "$defs"}
     needed: set[str] = set()
     pending = list(_references(bare))
@@ -289,6 +290,12 @@ def pruned(root: Json) -> Json:
             pending += _references(definitions[name])
     kept = {name: schema for name, schema in definitions.items() if name in needed}
     return {**bare, **({"$defs": kept} if kept else {})}
+
+
+def _definitions(schema: Json) -> Json:
+    """The definitions of a schema; none if there is something else in their place."""
+    definitions = schema.get("$defs")
+    return definitions if isinstance(definitions, dict) else {}
 
 
 def _is_recursive(root: Json) -> bool:

@@ -5,6 +5,7 @@ Clients of one vendor declare tools and formats in this form, which all others r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ _TYPES = {name.upper(): name for name in ("string", "number", "integer", "boolea
 _LEFT_OUT = ("nullable", "propertyOrdering", "example")  # `nullable` becomes a type
 _FORMATS = ("enum", "int32", "int64", "float", "double")  # which say nothing beside the type
 _COUNTS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
+_NUMBER = re.compile(r"[0-9]{1,19}")  # of 64 bits, which is a text in this form
 
 
 def has_capital_types(schema: Mapping[str, Any]) -> bool:
@@ -39,7 +41,7 @@ def _converted(schema: Any) -> Any:
     if form.get("format") in _FORMATS:
         del form["format"]
     for key in _COUNTS:
-        if isinstance(form.get(key), str) and form[key].isdecimal():  # 64-bit numbers are texts in this form
+        if isinstance(form.get(key), str) and _NUMBER.fullmatch(form[key]):
             form[key] = int(form[key])
     return _with_null(form) if schema.get("nullable") is True else form
 
