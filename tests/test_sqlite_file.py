@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any, cast
 
 import pytest
@@ -158,6 +161,31 @@ def test_a_thread_that_is_interrupted_takes_no_write_of_another_thread_with_it(f
     assert file.write(note("b"), durable=False) == NORMAL
     assert other.is_over
     assert notes(file) == ["a", "b"]
+
+
+@pytest.mark.parametrize("line", range(3))
+def test_a_thread_that_is_interrupted_at_any_line_takes_no_write_with_it(file: SQLiteFile, line: int) -> None:
+    """Also if it has begun to gather the writes, and has not begun to write them."""
+    lines = iter(range(100))
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code is not SQLiteFile._write_all.__code__:
+            return None
+        if event == "line" and next(lines) == line:
+            raise KeyboardInterrupt
+        return trace
+
+    other, before = _Write(note("a"), durable=False), sys.gettrace()
+    file._writes.waiting.append(other)
+    sys.settrace(trace)
+    try:
+        with suppress(KeyboardInterrupt):
+            file.write(note("b"), durable=False)
+    finally:
+        sys.settrace(before)
+    file.write(note("c"), durable=False)
+    assert other.is_over
+    assert notes(file)[0] == "a"
 
 
 def test_a_write_is_over_if_its_thread_is_interrupted_after_the_commit(file: SQLiteFile) -> None:

@@ -83,7 +83,10 @@ class _Write(Generic[T]):
 
 
 class _Writes(Shared):
-    """The writes that wait for their turn. Who has the lock has the turn."""
+    """The writes that wait for their turn. Who has the lock has the turn.
+
+    A write stays here until its thread continues: the thread that writes it for that one may be interrupted.
+    """
 
     def __init__(self) -> None:
         self.waiting: deque[_Write[Any]] = deque()
@@ -240,29 +243,23 @@ class SQLiteFile:
         write = _Write(operation, durable)
         waiting = self._writes.waiting
         with self.failing("written"):
-            waiting.append(write)
             try:
+                waiting.append(write)
                 with self._writes.lock:
                     if not write.is_over:  # else another thread had the turn
                         self._use(self._write_all)
-            except BaseException:  # this thread is interrupted, or cannot open the file
-                with suppress(ValueError):  # another thread has taken it
+            finally:  # also if this thread is interrupted, or cannot open the file
+                with suppress(ValueError):  # it was interrupted before
                     waiting.remove(write)
-                raise
             if write.error is not None:
                 raise write.error
         return cast(T, write.result)
 
     def _write_all(self, own: ThreadConnection) -> None:
         """Carry out everything that waits, in one transaction; what fails is left out."""
-        waiting = self._writes.waiting
-        left = [waiting.popleft() for _ in range(len(waiting))]
+        left = [write for write in self._writes.waiting.copy() if not write.is_over]
         while left:
-            try:
-                left = self._commit(own, left)
-            except BaseException:
-                waiting.extend(write for write in left if not write.is_over)  # their threads still wait
-                raise
+            left = self._commit(own, left)
 
     def _commit(self, own: ThreadConnection, writes: list[_Write[Any]]) -> list[_Write[Any]]:
         """Commit these writes. If one of them fails, nothing is committed, and the others are returned."""
