@@ -78,7 +78,7 @@ class Crowd:
                 for number, operation in enumerate(operations)
             ]
             end = time.monotonic() + SECONDS
-            while len(self._file._writes.waiting) < len(operations) and time.monotonic() < end:
+            while len(self._file._writes.waiting) <= len(operations) and time.monotonic() < end:  # with the first one
                 time.sleep(0.001)
             meanwhile()
             may_end.set()
