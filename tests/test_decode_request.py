@@ -454,6 +454,8 @@ def test_a_grammar_has_the_form_of_its_wire_or_is_described(wire: str, to: str) 
 def test_more_can_be_included_than_reasoning() -> None:
     body = encoded("openai-responses", {"include": ["web_search_call.results"]}, "openai-responses", "gpt-5")
     assert body["include"] == ["web_search_call.results", "reasoning.encrypted_content"]
+    body = encoded("openai-responses", {"include": [{}]}, "openai-responses", "gpt-5")
+    assert body["include"] == [{}, "reasoning.encrypted_content"]  # the provider refuses it
 
 
 SETTINGS: Any = {

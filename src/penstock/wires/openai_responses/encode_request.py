@@ -63,8 +63,8 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     body |= {"instructions": instructions} if instructions else {}
     body |= {"stream": True} if request.is_streaming else {}
     included = request.extra.get("include") or []
-    if not _PLAIN_MODEL.search(request.model):
-        included = [*dict.fromkeys([*included, ENCRYPTED])]
+    if not _PLAIN_MODEL.search(request.model) and ENCRYPTED not in included:
+        included = [*included, ENCRYPTED]
     if request.tools:
         body |= _tools(request)
     if request.output is not None:
