@@ -197,7 +197,7 @@ class Message(TextItem):
         parts = items(data.get("content"))
         texts = [channel_and_text(part) for part in parts]
         channels: list[Channel | None] = [read[0] if read and read[1] else None for read in texts]
-        regrouped = [
+        regrouped: list[Channel] = [
             kind
             for kind in dict.fromkeys(channels)
             if kind and self.end_regrouped(kind, [read[1] for read in texts if read and read[0] == kind])
