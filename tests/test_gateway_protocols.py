@@ -183,7 +183,8 @@ def test_clients_that_look_for_a_delay_in_the_body_of_an_error_find_it_there() -
     assert reply.json["error"]["details"][0]["retryDelay"] == "40s"
 
 
-def test_a_local_server_gets_neither_hosted_tools_nor_forms_that_only_the_vendor_knows() -> None:
+@pytest.mark.parametrize("provider", ["llamacpp", "ollama", "vllm"])
+def test_a_local_server_gets_neither_hosted_tools_nor_forms_that_only_the_vendor_knows(provider: str) -> None:
     """It speaks the protocol of the client, but has not all of it."""
     server = Scripted("Hi.")
     other = {"type": "function", "name": "other", "parameters": {"type": "object", "properties": {}}}
@@ -191,7 +192,7 @@ def test_a_local_server_gets_neither_hosted_tools_nor_forms_that_only_the_vendor
         "model": "m", "input": "Hi", "tools": [{"type": "function", **SHELL}, other, {"type": "web_search"}],
         "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "shell"}]},
     }  # fmt: skip
-    report = ask(server, "/v1/responses", body, {}, provider="llamacpp", wire="openai-responses")
+    report = ask(server, "/v1/responses", body, {}, provider=provider, wire="openai-responses")
     sent = server.requests[0].body
     assert [tool["name"] for tool in sent["tools"]] == ["shell"]
     assert sent["tool_choice"] == "auto"

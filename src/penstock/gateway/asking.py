@@ -132,7 +132,9 @@ def prepare(candidate: Candidate, request: ClientRequest, caller: Caller, retrie
             f"{hosted_name(foreign[0])} runs at its provider, and {upstream.name} has no such tool: leave it out, or "
             'set hosted_tools = "drop" in the settings of the gateway'
         )
-    sent, dropped = request.request_for(model.wire, has_hosted=not is_local, has_exact="no-custom-tools" not in quirks)
+    sent, dropped = request.request_for(
+        model.wire, has_hosted=not is_local, has_exact=not is_local and "no-custom-tools" not in quirks
+    )
     left_out = () if is_same else tuple(Dropped(name, OTHER_HEADER) for name in caller.headers)
     left_out += tuple(Dropped(name, NO_SETTING) for name in find_left_out(model.wire)(sent, quirks))
     messages: Sequence[Message] = sent.messages
