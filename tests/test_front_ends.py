@@ -38,6 +38,7 @@ from penstock.serve.ag_ui.encoder import AGUIEncoder, RunHead
 from penstock.serve.ag_ui.messages import MessagesFold
 from penstock.serve.ai_sdk.encoder import UIMessageEncoder
 from penstock.serve.ai_sdk.message import UIMessageFold
+from penstock.serve.hosting import Host
 from penstock.testing import Reply, Scripted, call
 from tests.asgi import Browser, serving
 from tests.asgi import Reply as Response
@@ -258,6 +259,28 @@ def test_a_bad_request_names_the_place_and_starts_nothing(
         error = reply.json["error"]
         assert (reply.status, why in error["message"] or why == error["code"]) == (status, True), error
         assert (await browser.get("/runs")).json["runs"] == []
+
+    run(tmp_path, TWO_STEPS, test)
+
+
+def test_a_message_whose_answer_is_complete_meanwhile_is_answered_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Host.start_in_thread
+
+    async def test(browser: Browser) -> None:
+        others: list[Response] = []
+
+        async def start_late(host: Host, *arguments: Any, **options: Any) -> str:
+            if not others:
+                monkeypatch.setattr(Host, "start_in_thread", start)
+                others.append(await chat(browser, text_message("Weather in Rome?")))
+            return await start(host, *arguments, **options)
+
+        monkeypatch.setattr(Host, "start_in_thread", start_late)
+        late = await chat(browser, text_message("Weather in Rome?"))
+        assert frames(late.body) == frames(others[0].body)
+        assert len((await browser.get("/runs")).json["runs"]) == 1
 
     run(tmp_path, TWO_STEPS, test)
 

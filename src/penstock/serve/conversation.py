@@ -85,20 +85,20 @@ class Conversation:
 
     async def say(self, message: Message, id: str, agent: str = "", tools: Sequence[dict[str, Any]] = ()) -> str:
         """Answer a new message; returns the id of the run, which is the last one if that answers this message."""
-        if run_id := await self._answering(id):
-            return run_id
+        newest = await self.newest()
+        if newest is not None and newest.message_id == id:
+            return newest.row.id
         try:
-            return await self._start(agent, [message], Origin(id, tools=tools))
+            return await self._host.start_in_thread(
+                agent, [message], tenant=self._tenant, thread=self._thread, origin=Origin(id, tools=tools),
+                newest=newest.row.id if newest is not None else "",
+            )  # fmt: skip
         except RejectedRequest as error:
             # The same message may have been sent twice at once, and the other request have started the run meanwhile.
-            if error.code == THREAD_BUSY and (run_id := await self._answering(id)):
-                return run_id
+            newest = await self.newest() if error.code == THREAD_BUSY else None
+            if newest is not None and newest.message_id == id:
+                return newest.row.id
             raise
-
-    async def _answering(self, id: str) -> str:
-        """The id of the newest run if it answers the message with this id; empty if it does not."""
-        newest = await self.newest()
-        return newest.row.id if newest is not None and newest.message_id == id else ""
 
     async def replace(self, message: Message, id: str, agent: str = "") -> str:
         """Answer a message that the client has changed, from the history before it; returns the id of the run."""

@@ -90,15 +90,16 @@ class Host:
 
     async def start_in_thread(
         self, agent: str, new: Sequence[Message], *, tenant: str, thread: str, origin: Origin | None = None,
-        history: Sequence[Message] | None = None,
+        history: Sequence[Message] | None = None, newest: str | None = None,
     ) -> str:  # fmt: skip
         """Continue a conversation with new messages; a thread has one run at a time.
 
-        It continues from the end of its last run, or from a `history`.
+        It continues from the end of its last run, or from a `history`. If the last run is not the one that the caller
+        knows as the `newest`, another request has been answered meanwhile, and the thread counts as busy.
         """
         last = ""
         for row in await self.thread(thread, tenant, limit=1):
-            if row.state != "over":
+            if row.state != "over" or newest not in (None, row.id):
                 raise busy(row.id)
             last = row.id
             if history is None:
