@@ -119,6 +119,7 @@ def test_a_file_has_upstreams_routes_and_healing(tmp_path: Path) -> None:
         ("[upstreams.a]\nuri = 'x'", "upstreams.a: unknown key 'uri', did you mean 'url'?"),
         (f"{ONE}abc = 'x'", "upstreams.a: unknown key 'abc'; the page of the gateway lists all"),
         ("[upstreams.a]\n", "upstreams.a needs a url"),
+        ("[upstreams.a]\nurl = 'server'", "upstreams.a: 'server' is not a URL such as http://127.0.0.1:8080/v1"),
         (f"{ONE}idle = 'long'", "upstreams.a: idle must be a number of 0 or more, not 'long'"),
         (f"{ONE}idle = -1", "upstreams.a: idle must be a number of 0 or more, not -1"),
         (f"{ONE}retries = 1.5", "upstreams.a: retries must be a whole number of 0 or more, not 1.5"),
@@ -128,11 +129,12 @@ def test_a_file_has_upstreams_routes_and_healing(tmp_path: Path) -> None:
         ("[upstreams.a]\nprovider = 'ollma'", "upstreams.a: unknown provider 'ollma', did you mean 'ollama'?"),
         (f"{ONE}key = 'sk-secret'", "env:NAME"),
         (f"{ONE}[models.m]\nto = 'b/c'", "models.m: there is no upstream 'b', only a"),
-        (f"{ONE}[models.m]\n", "models.m needs to = a text in quotes"),
+        (f"{ONE}[models.m]\n", "models.m: the key 'to' is missing; it must be a text in quotes"),
         (f"{ONE}[models.m]\nto = 'a'\nfallback = []", "models.m: unknown key 'fallback', did you mean 'fallbacks'?"),
         (f"{ONE}[models.m]\nto = 'a'\nhealing = {{usage = 1}}", "models.m.healing: usage must be true or false, not 1"),
         (f"{ONE}[healing]\nrepair = 'always'", 'healing: repair must be "off", "safe" or "guess", not \'always\''),
         (f"{ONE}[healing]\nrescue = ['hermess']", "healing: unknown dialect 'hermess', did you mean 'hermes'?"),
+        (f"{ONE}[models.m]\nto = 'a'\n[healing]\nrepar = 'safe'", "gateway.toml: healing: unknown key 'repar'"),
         (f"hosted_tools = 'keep'\n{ONE}", 'hosted_tools must be "drop" or "refuse", not \'keep\''),
         ("[upstreams.'a/b']\nurl = 'http://x'", "slash"),
     ],
@@ -145,6 +147,19 @@ def test_a_mistake_in_a_file_is_an_error_that_says_where(text: str, words: str, 
     assert "gateway.toml" in str(error.value)
     assert words in str(error.value)
     assert "sk-secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("olama", "'olama' is not a URL such as http://127.0.0.1:8080/v1; did you mean the provider 'ollama'?"),
+        ("xyzzy", "'xyzzy' is not a URL such as http://127.0.0.1:8080/v1"),
+    ],
+)
+def test_a_word_that_is_not_a_provider_is_not_taken_for_a_host(text: str, words: str) -> None:
+    with pytest.raises(UsageError) as error:
+        read_upstream(text)
+    assert str(error.value) == words
 
 
 def test_a_long_value_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

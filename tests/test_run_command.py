@@ -302,6 +302,16 @@ def test_ctrl_c_at_an_approval_ends_the_run_with_a_valid_history(folder: Path) -
     assert roles == ["user", "assistant", "tool"], "the model was not asked again"
 
 
+def test_ctrl_c_at_an_approval_of_a_run_with_a_log_says_how_to_resume_it(folder: Path) -> None:
+    named = "penstock.Agent(agents.paying, tools=[agents.pay], approvals='wait', name='payer')"
+    (folder / "named.py").write_text(f"import agents, penstock\nagent = {named}\n")
+    with Terminal(folder, "run", "named.py", "Pay.", "--log", "runs.db") as terminal:
+        terminal.expect("run it? ")
+        terminal.interrupt()
+        terminal.expect("The run is left; to resume it: penstock run named.py --log runs.db --resume ")
+        assert terminal.child.wait(PATIENCE) == 130
+
+
 @pytest.mark.parametrize("options", [[], ["--plain"], ["-q"]])
 def test_a_missing_key_is_reported_once(folder: Path, options: list[str]) -> None:
     (folder / "keyless.py").write_text("import penstock\nagent = penstock.Agent('openai:gpt-5')\n")

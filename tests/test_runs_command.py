@@ -426,6 +426,7 @@ def test_an_id_may_be_its_beginning_if_that_is_clear(desk: Runs) -> None:
 
 def test_calls_are_decided_and_provided(desk: Runs, store: Store) -> None:
     assert "no call of sign-1 waits for a result; `penstock runs decide`" in runs("provide", "sign-1", "x").stderr
+    assert "Error: Missing option '--yes' or '--no'." in runs("decide", "sign-1").stderr
     assert runs("decide", "sign-1", "--yes").stdout.startswith("approved sign() of sign-1; the next worker, or ")
     assert "the call of sign-1 was answered already: the next worker" in runs("decide", "sign-1", "--no").stderr
     assert runs("provide", "ask-1", piped="Yes.\n").exit_code == 0

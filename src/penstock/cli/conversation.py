@@ -129,6 +129,8 @@ class AgentConversation:
                 answers = [(request, self._answer(request, verdict)) for request in waiting]
             except KeyboardInterrupt:
                 self.code = INTERRUPTED
+                if self._log:
+                    self._log.print_resume(run.id)
                 return
             if not any(answer for _, answer in answers):
                 self._print_waiting(run, waiting)

@@ -73,11 +73,12 @@ def settings_from(table: Mapping[str, Any]) -> GatewaySettings:
     file = read_table("the file", table, _File)
     if not file.upstreams:
         raise UsageError("there is no upstream: write a table [upstreams.NAME] with a url")
+    healing = read_table("healing", file.healing, Healing)  # before the routes, which inherit it, and its mistakes
     return GatewaySettings(
         upstreams={name: _upstream(name, row) for name, row in file.upstreams.items()},
         routes=tuple(_route(pattern, row, file) for pattern, row in file.models.items()),
         model=file.model,
-        healing=read_table("healing", file.healing, Healing),
+        healing=healing,
         hosted_tools=file.hosted_tools,
     )
 
@@ -103,8 +104,9 @@ def _named(section: str) -> Generator[None]:
 
 
 def _checked(name: str, row: _UpstreamTable) -> Upstream:
+    named = find_provider(row.provider)[0] if row.provider else ""  # raises if there is none
     guessed = read_upstream(f"{name}={row.url}" if row.url else row.provider)
-    provider = find_provider(row.provider)[0] if row.provider else guessed.provider
+    provider = named or guessed.provider
     if row.wire:
         wire_name(row.wire)  # raises if there is none
     settings = {key: getattr(row, key) for key in row.__struct_fields__ if key != "provider"}

@@ -48,7 +48,7 @@ def _problem(message: str, table: Mapping[str, Any], types: Mapping[str, Any]) -
             return f": every value of {key} must be a text in quotes"
         return f": {key} must be {allowed(types[key])}, not {_shown(table[key])}"
     if missing := _MISSING.search(message):
-        return f" needs {missing[1]} = {allowed(types[missing[1]])}"
+        return f": the key {missing[1]!r} is missing; it must be {allowed(types[missing[1]])}"
     return f": {message.partition(' - at `$')[0]}"  # of the struct's own checks
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from difflib import get_close_matches
 from urllib.parse import urlsplit
 
 from penstock.errors import UsageError
 from penstock.gateway.settings import Upstream
 from penstock.providers import ALIASES, ANY_SERVER, PROVIDERS, TEMPLATE_SERVER, complete_url, find_provider
+
+_WORD = re.compile(r"[\w-]+")
+"""What has neither a scheme, a port, a path nor a dot: as a host it would be reached on a port that nobody chose."""
 
 
 def read_upstream(text: str) -> Upstream:
@@ -19,9 +24,17 @@ def read_upstream(text: str) -> Upstream:
         name, url = "", text
     if not name and _is_provider(text):
         return Upstream(name=text, provider=find_provider(text)[0])
+    if _WORD.fullmatch(url) and url != "localhost":
+        raise UsageError(f"{url!r} is not a URL such as http://127.0.0.1:8080/v1{_suggestion(url)}")
     provider = find_provider(name)[0] if _is_provider(name) else _provider_of(url)
     complete_url(find_provider(provider)[1], url)  # raises if it is not a URL
     return Upstream(name=name or _name_of(url), provider=provider, url=url)
+
+
+def _suggestion(word: str) -> str:
+    """The end of a message about a word that is probably the name of a provider with a typo."""
+    close = get_close_matches(word, [*PROVIDERS, *ALIASES], 1)
+    return f"; did you mean the provider {close[0]!r}?" if close else ""
 
 
 def _is_provider(name: str) -> bool:

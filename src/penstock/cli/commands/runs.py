@@ -232,8 +232,12 @@ call_option = click.option("--call", metavar="ID", help="The id of the call, nee
 @click.option("--arguments", metavar="JSON", help="Run the call with these arguments instead of the model's.")
 @call_option
 @click.argument("run")
-def decide_run(log: str, is_approved: bool, reason: str, arguments: str | None, call: str | None, run: str) -> None:
+def decide_run(
+    log: str, is_approved: bool | None, reason: str, arguments: str | None, call: str | None, run: str
+) -> None:
     """Approve or decline a call that waits for approval. Only the first decision counts."""
+    if is_approved is None:  # click does not require a flag whose default is None
+        raise click.UsageError("Missing option '--yes' or '--no'.")
     replaced = read_arguments(arguments)
     if replaced is not None and not is_approved:
         raise CommandError("--arguments needs --yes: a call that is declined does not run")
