@@ -89,10 +89,8 @@ class Conversation:
         if newest is not None and newest.message_id == id:
             return newest.row.id
         try:
-            return await self._host.start_in_thread(
-                agent, [message], tenant=self._tenant, thread=self._thread, origin=Origin(id, tools=tools),
-                newest=newest.row.id if newest is not None else "",
-            )  # fmt: skip
+            known = newest.row.id if newest is not None else ""
+            return await self._start(agent, [message], Origin(id, tools=tools), newest=known)
         except RejectedRequest as error:
             # The same message may have been sent twice at once, and the other request have started the run meanwhile.
             newest = await self.newest() if error.code == THREAD_BUSY else None
@@ -119,10 +117,11 @@ class Conversation:
         return Exchange(row, await awith_retries(lambda: read_start(self._host.store, row.id)))
 
     async def _start(
-        self, agent: str, new: Sequence[Message], origin: Origin, history: Sequence[Message] | None = None
-    ) -> str:
+        self, agent: str, new: Sequence[Message], origin: Origin, history: Sequence[Message] | None = None,
+        newest: str | None = None,
+    ) -> str:  # fmt: skip
         return await self._host.start_in_thread(
-            agent, new, tenant=self._tenant, thread=self._thread, origin=origin, history=history
+            agent, new, tenant=self._tenant, thread=self._thread, origin=origin, history=history, newest=newest
         )
 
     async def _find(self, id: str) -> Exchange:

@@ -113,9 +113,8 @@ class Feed:
         self.readers = 0
         self._newest = Newest[Item](lambda item: item.size)
         self._waiting: dict[Waiter, asyncio.Future[None]] = {}
-        self._page: tuple[int, Page] | None = (
-            None  # the last page, and the event before it: other readers want the same
-        )
+        # The last page, and the number of the event before it: other readers want the same.
+        self._page: tuple[int, Page] | None = None
 
     def add(self, items: Sequence[Item]) -> None:
         """New events have come: hand them out to the readers that wait, or wake them."""
