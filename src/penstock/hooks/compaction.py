@@ -172,11 +172,12 @@ def _joined(rules: _Rules, parts: _Parts, summary: str) -> list[Message]:
 def _without_summaries(head: list[Message]) -> tuple[list[Message], list[Message]]:
     """The first messages without an earlier summary, and without what was joined to it; both go into the next one."""
     parts = head[-1].parts if head else ()
-    at = next((at for at, part in enumerate(parts) if isinstance(part, Text) and part.text.startswith(SUMMARY)), -1)
-    if at < 0:
+    texts = [part.text if isinstance(part, Text) else "" for part in parts]
+    start = next((index for index, text in enumerate(texts) if text.startswith(SUMMARY)), -1)
+    if start < 0:
         return head, []
-    rest = [replace(head[-1], parts=parts[:at])] if at else []
-    return [*head[:-1], *rest], [replace(head[-1], parts=parts[at:])]
+    rest = [replace(head[-1], parts=parts[:start])] if start else []
+    return [*head[:-1], *rest], [replace(head[-1], parts=parts[start:])]
 
 
 def _shortened(message: Message, most: int, *, keeps_media: bool = False) -> Message:

@@ -98,7 +98,7 @@ def declare(
 
 def unknown_names(listed: list[mcp_types.Tool], rules: ToolRules) -> list[str]:
     """The names in `only` and `overrides` that the server does not have: an option for such a tool has no effect."""
-    names = {one.name for one in listed}
+    names = {tool.name for tool in listed}
     return sorted({*(rules.only or ()), *rules.overrides} - names)
 
 

@@ -291,7 +291,7 @@ def tools(
       `mcp.Client` of the SDK takes, such as a server in this process; a function that makes it, if it can be used once.
     - `name`: the name of the server in messages.
     - `only`, `prefix`: which tools to use, and what to put before their names.
-    - `headers`: for a URL; or a function that returns them for each request, plain or async.
+    - `headers`: for a URL; or a function that returns them for each request, sync or async.
     - `env`, `cwd`: for a command. It gets `PATH` and the like, and of other environment variables only those in `env`.
     - `connect_timeout`: how many seconds connecting and listing the tools may take.
     - `input_timeout`: how many seconds a question of the server waits for an answer.

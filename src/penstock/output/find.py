@@ -29,17 +29,17 @@ def find_output(parts: Iterable[TurnPart], output: OutputType[Any]) -> str:
         return whole
     objects = [(text, keys) for block in texts for text in _objects_in(block) if (keys := _keys(text)) is not None]
     required: Any = output.declaration.schema.get("required", ())
-    fitting = [one for one in objects if one[1] >= {*required}]
+    fitting = [(text, keys) for text, keys in objects if keys >= {*required}]
     return next((text for text, _ in reversed(fitting or objects)), first or whole)
 
 
 def _objects_in(text: str) -> Iterator[str]:
     """What looks like an object in a text, one after the other; the last may be incomplete."""
-    at = text.find("{")
-    while at >= 0:
-        end = ValueScanner().feed(text, at)
-        yield text[at:] if end < 0 else text[at:end]
-        at = -1 if end < 0 else text.find("{", end)
+    start = text.find("{")
+    while start >= 0:
+        end = ValueScanner().feed(text, start)
+        yield text[start:] if end < 0 else text[start:end]
+        start = -1 if end < 0 else text.find("{", end)
 
 
 def _keys(text: str) -> set[str] | None:
