@@ -42,6 +42,7 @@ screenshots: $(DEV) ## make docs/chat-page.png and docs/inspector.png from real 
 	@$(BIN)/python -m tests.clients.pictures
 
 site: $(DOCS) ## build docs/ as a site; broken links are errors
+	@$(BIN)/python -m tests.site
 	@$(BIN)/zensical build --strict
 	@echo "'make site-serve' shows it in a browser; search needs that server."
 

@@ -1,7 +1,7 @@
-"""Build hook: the README for the package index, where relative links do not work.
+"""Build hooks: the README for the package index, where relative links do not work, and the quirks of the inspector.
 
-The repository's address is the setting `repository` of this hook in pyproject.toml, and nowhere else. While it is
-empty, the index gets the README without relative links and pictures; with it, these links are absolute.
+The repository's address is the setting `repository` of the metadata hook in pyproject.toml, and nowhere else. While it
+is empty, the index gets the README without relative links and pictures; with it, these links are absolute.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PICTURE = re.compile(r"!\[[^\]]*\]\((?!https?:)([^)]+)\)\n*")
@@ -37,3 +38,12 @@ class ReadmeHook(MetadataHookInterface):
                 "Documentation": f"{repository}/blob/main/docs/index.md",
                 "Changelog": f"{repository}/blob/main/CHANGELOG.md",
             }
+
+
+class QuirksHook(BuildHookInterface):
+    """Adds docs/quirks.md to the package; an editable install reads it in the checkout."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version != "editable":
+            page = Path(self.root) / "docs" / "quirks.md"
+            build_data["force_include"][str(page)] = "penstock/inspector/quirks.md"

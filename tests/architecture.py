@@ -1,6 +1,7 @@
 """The packages in the order of their layers, and what each may import; `python -m tests.architecture` writes the page.
 
-`docs/architecture.md` is generated from this table, from the docstrings of the packages and from their sizes.
+The tables of `docs/architecture.md` are generated from this one and from the docstrings of the packages. `with_sizes`
+adds their sizes when the site is built.
 """
 
 from __future__ import annotations
@@ -105,24 +106,18 @@ def files_of(part: str) -> list[Path]:
     return [path] if path.exists() else sorted((SOURCE / part).rglob("*.py"))
 
 
-def folders() -> Iterator[tuple[str, int, int, str]]:
-    """Every folder below a package: its name, its number of files and lines, and its sentence."""
+def folders() -> Iterator[str]:
+    """The names of all folders below a package."""
     for init in sorted(SOURCE.glob("*/**/__init__.py")):
-        name = str(init.parent.relative_to(SOURCE))
+        name = init.parent.relative_to(SOURCE).as_posix()
         if "/" in name:
-            files = sorted(init.parent.glob("*.py"))
-            yield name, len(files), sum(map(_lines, files)), sentence(name)
-
-
-def _lines(path: Path) -> int:
-    return path.read_text(encoding="utf-8").count("\n")
+            yield name
 
 
 def _row(part: str) -> str:
-    files = files_of(part)
-    name = f"`{part}.py`" if files == [SOURCE / f"{part}.py"] else f"`{part}/`"
+    name = f"`{part}.py`" if (SOURCE / f"{part}.py").exists() else f"`{part}/`"
     allowed = ALLOWED[part].replace("*", "everything").replace(VOCABULARY, "the vocabulary")
-    return f"| {name} | {sentence(part)} | {len(files)} | {sum(map(_lines, files)):,} | {allowed or 'nothing'} |"
+    return f"| {name} | {sentence(part)} | {allowed or 'nothing'} |"
 
 
 def page() -> str:
@@ -130,29 +125,32 @@ def page() -> str:
     before, _, rest = PAGE.read_text(encoding="utf-8").partition("<!-- packages -->\n")
     _, _, after = rest.partition("<!-- end -->\n")
     rows = "\n".join(map(_row, ALLOWED))
-    inner = "\n".join(f"| `{name}/` | {about} | {files} | {lines:,} |" for name, files, lines, about in folders())
+    inner = "\n".join(f"| `{name}/` | {sentence(name)} |" for name in folders())
     return (
         f"{before}<!-- packages -->\n\n"
-        f"| module or package | what it is | files | lines | may import |\n|---|---|--:|--:|---|\n{rows}\n\n"
+        f"| module or package | what it is | may import |\n|---|---|---|\n{rows}\n\n"
         f"Folders inside the packages:\n\n"
-        f"| folder | what it is | files | lines |\n|---|---|--:|--:|\n{inner}\n\n"
+        f"| folder | what it is |\n|---|---|\n{inner}\n\n"
         f"<!-- end -->\n{after}"
     )
 
 
-NUMBER = re.compile(r"\| ([\d,]+)(?= \|)")
-TOLERANCE = 0.15
+def with_sizes(text: str) -> str:
+    """The page with two more columns in its tables of packages: the files and lines of each."""
+    before, start, rest = text.partition("<!-- packages -->\n")
+    tables, end, after = rest.partition("<!-- end -->\n")
+    return f"{before}{start}{''.join(map(_with_size, tables.splitlines(keepends=True)))}{end}{after}"
 
 
-def is_up_to_date(written: str, made: str) -> bool:
-    """Whether the page says what the source says; sizes may be off by TOLERANCE, or every commit would touch it."""
-    old, new = (list(map(_number, NUMBER.findall(text))) for text in (written, made))
-    is_near = all(abs(before - now) <= max(3, now * TOLERANCE) for before, now in zip(old, new, strict=False))
-    return is_near and len(old) == len(new) and NUMBER.sub("| #", written) == NUMBER.sub("| #", made)
-
-
-def _number(text: str) -> int:
-    return int(text.replace(",", ""))
+def _with_size(line: str) -> str:
+    match = re.match(r"\| `([\w/]+?)(?:/|\.py)` ", line)
+    if match is not None:
+        files = files_of(match[1])
+        lines = sum(file.read_text(encoding="utf-8").count("\n") for file in files)
+        return f"{line.rstrip()} {len(files)} | {lines:,} |\n"
+    if line.startswith("|---"):
+        return f"{line.rstrip()}--:|--:|\n"
+    return f"{line.rstrip()} files | lines |\n" if line.startswith("| ") else line
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from penstock.wires.shared.request import EncodedRequest, Request
 
 HEAD = """# Providers
 
-`Model` knows {count} providers by name: `Model("groq:some-model")` sends requests to Groq. The only thing to set up is
+`Model` knows these providers by name: `Model("groq:some-model")` sends requests to Groq. The only thing to set up is
 the environment variable with the API key.
 
 - `penstock models` shows which providers are configured on your machine.
@@ -79,7 +79,7 @@ def page() -> str:
     rows = "".join(_row(name, row) for name, row in PROVIDERS.items())
     quirks = "".join(f"| `{quirk}` | {words} | {_owners(quirk)} |\n" for quirk, words in QUIRKS_IN_WORDS.items())
     sections = "".join(f"\n### {name}\n\n{_section(name, row)}" for name, row in PROVIDERS.items())
-    return HEAD.format(count=len(PROVIDERS), rows=rows, quirks=quirks) + sections
+    return HEAD.format(rows=rows, quirks=quirks) + sections
 
 
 def _row(name: str, row: Provider) -> str:

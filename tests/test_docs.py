@@ -248,12 +248,19 @@ def _listed(*names: str) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def test_the_readme_counts_right() -> None:
-    assert f"[{len(PROVIDERS)} providers]" in README
-    assert f"[{len(set(dialects()) - {'plain'})} dialects]" in README
-    count = len(quirks.numbers()) - len(quirks.WITHOUT_VECTORS)
-    assert f"[{count} numbered quirks]" in README
-    assert f"{count} [quirks]" in PAGES["index.md"]
+def test_there_are_more_than_the_pages_say() -> None:
+    """Lower bounds: exact counts would have to be renewed by every commit that adds something."""
+    tested = len(quirks.numbers()) - len(quirks.WITHOUT_VECTORS)
+    assert len(PROVIDERS) > _least(r"[Mm]ore than (\d+) providers", "README.md")
+    assert len(set(dialects()) - {"plain"}) > _least(r"[Mm]ore than (\d+)\s+dialects", "README.md")
+    assert tested > _least(r"[Mm]ore than (\d+) numbered quirks", "README.md")
+    assert tested > _least(r"[Mm]ore than (\d+) \[quirks\]", "index.md")
+
+
+def _least(pattern: str, page: str) -> int:
+    """The number that a page names as a lower bound."""
+    [number] = re.findall(pattern, PAGES[page])
+    return int(number)
 
 
 def test_the_readme_has_the_tables_that_are_made_from_the_code() -> None:
@@ -392,15 +399,12 @@ def _anchor(heading: str) -> str:
 
 
 def test_every_quirk_that_a_decoder_can_decide_has_a_vector() -> None:
-    assert set(quirks.vectors_by_number()) == set(range(1, 175)) - quirks.WITHOUT_VECTORS
+    assert set(quirks.vectors_by_number()) == set(quirks.numbers()) - quirks.WITHOUT_VECTORS
 
 
-def test_the_page_of_quirks_has_a_row_per_number() -> None:
-    assert sorted(quirks.numbers()) == list(range(1, 175))
-
-
-def test_the_page_of_quirks_is_up_to_date() -> None:
-    assert PAGES["quirks.md"] == quirks.page(), "python -m tests.quirks"
+def test_the_quirks_are_numbered_without_gaps() -> None:
+    numbers = quirks.numbers()
+    assert sorted(numbers) == list(range(1, len(numbers) + 1))
 
 
 # -- the package index -------------------------------------------------------------------------------------------------
@@ -408,15 +412,17 @@ def test_the_page_of_quirks_is_up_to_date() -> None:
 
 def test_the_readme_of_the_package_index_has_no_relative_link(monkeypatch: pytest.MonkeyPatch) -> None:
     hook: Any = ModuleType("hatchling")  # the build backend, which need not be installed here
-    hook.MetadataHookInterface = object
-    for name in ("hatchling", "hatchling.metadata", "hatchling.metadata.plugin", "hatchling.metadata.plugin.interface"):
-        monkeypatch.setitem(sys.modules, name, hook)
+    hook.MetadataHookInterface = hook.BuildHookInterface = object
+    for name in ("metadata", "metadata.plugin", "metadata.plugin.interface",
+                 "builders", "builders.hooks", "builders.hooks.plugin", "builders.hooks.plugin.interface"):  # fmt: skip
+        monkeypatch.setitem(sys.modules, f"hatchling.{name}", hook)
+    monkeypatch.setitem(sys.modules, "hatchling", hook)
     index_readme = runpy.run_path(str(ROOT / "hatch_build.py"))["index_readme"]
     relative = re.compile(r"\]\((?!https?:|#)")
     plain, linked = index_readme(README, ""), index_readme(README, "https://forge.example/us/penstock")
     assert not relative.search(plain)
     assert not relative.search(linked)
-    assert "167 numbered quirks of real servers" in plain
+    assert "numbered quirks of real servers" in plain
     assert "](https://forge.example/us/penstock/blob/main/docs/quirks.md)" in linked
     assert "](https://forge.example/us/penstock/raw/main/docs/demo.svg)" in linked
 
@@ -424,7 +430,7 @@ def test_the_readme_of_the_package_index_has_no_relative_link(monkeypatch: pytes
 def test_the_source_distribution_has_what_its_build_reads() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     included = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
-    assert {"/README.md", "/hatch_build.py"} <= set(included)
+    assert {"/README.md", "/docs", "/hatch_build.py"} <= set(included)
 
 
 # -- coming from other libraries ---------------------------------------------------------------------------------------

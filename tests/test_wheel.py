@@ -35,6 +35,8 @@ for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
 for name in penstock.__all__:
     getattr(penstock, name)
 assert "site-packages" in penstock.__file__, penstock.__file__
+from penstock.inspector.quirk_table import quirks
+assert quirks()[1].servers
 print(penstock.__version__, penstock.Agent(penstock.Model("sim:fast")).run("Is anything down?").finish_reason)
 """
 
