@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from penstock.events import Fault
+from penstock.jsontext.controls import lenient_json
 from penstock.jsontext.partial import PartialJSON
 from penstock.jsontext.portable import as_json_value
 from penstock.jsontext.scan import MAX_DEPTH, is_too_deep
@@ -83,7 +84,7 @@ def diagnose(raw: str, last_piece: str | None) -> Diagnosis:
 
     `last_piece` is the last piece if every piece began with the previous one, else None.
     """
-    text = raw.strip()
+    text = lenient_json(raw.strip())
     if is_too_deep(text):
         return "malformed", f"the arguments are nested deeper than MAX_DEPTH ({MAX_DEPTH})", None
     try:

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.errors import UsageError
+from penstock.jsontext.controls import lenient_json
 from penstock.jsontext.scan import MAX_DEPTH, SCALAR, SPACE, TO_QUOTE, ValueScanner, is_too_deep
 from penstock.jsontext.surrogates import SurrogateJoiner, join_surrogates
 
@@ -34,7 +35,7 @@ class JSONPiece(Struct, frozen=True):
 
 # Text that can be unescaped: no incomplete escape, no lone surrogate.
 _SAFE = re.compile(
-    r'(?:[^"\\]|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+'
+    r'(?:[^"\\]|\\["\\/bfnrt\x00-\x1f]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+'
 )
 _PAIR_LENGTH = 12  # of an escaped surrogate pair, the longest token that must be complete to be read
 _LONE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -57,9 +58,9 @@ class PartialJSON:
         view.is_complete        # False
 
     `value` is live: its containers grow in place, so copy them to keep a snapshot. Strings are visible while they grow;
-    numbers, `true`, `false` and `null` when they are complete. Raw control characters in strings are accepted. `feed`
-    also returns what is new, piece by piece. After text that is not JSON, `error` says what is wrong and where, and
-    `value` does not change any more.
+    numbers, `true`, `false` and `null` when they are complete. Raw control characters in strings are accepted, also
+    after a backslash: both characters stand for themselves. `feed` also returns what is new, piece by piece. After text
+    that is not JSON, `error` says what is wrong and where, and `value` does not change any more.
     """
 
     def __init__(self) -> None:
@@ -163,7 +164,7 @@ class PartialJSON:
                 else self._fail(text, position, f"a key is longer than {_MAX_KEY}")
             )
         try:
-            key = json.loads(text[position : quote.end()], strict=False)
+            key = json.loads(lenient_json(text[position : quote.end()]), strict=False)
         except ValueError:
             return self._fail(text, position, "a key with a bad escape")
         self._tree.name(join_surrogates(key))
@@ -217,7 +218,7 @@ class PartialJSON:
         end = _SAFE.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
         new = text[position:end]
         if "\\" in new:
-            new = json.loads(f'"{new}"', strict=False)
+            new = json.loads(lenient_json(f'"{new}"'), strict=False)
         is_end = text.startswith('"', end)
         if is_end or new:
             self._tree.grow(new, is_end)

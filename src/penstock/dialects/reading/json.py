@@ -10,6 +10,7 @@ from typing import Any
 from penstock.dialects.reading.cursor import MAX_HEADER, Mismatch, Reading, TextEnded
 from penstock.dialects.reading.marks import Marks, marks_of
 from penstock.dialects.reading.source import Source
+from penstock.jsontext.controls import CONTROLS, lenient_json
 from penstock.jsontext.scan import SPACE, TO_QUOTE
 from penstock.jsontext.surrogates import SurrogateJoiner
 
@@ -49,13 +50,14 @@ def short_string(source: Source) -> Reading[str]:
     while mark == "\\":
         if len(text) > MAX_HEADER:
             source.fail("expected the end of a string sooner")
-        text += mark + (yield from source.expect(*_ESCAPES))
+        text += mark + (yield from source.expect(*_AFTER_BACKSLASH))
         piece, mark = yield from source.upto('"', "\\")
         text += piece
     return as_text(f'"{text}"')
 
 
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "u": ""}
+_AFTER_BACKSLASH = (*_ESCAPES, *CONTROLS)
 _HEX = tuple("0123456789abcdefABCDEF")
 _IN_STRING = marks_of('"', "\\")
 
@@ -91,13 +93,15 @@ def read_escape(source: Source, sink: Callable[[str], None], joiner: SurrogateJo
     """
     raw = "\\"
     try:
-        raw += yield from source.expect(*_ESCAPES)
+        raw += yield from source.expect(*_AFTER_BACKSLASH)
         while raw[1] == "u" and len(raw) < 6:
             raw += yield from source.expect(*_HEX)
     except Mismatch:
         give(joiner.feed(raw), sink)
         raise
-    return chr(int(raw.removeprefix("\\u"), 16)) if raw[1] == "u" else _ESCAPES[raw[1]]
+    if raw[1] == "u":
+        return chr(int(raw.removeprefix("\\u"), 16))
+    return _ESCAPES.get(raw[1], raw)  # a control character and its backslash stand for themselves
 
 
 # -- values --------------------------------------------------------------------------------------------------------
@@ -214,7 +218,7 @@ def unwrapped(raw: str) -> str:
 
 def as_value(raw: str) -> Any:
     try:
-        return json.loads(raw, strict=False)
+        return json.loads(lenient_json(raw), strict=False)
     except (ValueError, RecursionError):
         return None
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 from penstock.calls.arguments import strict_object
 from penstock.events import ToolCallInvalid
 from penstock.gateway.settings import Repair
+from penstock.jsontext.controls import escape_controls
 
 MAX_REPAIRED = 4 * 1024 * 1024
 """How many characters of arguments are looked at; longer ones are passed on as they came."""
@@ -38,7 +39,7 @@ COMMA, FENCE, CONTROL, SENT_AGAIN, CUMULATIVE, AS_STRING, TRAILING, PYTHON, OTHE
 
 _FENCE = re.compile(r"\s*```(?:json|JSON)?[ \t]*\r?\n(.*?)\r?\n?```\s*", re.DOTALL)
 _TOKEN = re.compile(r'(?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+")|(?P<comma>,(?=\s*[}\]]))|[^",]++|.', re.DOTALL)
-_CONTROLS = re.compile(r"[\x00-\x1f]")
+_CONTROL = re.compile(r"[\x00-\x1f]")
 _CLOSERS = re.compile(r"[\s}\]\"]*")
 _PYTHON = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|\'[^\'\\]*+(?:\\.[^\'\\]*+)*+\'|\b(?:True|False|None)\b', re.DOTALL)
 _LITERALS = {"True": "true", "False": "false", "None": "null"}
@@ -98,9 +99,9 @@ def _mended(text: str, quirks: list[int]) -> str:
         if token.lastgroup == "comma":
             quirks.append(COMMA)
             return ""
-        if token.lastgroup == "string" and _CONTROLS.search(piece):
+        if token.lastgroup == "string" and _CONTROL.search(piece):
             quirks.append(CONTROL)
-            return _CONTROLS.sub(lambda sign: json.dumps(sign[0])[1:-1], piece)
+            return escape_controls(piece)
         return piece
 
     mended = _TOKEN.sub(mend, text)
@@ -114,7 +115,7 @@ def _as_json(token: re.Match[str]) -> str:
     if piece[0] != "'":
         return _LITERALS.get(piece, piece)
     try:
-        return json.dumps(ast.literal_eval(piece.replace("\n", "\\n")), ensure_ascii=False)
+        return json.dumps(ast.literal_eval(escape_controls(piece)), ensure_ascii=False)
     except (ValueError, SyntaxError):
         return piece
 
