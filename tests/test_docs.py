@@ -433,6 +433,20 @@ def test_the_source_distribution_has_what_its_build_reads() -> None:
     assert {"/README.md", "/docs", "/hatch_build.py"} <= set(included)
 
 
+# -- the changelog -----------------------------------------------------------------------------------------------------
+
+VERSIONS = re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGES["CHANGELOG.md"], re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize(("version", "text"), VERSIONS, ids=[version for version, _ in VERSIONS])
+def test_a_version_begins_with_its_highlights_and_what_breaks(version: str, text: str) -> None:
+    titles = re.findall(r"^### (.*)$", text, re.MULTILINE)
+    is_first = (version, text) == VERSIONS[-1]
+    assert titles[: 2 - is_first] == ["Highlights", "Breaking"][: 2 - is_first]
+    highlights = text.split("### ")[1].splitlines()[1:]
+    assert 1 <= len([line for line in highlights if line]) <= 10
+
+
 # -- coming from other libraries ---------------------------------------------------------------------------------------
 
 FRAMEWORKS = ("pydantic-ai", "langchain", "openai-agents")
