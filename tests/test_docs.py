@@ -336,7 +336,9 @@ def test_every_page_is_in_the_navigation_of_the_site_once() -> None:
     decisions = {page for page in SITE if re.match(r"decisions/\d", page)}
     assert sorted(_pages(site["project"]["nav"])) == sorted(set(SITE) - decisions)
     linked = re.findall(r"\]\((\d[^)]+)\)", PAGES["decisions/README.md"])
-    assert sorted(f"decisions/{name}" for name in linked) == sorted(decisions)
+    assert {f"decisions/{name}" for name in linked} == decisions
+    numbers = list(map(int, re.findall(r"^\| (\d+) \|", PAGES["decisions/README.md"], re.MULTILINE)))
+    assert numbers == list(range(1, len(numbers) + 1))
 
 
 def _pages(entry: Any) -> Iterator[str]:

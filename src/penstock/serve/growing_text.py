@@ -7,6 +7,6 @@ from typing import Any
 
 def append_text(fields: dict[str, Any], name: str, piece: str) -> None:
     """Append a piece to a text in `fields`, which may not be there yet."""
-    text = fields.pop(name, "")  # with one reference it grows in place (docs/decisions/0006)
+    text = fields.pop(name, "")  # with one reference it grows in place (decision 6)
     text += piece
     fields[name] = text

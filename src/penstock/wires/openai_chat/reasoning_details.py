@@ -52,7 +52,7 @@ def _merge(merged: list[Detail], details: list[Detail]) -> None:
         last = merged[-1]
         for key, value in detail.items():
             if key in _TEXT_KEYS and isinstance(value, str) and isinstance(last.get(key), str):
-                text = last.pop(key)  # with one reference it grows in place (docs/decisions/0006)
+                text = last.pop(key)  # with one reference it grows in place (decision 6)
                 text += value
                 last[key] = text
             elif value is not None:
