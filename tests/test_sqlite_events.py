@@ -149,6 +149,22 @@ def test_what_is_left_of_a_damaged_run_is_read_and_pruned(store: SQLiteStore) ->
         assert store._file.own.connection.execute(f"SELECT DISTINCT run_id FROM {table}").fetchall() == [("c",)]
 
 
+def test_to_prune_a_run_costs_nothing_for_the_events_of_others(store: SQLiteStore) -> None:
+    def steps_of_pruning(run_id: str) -> int:
+        start(store, run_id)
+        store.append([Batch(run_id, 1, 2, [b"end"], state="over")], durable=True)
+        connection, steps = store._file.own.connection, []
+        connection.set_progress_handler(lambda: steps.append(1), 10)
+        assert store.prune(before=float("inf")) == 1
+        connection.set_progress_handler(None, 0)
+        return len(steps)
+
+    before = steps_of_pruning("a")
+    start(store, "other")
+    store.append([Batch("other", 1, 2, [b"text"] * 20_000)], durable=True)
+    assert steps_of_pruning("b") <= 2 * before
+
+
 def test_a_long_log_of_the_version_before_is_read(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     with sqlite3.connect(path) as old:

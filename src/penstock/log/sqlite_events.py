@@ -92,11 +92,15 @@ def read(connection: sqlite3.Connection, run_id: str, after: int, limit: int) ->
 
 def delete(connection: sqlite3.Connection, run_ids: Sequence[tuple[str]]) -> None:
     """Delete the events of runs."""
+    broken: list[str] = []
     for run_id in run_ids:
-        deleted = connection.execute(_DELETE, {"run_id": run_id[0]})
+        connection.execute(_DELETE, {"run_id": run_id[0]})
+        [deleted] = connection.execute("SELECT changes()").fetchone()  # `rowcount` is -1 after WITH
         [seq] = connection.execute(_SEQ, run_id).fetchone()
-        if deleted.rowcount != seq:  # the chain is broken
-            connection.execute("DELETE FROM events WHERE run_id = ?", run_id)
+        if deleted != seq:
+            broken.append(run_id[0])
+    if broken:  # their chains do not have all events: a scan of the table finds the others
+        connection.execute(f"DELETE FROM events WHERE run_id IN ({', '.join('?' * len(broken))})", broken)
     connection.executemany("DELETE FROM marks WHERE run_id = ?", run_ids)
 
 
