@@ -27,6 +27,7 @@ import penstock
 from penstock.cli.kept_file import HistoryFile, KeptFile
 from penstock.cli.questions import call_text
 from penstock.events import Error, Finish, Retry, StreamChunk, Unknown, Usage, encode
+from penstock.log.store import RunRow
 from penstock.redaction import Mask
 from penstock.run import events as run_events
 from penstock.testing import Loopback, Raw, Redirect, Scripted
@@ -369,6 +370,38 @@ def test_recordings_histories_and_states_can_be_read_by_their_owner_only(tmp_pat
     assert not KeptFile(files[2], "run").write(b"[]")
     assert stat.S_IMODE(files[2].stat().st_mode) == 0o640
     assert sorted(tmp_path.iterdir()) == sorted(files)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file modes")
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077])
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_log_can_be_read_by_its_owner_only(umask: int, is_link: bool, tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    if is_link:
+        path.symlink_to(tmp_path / "moved.db")
+    before = os.umask(umask)
+    try:
+        store = penstock.log.open(path)
+        store.create(RunRow(id="a"), b"{}")
+    finally:
+        os.umask(before)
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    name = "moved.db" if is_link else "runs.db"
+    assert {name, f"{name}-wal", f"{name}-shm"} <= modes.keys()
+    assert set(modes.values()) == {0o600}
+    store.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file modes")
+def test_a_log_that_exists_keeps_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    path.touch()
+    path.chmod(0o640)
+    store = penstock.log.open(path)
+    store.create(RunRow(id="a"), b"{}")
+    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o640}
+    assert len([*tmp_path.iterdir()]) == 3
+    store.close()
 
 
 INVISIBLE = [*map(chr, (0, 0x1B, 0xA0, 0xAD, 0x34F, 0x115F, 0x180E, 0x200B, 0x200F, 0x202E, 0x2060, 0x2066, 0x2800,

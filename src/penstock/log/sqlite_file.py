@@ -206,6 +206,8 @@ class SQLiteFile:
             if self._is_closed:
                 raise StoreError(f"the log {self.path} was closed")
             self.check()  # SQLite would create the file
+            if self._found is None:
+                create_private(self._place)
             own = ThreadConnection(
                 sqlite3.connect(self._place, timeout=self._wait, isolation_level=None, check_same_thread=False)
             )
@@ -304,6 +306,16 @@ class SQLiteFile:
             for own in list(self.connections):
                 with own.lock:
                     own.close()
+
+
+def create_private(path: Path) -> None:
+    """Create a file that only its owner can read and write; one that exists keeps its mode.
+
+    SQLite gives the files beside it (`-wal`, `-shm`) the same mode. A file that exists is not opened: SQLite would lose
+    its locks on it when it is closed. What else fails is left to SQLite, which says why.
+    """
+    with suppress(OSError):  # also if it exists
+        os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _close(connections: weakref.WeakSet[ThreadConnection]) -> None:
