@@ -15,6 +15,7 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 from penstock.agent.driven_run import DrivenRun
+from penstock.agent.run_errors import is_interrupt
 from penstock.agent.timers import Timers
 from penstock.agent.tool_execution import in_own_thread, in_thread
 from penstock.results import Outcome
@@ -51,7 +52,9 @@ async def ask_on_loop(policy: ToolPolicy, check: CheckApproval, seconds: float |
 async def _awaited(answer: Awaitable[Any]) -> bool:
     try:
         return bool(await answer)
-    except (Exception, SystemExit):  # noqa: BLE001  # the predicate is user code: if it fails, a person is asked
+    except (Exception, SystemExit) as error:  # the predicate is user code: if it fails, a person is asked
+        if is_interrupt(error):
+            raise
         return True
 
 
@@ -166,5 +169,5 @@ class AsyncChecks:
         self._tasks.discard(task)
         if task.cancelled():  # by the predicate, if the run is not over
             self._end(check, asyncio.CancelledError("an approval predicate was cancelled"))
-        elif (error := task.exception()) is not None and not isinstance(error, KeyboardInterrupt):
+        elif (error := task.exception()) is not None and not isinstance(error, KeyboardInterrupt | SystemExit):
             self._end(check, error)

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from penstock.agent.guard_calls import GuardCalls, Verdict, check_size, guard_error, verdict
 from penstock.agent.guarded_stream import CLOSING_SECONDS
+from penstock.agent.run_errors import is_interrupt
 from penstock.agent.tool_execution import in_own_thread
 from penstock.errors import GuardError
 from penstock.events import StreamChunk
@@ -106,7 +107,9 @@ class AsyncGuardedStream:
             return verdict(check, await value if isawaitable(value) else value)
         except asyncio.CancelledError:
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # the guard is user code; the run ends with an error
+        except (Exception, SystemExit) as error:  # the guard is user code; the run ends with an error
+            if is_interrupt(error):
+                raise
             return guard_error(error)
 
     async def _end(self) -> None:

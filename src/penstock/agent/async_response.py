@@ -12,6 +12,7 @@ from penstock.agent.caller_loop import is_stopped
 from penstock.agent.dispatcher import Dispatcher
 from penstock.agent.driven_run import DrivenRun
 from penstock.agent.guard_calls import guard_calls
+from penstock.agent.run_errors import is_interrupt
 from penstock.agent.step_request import step_options
 from penstock.agent.tool_execution import Room
 from penstock.model.stream import AsyncStream
@@ -74,6 +75,8 @@ class AsyncResponseReader:
                     if outbox.is_full:
                         await self._room()
         except SystemExit as error:  # which would end the loop
+            if is_interrupt(error):
+                raise
             self._end(partial(driven.failed, error))
 
     async def _request(self, command: AskModel) -> AsyncStream | AsyncGuardedStream:
@@ -94,7 +97,7 @@ class AsyncResponseReader:
             self._dispatcher.report(partial(driven.run.cancel, "the task that read the answer was cancelled"))
         elif (error := task.exception()) is None:
             self._end(driven.run.ended)
-        elif not isinstance(error, KeyboardInterrupt):  # which has ended the loop already
+        elif not isinstance(error, KeyboardInterrupt | SystemExit):  # which has ended the loop already
             self._end(partial(driven.request_failed, error))
 
     def _end(self, step: Callable[[], list[Command]]) -> None:

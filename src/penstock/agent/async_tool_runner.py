@@ -61,7 +61,7 @@ class AsyncToolRunner(ToolRunner[AsyncTools]):
         self._dispatcher.carry_out(self._driven.run.tool_progress(*self._inbox.popleft()))
 
     def _ended(self, key: str, task: asyncio.Task[Outcome]) -> None:
-        if not task.cancelled() and isinstance(task.exception(), KeyboardInterrupt):
+        if not task.cancelled() and isinstance(task.exception(), KeyboardInterrupt | SystemExit):
             return  # it has ended the loop already
         if not self._tools.is_cancelled(key) and is_stopped(task) and self._driven.can_give_back:
             self._dispatcher.give_back()

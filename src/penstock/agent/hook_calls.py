@@ -175,7 +175,7 @@ class AsyncHookCalls(HookCalls):
             self._dispatcher.report(partial(self._failed, error))
         elif (failure := task.exception()) is None:
             self._dispatcher.report(partial(self._decided, task.result()))
-        elif not isinstance(failure, KeyboardInterrupt):  # which has ended the loop already
+        elif not isinstance(failure, KeyboardInterrupt | SystemExit):  # which has ended the loop already
             self._dispatcher.report(partial(self._failed, failure))
 
 

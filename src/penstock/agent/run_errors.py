@@ -9,6 +9,7 @@ from penstock.events import Error
 from penstock.jsontext.error_text import named_message
 from penstock.log.run_writer import RunWriter
 from penstock.log.store import LostRunError
+from penstock.tools.interrupts import is_of_signal_handler
 
 
 def lease_error(log: RunWriter) -> LostRunError:
@@ -19,8 +20,10 @@ def lease_error(log: RunWriter) -> LostRunError:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether this is the Ctrl-C of the program, which is not for the run to handle."""
-    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+    """Whether this ends the program and is not for the run to handle: Ctrl-C, or the exit of a signal handler."""
+    if isinstance(error, KeyboardInterrupt):
+        return threading.current_thread() is threading.main_thread()
+    return is_of_signal_handler(error)
 
 
 def as_exception(error: BaseException) -> Exception:

@@ -14,6 +14,7 @@ from typing import Any, TypeGuard, TypeVar
 
 from msgspec.structs import replace
 
+from penstock.agent.run_errors import is_interrupt
 from penstock.agent.tool_errors import log_raised
 from penstock.jsontext.values import deep_copy
 from penstock.results import Outcome, as_outcome, failure
@@ -186,10 +187,10 @@ def _is_awaited(value: Any) -> TypeGuard[Awaited]:
 
 def is_from_outside(error: BaseException) -> bool:
     """Whether the task or the program was ended from outside, and not by the user's function itself."""
-    if isinstance(error, KeyboardInterrupt):
-        return threading.current_thread() is threading.main_thread()
+    if not isinstance(error, asyncio.CancelledError):
+        return is_interrupt(error)
     task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+    return task is not None and task.cancelling() > 0
 
 
 def _drained(generator: Generator[Any, Any, Any], report: Report) -> Any:

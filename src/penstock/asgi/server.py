@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import FrameType
 from typing import Any
@@ -64,9 +65,13 @@ def address_of(listener: socket.socket) -> str:
 
 
 def run_server(
-    app: Any, listener: socket.socket, limits: ServerLimits, *, on_stop: Callable[[], None] = lambda: None
-) -> None:
-    """Serve an app until the process is told to stop. `on_stop` ends the streams that would never end by themselves."""
+    app: Any, listener: socket.socket, limits: ServerLimits, signals: Iterable[int] = (), *,
+    on_stop: Callable[[], None] = lambda: None,
+) -> None:  # fmt: skip
+    """Serve an app until the process gets SIGINT, SIGTERM or one of these signals.
+
+    `on_stop` ends the streams that would never end by themselves.
+    """
     try:
         import uvicorn
     except ImportError:
@@ -92,6 +97,16 @@ def run_server(
                 await super().serve(sockets)
             finally:
                 watcher.cancel()
+
+        @contextmanager
+        def capture_signals(self) -> Generator[None]:
+            with super().capture_signals():  # of SIGINT and SIGTERM; at its end, it raises what it got again
+                before = {number: signal.signal(number, self.handle_exit) for number in signals}
+                try:
+                    yield
+                finally:
+                    for number, handler in before.items():
+                        signal.signal(number, handler)
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             super().handle_exit(sig, frame)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import click
 
 from penstock.cli import IS_WINDOWS
 from penstock.cli.exit_codes import INTERRUPTED, READER_GONE
+from penstock.cli.exit_signals import exit_normally_on_signals
 
 COMMANDS = {
     "demo": ("demo", "Watch an agent at work: a model calls three tools while it is still talking."),
@@ -92,9 +92,7 @@ class Commands(SuggestingGroup):
             formatter.write_dl([(name, short_help) for name, (_, short_help) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        for name in ("SIGTERM", "SIGHUP"):  # exit normally: the cursor is shown again, the history is saved
-            if number := getattr(signal, name, None):  # Windows has no SIGHUP
-                signal.signal(number, lambda number, _: sys.exit(128 + number))
+        exit_normally_on_signals()
         with quiet_exit():
             return super().invoke(ctx)
 

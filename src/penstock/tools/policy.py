@@ -11,6 +11,7 @@ from msgspec import Struct
 from penstock.jsontext.values import deep_copy
 from penstock.messages import Message
 from penstock.results import Outcome, failure
+from penstock.tools.interrupts import is_of_signal_handler
 
 StartPolicy = Literal["closed", "call", "turn"]
 
@@ -75,7 +76,9 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
         try:
             answer = self.needs_approval(checked)
             return answer if isawaitable(answer) else bool(answer)
-        except (Exception, SystemExit):  # noqa: BLE001  # the predicate is user code
+        except (Exception, SystemExit) as error:  # the predicate is user code
+            if is_of_signal_handler(error):
+                raise
             return True
 
     def check_arguments(self, arguments: dict[str, Any]) -> dict[str, Any] | Outcome:
@@ -83,5 +86,7 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
         copied: dict[str, Any] = deep_copy(arguments)
         try:
             return copied if self.check is None else self.check(copied)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # validators are user code
+        except (Exception, SystemExit) as error:  # validators are user code
+            if is_of_signal_handler(error):
+                raise
             return failure(error)

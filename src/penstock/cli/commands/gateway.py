@@ -10,6 +10,7 @@ import click
 from msgspec import Struct
 
 from penstock.cli.commands.completion import complete_file
+from penstock.cli.exit_signals import exit_signals
 from penstock.cli.model_options import CommandError
 from penstock.cli.printed_log import printed_records
 from penstock.errors import PenstockError, UsageError
@@ -125,13 +126,25 @@ def _run(options: Options) -> None:
     if not options.key and not is_loopback(options.host):
         raise UsageError(f"listening on {options.host} lets other machines use the gateway: set a key with --key …")
     source = _settings(options)
+    signals = _exit_signals(source)
     served = app(
         settings=source, key=options.key, hosts=options.hosts, origins=options.origins, record=options.record,
         inspections=Inspections() if options.inspect else None,
     )  # fmt: skip
     with listen(options.host, options.port) as listener, printed_records("penstock.gateway"):
         click.echo(_welcome(served, address_of(listener)), err=True)
-        run_server(served, listener, served.context.limits, on_stop=served.stop_feeds)
+        run_server(served, listener, served.context.limits, signals, on_stop=served.stop_feeds)
+
+
+def _exit_signals(source: SettingsSource) -> list[int]:
+    """The signals that stop the gateway; SIGHUP reloads its file instead, if it has one."""
+    from penstock.gateway.config_file import FileSettings
+
+    if not isinstance(source, FileSettings):
+        return exit_signals()
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, lambda *_: source.reload())
+    return [signal.SIGTERM]
 
 
 def _settings(options: Options) -> SettingsSource:
@@ -149,10 +162,7 @@ def _settings(options: Options) -> SettingsSource:
             raise UsageError("--upstream and --model cannot be combined with --config: set them in the file")
         if not options.rescue or options.repair != "safe":
             raise UsageError("--rescue and --repair cannot be combined with --config: set them in the file")
-        source = FileSettings(path)
-        if hasattr(signal, "SIGHUP"):
-            signal.signal(signal.SIGHUP, lambda *_: source.reload())
-        return source
+        return FileSettings(path)
     healing = Healing(rescue=options.rescue, repair=options.repair)  # type: ignore[arg-type]  # click checks it
     upstreams = upstreams_by_name(map(read_upstream, options.upstreams))
     return FixedSettings(GatewaySettings(upstreams=upstreams, model=options.model, healing=healing))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.commands.completion import complete_file
+from penstock.cli.exit_signals import exit_signals
 from penstock.cli.model_options import CommandError, WireOption
 from penstock.errors import PenstockError, UsageError
 from penstock.wires import WireName
@@ -80,7 +81,7 @@ def _serve(file: str, wire: WireName | None, host: str, port: int, opens: bool) 
     with listen(host, port) as listener:
         _show(f"{address_of(listener)}/inspect", opens)
         click.echo("Ctrl-C stops", err=True)
-        run_server(app(inspections), listener, LIMITS, on_stop=inspections.close)
+        run_server(app(inspections), listener, LIMITS, exit_signals(), on_stop=inspections.close)
 
 
 def _read(file: str, wire: WireName | None) -> Inspections:

@@ -10,6 +10,7 @@ import click
 from msgspec import Struct
 
 from penstock.cli.commands.completion import complete_file
+from penstock.cli.exit_signals import exit_signals
 from penstock.cli.log_options import VARIABLE, log_option
 from penstock.cli.model_options import CommandError
 from penstock.cli.printed_log import printed_records
@@ -111,6 +112,6 @@ def _serve(options: Options) -> None:
             names = ", ".join(served.context.host.agents)
             kept = f"runs in {Path(log).name if '://' not in log else 'PostgreSQL'}" if log else "runs in memory"
             click.echo(f"serving {names} on {address_of(listener)} ({kept}); Ctrl-C stops", err=True)
-            run_server(served, listener, served.context.limits, on_stop=served.context.feeds.close)
+            run_server(served, listener, served.context.limits, exit_signals(), on_stop=served.context.feeds.close)
     finally:
         store.close()

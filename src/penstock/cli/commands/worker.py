@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.commands.completion import complete_file
+from penstock.cli.exit_signals import exit_signals
 from penstock.cli.log_options import log_option, opened_log
 from penstock.cli.model_options import CommandError
 from penstock.cli.owners import parse_owner
@@ -47,8 +48,8 @@ def worker(targets: tuple[str, ...], log: str | None, parallel: int, lease: floa
       penstock worker agent.py --log runs.db
       penstock worker agents.py:support agents.py:sales --log postgresql://db.example/runs --parallel 50
 
-    Ctrl-C and SIGTERM release the runs, so that other workers continue them at once; a second Ctrl-C does not wait for
-    that. The worker prints a line to standard error for each run that it takes over or ends.
+    Ctrl-C, SIGTERM and SIGHUP release the runs, so that other workers continue them at once; a second Ctrl-C does not
+    wait for that. The worker prints a line to standard error for each run that it takes over or ends.
     """
     agents = named_agents(targets)
     with opened_log(log, lease=lease) as store:
@@ -100,7 +101,7 @@ async def _work(runs: Runs, parallel: int) -> None:
 
 @contextmanager
 def cancelled_by_signals(task: asyncio.Task[None]) -> Generator[None]:
-    """Cancels a task on Ctrl-C and SIGTERM; the second one raises `KeyboardInterrupt`.
+    """Cancels a task on Ctrl-C, SIGTERM and SIGHUP; the second one raises `KeyboardInterrupt`.
 
     Without the signal handlers of the event loop, which Windows does not have.
     """
@@ -114,7 +115,7 @@ def cancelled_by_signals(task: asyncio.Task[None]) -> Generator[None]:
         is_cancelled = True
         loop.call_soon_threadsafe(task.cancel)
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, *exit_signals())}
     try:
         yield
     finally:
