@@ -34,11 +34,12 @@ from penstock.events import (
     Unknown,
     Usage,
 )
-from penstock.wires import find_response_encoder
+from penstock.wires import find_response_frames
 from penstock.wires.shared.facts import LossName
-from penstock.wires.shared.response_bodies import unfinished
+from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_errors import changed_call, incomplete, malformed_call, seeming_call, withdrawn
 from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.response_turns import unfinished
 
 Events = list[StreamChunk]
 Record = tuple[Any, ...]
@@ -62,7 +63,7 @@ def head_for(events: Iterable[StreamChunk]) -> ResponseHead:
 def encode_stream(protocol: str, events: Iterable[StreamChunk], size: int = 3) -> bytes:
     """A response as a stream, encoded in batches of this many events."""
     listed = list(events)
-    encoder = find_response_encoder(protocol)(head_for(listed))
+    encoder = ResponseEncoder(find_response_frames(protocol)(head_for(listed)))
     pieces = [encoder.feed(listed[at : at + size]) for at in range(0, len(listed), size)]
     return b"".join([*pieces, encoder.close()])
 

@@ -9,9 +9,10 @@ import pytest
 
 from penstock.calls import arguments
 from penstock.events import Error, Finish, Retry, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallStart
-from penstock.wires import find_response_encoder
+from penstock.wires import find_response_frames
 from penstock.wires.shared import response_encoder
 from penstock.wires.shared.block_order import BlockOrder
+from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_head import ResponseHead
 
 SEQUENTIAL = ["anthropic", "openai-responses"]
@@ -30,7 +31,7 @@ def whole(block: int, raw: str = "{}") -> StreamChunk:
 
 
 def written(wire: str, events: list[StreamChunk]) -> list[Any]:
-    encoder = find_response_encoder(wire)(ResponseHead(id="1"))
+    encoder = ResponseEncoder(find_response_frames(wire)(ResponseHead(id="1")))
     data = b"".join(encoder.feed([event]) for event in events) + encoder.close()
     return [json.loads(line[6:]) for line in data.decode().splitlines() if line.startswith("data: {")]
 

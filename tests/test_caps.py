@@ -62,11 +62,12 @@ from penstock.testing.sample import Sampler
 from penstock.testing.wires.judge import find_rejection
 from penstock.tools.schema_arguments import SchemaArguments
 from penstock.tools.tool import Tool
-from penstock.wires import find_encoder, find_response_encoder, wire_name
+from penstock.wires import find_encoder, find_response_frames, wire_name
 from penstock.wires.gemini.counts import Counts, LastCounts
 from penstock.wires.gemini.partial_args import keys_of
 from penstock.wires.shared.fields import clean_value
 from penstock.wires.shared.request import Request
+from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_errors import malformed_call
 from penstock.wires.shared.response_head import ResponseHead
 from tests.architecture import tree_of
@@ -595,7 +596,7 @@ def runs_that_an_ambiguous_id_may_mean() -> int:
 
 def written_text() -> int:
     """How much of a text a Responses stream has; the response ends with an error before it grows too large."""
-    encoder = find_response_encoder("openai-responses")(ResponseHead())
+    encoder = ResponseEncoder(find_response_frames("openai-responses")(ResponseHead()))
     stream = b"".join(encoder.feed([Text(0, "text")]) for _ in range(10)) + encoder.close()
     return len(penstock.collect(penstock.decode(stream, wire="openai-responses")).text)
 

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from penstock.events import Finish, Opaque, Reasoning, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallStart
-from penstock.wires import RESPONSE_ENCODERS, find_response_encoder
+from penstock.wires import RESPONSE_FRAMES, find_response_frames
+from penstock.wires.shared.response_bodies import encode_body
+from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_head import ResponseHead
 from tests.growth import assert_linear
 
@@ -41,21 +43,21 @@ def events_of(response: str, size: int) -> list[StreamChunk]:
     return [*RESPONSES[response](size), Finish("stop")]
 
 
-@pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
+@pytest.mark.parametrize("protocol", RESPONSE_FRAMES)
 @pytest.mark.parametrize("response", RESPONSES)
 def test_encoding_a_stream_is_linear(response: str, protocol: str) -> None:
     def work(size: int) -> Callable[[], object]:
-        events, encoder = events_of(response, size), find_response_encoder(protocol)(ResponseHead())
+        events, encoder = events_of(response, size), ResponseEncoder(find_response_frames(protocol)(ResponseHead()))
         return lambda: [*(encoder.feed([event]) for event in events), encoder.close()]
 
     assert_linear(work, 500)
 
 
-@pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
+@pytest.mark.parametrize("protocol", RESPONSE_FRAMES)
 @pytest.mark.parametrize("response", RESPONSES)
 def test_encoding_a_body_is_linear(response: str, protocol: str) -> None:
     def work(size: int) -> Callable[[], object]:
         events = events_of(response, size)
-        return lambda: find_response_encoder(protocol).encode_body(events, ResponseHead())
+        return lambda: encode_body(find_response_frames(protocol), events, ResponseHead())
 
     assert_linear(work, 500)

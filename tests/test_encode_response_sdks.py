@@ -20,7 +20,9 @@ from penstock.events import (
     Usage,
 )
 from penstock.testing import Loopback, Raw, ReceivedRequest
-from penstock.wires import find_response_encoder
+from penstock.wires import find_response_frames
+from penstock.wires.shared.response_bodies import encode_body, encode_error
+from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_head import ResponseHead
 from tests import test_loopback_sdks as sdks
 
@@ -56,18 +58,18 @@ def response(is_confirmed_late: bool = False) -> Iterator[StreamChunk]:
 
 
 def answer(request: ReceivedRequest) -> Raw:
-    encoder = find_response_encoder(request.wire)
+    frames = find_response_frames(request.wire)
     if request.model == "nowhere":
-        error = encoder.encode_error(404, "There is no model of this name.")
+        error = encode_error(frames, 404, "There is no model of this name.")
         return Raw(error.body, "application/json", error.status, error.headers)
     options: Any = request.body.get("stream_options") or {}
     has_usage = request.wire != "openai-chat" or bool(options.get("include_usage"))
     head = ResponseHead(id="1f0c", model=request.model, created=1_767_225_600, has_usage=has_usage)
     events = list(response(is_confirmed_late="late" in request.model))
     if not request.is_streaming:
-        return Raw(encoder.encode_body(events, head).body, "application/json")
-    writing = encoder(head)
-    return Raw(b"".join([*(writing.feed([event]) for event in events), writing.close()]), encoder.content_type)
+        return Raw(encode_body(frames, events, head).body, "application/json")
+    writing = ResponseEncoder(frames(head))
+    return Raw(b"".join([*(writing.feed([event]) for event in events), writing.close()]), frames.format.content_type)
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,9 @@ from penstock.gateway import Healing
 from penstock.gateway.healing.decoding import HealedDecoding, ResponseContext
 from penstock.gateway.healing.report import HealingReport
 from penstock.turn import collect
-from penstock.wires import find_response_encoder, wire_name
+from penstock.wires import find_response_frames, wire_name
 from penstock.wires.shared.request_settings import read_tools
+from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_head import ResponseHead
 from tests.gateways import HABITS, LAST, RAW, TOOLS, delta, sse, tool_call
 
@@ -36,7 +37,10 @@ def result(pieces: Iterable[bytes], front: str) -> tuple[Any, ...]:
         wire="openai-chat", client_wire=front, tools=DECLARED, messages=(), fields={}, id_prefix="call_r_",
         healing=Healing(), report=report, estimate=None,
     )  # fmt: skip
-    decoding, encoder = HealedDecoding(context), find_response_encoder(front)(ResponseHead(id="1", model="m"))
+    decoding, encoder = (
+        HealedDecoding(context),
+        ResponseEncoder(find_response_frames(front)(ResponseHead(id="1", model="m"))),
+    )
     sent = b"".join(encoder.feed(decoding.feed(piece)) for piece in pieces)
     sent += encoder.feed(decoding.close()) + encoder.close()
     turn = collect(decode(sent, wire_name(front)))

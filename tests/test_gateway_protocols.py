@@ -10,7 +10,8 @@ import pytest
 
 from penstock.events import Finish, ToolCall
 from penstock.testing import Raw, Reply, Scripted, Status, call
-from penstock.wires.openai_chat.encode_response import OpenAIChatEncoder
+from penstock.wires.openai_chat.encode_response import OpenAIChatFrames
+from penstock.wires.shared.response_bodies import encode_body
 from penstock.wires.shared.response_head import ResponseHead
 from tests.asgi import serving
 from tests.gateways import ASK, SHELL, TOOLS, chat, delta, events, gateway, sse, upstream
@@ -100,7 +101,7 @@ def test_a_client_that_declares_functions_gets_a_function_call(stream: bool) -> 
 def test_a_custom_call_for_a_client_that_declares_functions_stays_a_custom_call() -> None:
     custom = ToolCall("c1", "query", {"input": "SELECT 1"}, "SELECT 1", kind="custom")
     head = ResponseHead(id="r", has_old_calls=True, custom_tools=frozenset({"query"}))
-    body = json.loads(OpenAIChatEncoder.encode_body([custom, Finish("tool_calls")], head).body)
+    body = json.loads(encode_body(OpenAIChatFrames, [custom, Finish("tool_calls")], head).body)
     message = body["choices"][0]["message"]
     assert message["tool_calls"][0]["custom"] == {"name": "query", "input": "SELECT 1"}
     assert "function_call" not in message

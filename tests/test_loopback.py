@@ -50,11 +50,11 @@ from penstock.testing import (
     think,
     wait,
 )
-from penstock.wires import RESPONSE_ENCODERS, WireName, find_wire
+from penstock.wires import RESPONSE_FRAMES, WireName, find_wire
 from tests.sanity import assert_sane
 from tests.support import NO_CORPUS, SHARED, decode_pieces, joined
 
-WIRES = sorted(RESPONSE_ENCODERS)
+WIRES = sorted(RESPONSE_FRAMES)
 PATHS = {
     "anthropic": "/v1/messages",
     "bedrock": "/model/m/converse-stream",

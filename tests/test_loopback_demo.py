@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.testing import ReceivedRequest, ReceivedResult, Reply, demo
-from penstock.wires import RESPONSE_ENCODERS
+from penstock.wires import RESPONSE_FRAMES
 
-every_wire = pytest.mark.parametrize("wire", sorted(RESPONSE_ENCODERS))
+every_wire = pytest.mark.parametrize("wire", sorted(RESPONSE_FRAMES))
 
 
 # Requests, as they are read on every wire.

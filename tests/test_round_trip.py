@@ -23,8 +23,10 @@ from penstock.events import (
     ToolCallStart,
     Unknown,
 )
-from penstock.wires import RESPONSE_ENCODERS, find_response_encoder
+from penstock.wires import RESPONSE_FRAMES, find_response_frames
 from penstock.wires.shared.facts import LossName
+from penstock.wires.shared.response_bodies import encode_body
+from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_head import ResponseHead, ToolPath
 from tests.budget import sample
 from tests.cases import each
@@ -50,13 +52,13 @@ Response = tuple[str, str, bytes, list[Any]]
 def _responses() -> list[Response]:
     responses = [(f"{vector.wire}-{vector.name}", vector.wire, vector.body(), vector.tools) for vector in vectors()]
     for case in SPOKEN:
-        protocol = case.meta["wire"] if case.meta["wire"] in RESPONSE_ENCODERS else case.wire
+        protocol = case.meta["wire"] if case.meta["wire"] in RESPONSE_FRAMES else case.wire
         responses.append((case.meta["id"], protocol, case.body(), []))
     return responses
 
 
 RESPONSES = _responses()
-OWN = [place for place, response in enumerate(RESPONSES) if response[1] in RESPONSE_ENCODERS]
+OWN = [place for place, response in enumerate(RESPONSES) if response[1] in RESPONSE_FRAMES]
 every_response = each("place", OWN, ids=[RESPONSES[place][0] for place in OWN], parts=8)
 
 
@@ -67,7 +69,7 @@ def events_of(place: int) -> list[StreamChunk]:
 
 
 def losses_of(protocol: str) -> frozenset[LossName]:
-    return frozenset(loss.what for loss in find_response_encoder(protocol).losses)
+    return frozenset(loss.what for loss in find_response_frames(protocol).format.losses)
 
 
 def sides(place: int, protocol: str, losses: frozenset[LossName], size: int = 7) -> tuple[list[Record], list[Record]]:
@@ -75,7 +77,7 @@ def sides(place: int, protocol: str, losses: frozenset[LossName], size: int = 7)
     _, wire, _, tools = RESPONSES[place]
     events = events_of(place)
     again = decode_pieces(protocol, [encode_stream(protocol, events, size)], tools)
-    events = in_order(events) if find_response_encoder(protocol).one_block_at_a_time else events
+    events = in_order(events) if find_response_frames(protocol).format.one_block_at_a_time else events
     if wire == protocol:
         return compared(again, losses), expected(events, losses)
     actual, wanted = compared(across_wires(again), losses), expected(across_wires(events), losses)
@@ -90,7 +92,7 @@ def test_a_response_that_is_streamed_again_has_the_same_events(place: int) -> No
         assert actual == wanted
 
 
-@pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
+@pytest.mark.parametrize("protocol", RESPONSE_FRAMES)
 def test_responses_of_every_wire_keep_their_content_on_another(
     protocol: str, record_property: Callable[[str, object], None]
 ) -> None:
@@ -104,7 +106,7 @@ def test_responses_of_every_wire_keep_their_content_on_another(
     assert failed == []
 
 
-@pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
+@pytest.mark.parametrize("protocol", RESPONSE_FRAMES)
 def test_every_loss_in_the_facts_is_needed(protocol: str) -> None:
     losses = losses_of(protocol)
     for loss in losses:
@@ -120,7 +122,7 @@ def _matters(place: int, losses: frozenset[LossName], others: frozenset[LossName
 
 
 def test_every_rule_belongs_to_a_loss() -> None:
-    assert BEFORE.keys() | AFTER.keys() == frozenset().union(*map(losses_of, RESPONSE_ENCODERS))
+    assert BEFORE.keys() | AFTER.keys() == frozenset().union(*map(losses_of, RESPONSE_FRAMES))
 
 
 @every_response
@@ -129,7 +131,7 @@ def test_a_response_that_is_written_whole_has_the_same_content(place: int) -> No
     _, protocol, _, tools = RESPONSES[place]
     events = events_of(place)
     turn = penstock.collect(events)
-    encoded = find_response_encoder(protocol).encode_body(events, head_for(events))
+    encoded = encode_body(find_response_frames(protocol), events, head_for(events))
     again = penstock.collect(decode_pieces(protocol, [encoded.body], tools))
     has_failed = turn.error or not {"error", "cut"}.isdisjoint(finish_reasons(events))
     if encoded.status != 200 or has_failed:
@@ -151,11 +153,11 @@ def finish_reasons(events: list[StreamChunk]) -> list[str]:
     return [event.reason for event in events if isinstance(event, Finish)]
 
 
-@pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
+@pytest.mark.parametrize("protocol", RESPONSE_FRAMES)
 def test_a_call_beyond_the_cap_ends_a_response_that_streams_it(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.wires.shared.response_encoder.MAX_ARGUMENTS", 30)
     start = ToolCallStart(0, "c1", "mail")
-    encoder = find_response_encoder(protocol)(ResponseHead())
+    encoder = ResponseEncoder(find_response_frames(protocol)(ResponseHead()))
     stream = encoder.feed([start]) + b"".join(encoder.feed([ToolCallDelta(0, "12345")]) for _ in range(20))
     turn = penstock.collect(decode_pieces(protocol, [stream + encoder.close()]))
     assert turn.error is not None
@@ -164,25 +166,25 @@ def test_a_call_beyond_the_cap_ends_a_response_that_streams_it(protocol: str, mo
     assert encoder.feed([Text(1, "more")]) == b""
 
 
-@pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
+@pytest.mark.parametrize("protocol", RESPONSE_FRAMES)
 def test_a_stream_without_an_end_ends_with_an_error(protocol: str) -> None:
-    encoder = find_response_encoder(protocol)(ResponseHead())
+    encoder = ResponseEncoder(find_response_frames(protocol)(ResponseHead()))
     turn = penstock.collect(decode_pieces(protocol, [encoder.open(), encoder.feed([Text(0, "Hi")]), encoder.close()]))
     assert (turn.text, turn.finish_reason) == ("Hi", "error")
 
 
-@pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
+@pytest.mark.parametrize("protocol", RESPONSE_FRAMES)
 def test_nothing_is_written_after_the_end(protocol: str) -> None:
-    encoder = find_response_encoder(protocol)(ResponseHead())
+    encoder = ResponseEncoder(find_response_frames(protocol)(ResponseHead()))
     encoder.feed([Text(0, "Hi"), Finish("stop")])
     late: list[StreamChunk] = [Text(1, "more"), ToolCallStart(2, "c1", "mail"), Finish("length")]
     assert encoder.feed(late) == b""
 
 
-@pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
+@pytest.mark.parametrize("protocol", RESPONSE_FRAMES)
 def test_keep_alives_between_frames_do_not_show(protocol: str) -> None:
-    encoder = find_response_encoder(protocol)(ResponseHead())
-    pause = encoder.KEEP_ALIVE
+    encoder = ResponseEncoder(find_response_frames(protocol)(ResponseHead()))
+    pause = encoder.format.keep_alive
     events: list[StreamChunk] = [Text(0, "Hi"), Text(0, " there"), Finish("stop")]
     pieces = [pause, *(piece for event in events for piece in (encoder.feed([event]), pause)), encoder.close()]
     decoded = decode_pieces(protocol, pieces)
@@ -192,7 +194,7 @@ def test_keep_alives_between_frames_do_not_show(protocol: str) -> None:
 
 def test_a_quoted_call_is_never_written_as_a_call() -> None:
     call = ToolCallInvalid(0, "c1", "mail", "{}", "quoted", "it repeats the user's message")
-    for protocol in RESPONSE_ENCODERS:
+    for protocol in RESPONSE_FRAMES:
         turn = penstock.collect(decode_pieces(protocol, [encode_stream(protocol, [call, Finish("stop")])]))
         assert (turn.tool_calls, turn.finish_reason) == ([], "error"), protocol
 
@@ -201,7 +203,7 @@ def test_custom_tools_that_the_model_calls_as_functions_are_custom_calls_again()
     head = ResponseHead(unwrapped_tools=frozenset({"patch"}), echo={"tools": [{"type": "custom", "name": "patch"}]})
     call = ToolCall("c1", "patch", {"input": "*** Begin"}, '{"input": "*** Begin"}', sealed_by="call_end")
     for protocol in ("openai-chat", "openai-responses"):
-        encoder = find_response_encoder(protocol)(head)
+        encoder = ResponseEncoder(find_response_frames(protocol)(head))
         deltas: list[StreamChunk] = [
             ToolCallStart(0, "c1", "patch"),
             ToolCallDelta(0, '{"input": '),
@@ -215,6 +217,6 @@ def test_custom_tools_that_the_model_calls_as_functions_are_custom_calls_again()
 def test_tools_of_a_namespace_get_their_own_names_back() -> None:
     head = ResponseHead(namespaces={"files__open": ToolPath("files", "open")})
     call = ToolCall("c1", "files__open", {}, "{}", sealed_by="call_end")
-    encoder = find_response_encoder("openai-responses")
-    [item] = msgspec.json.decode(encoder.encode_body([call, Finish("tool_calls")], head).body)["output"]
+    frames = find_response_frames("openai-responses")
+    [item] = msgspec.json.decode(encode_body(frames, [call, Finish("tool_calls")], head).body)["output"]
     assert (item["namespace"], item["name"], item["call_id"]) == ("files", "open", "c1")

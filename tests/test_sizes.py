@@ -40,7 +40,7 @@ LARGER_CLASSES = {
     "wires/shared/answer_writer.py AnswerWriter": "what a wire may report of an answer",
     "wires/anthropic/decode_response.py Anthropic": "one method per kind of frame of its protocol",
     "wires/shared/numbered_blocks.py NumberedWire": "what a wire may report of a numbered block",
-    "wires/shared/response_encoder.py ResponseEncoder": "one event stream in, whole or streamed",
+    "wires/shared/response_encoder.py ResponseEncoder": "one event stream in, one byte stream out",
     "wires/shared/response_frames.py ResponseFrames": HOOKS,
     "wires/shared/wire.py Wire": "a fast lane beside its reference, and the hooks of a protocol",
 }

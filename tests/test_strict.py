@@ -20,7 +20,7 @@ from penstock.testing import Loopback, ReceivedRequest, Reply, Scripted, call, f
 from penstock.testing.wires import judge as strict_package
 from penstock.testing.wires.judge import JUDGES, find_rejection
 from penstock.testing.wires.signatures import CLAUDE, GEMINI, OPENAI, is_signature
-from penstock.wires import RESPONSE_ENCODERS
+from penstock.wires import RESPONSE_FRAMES
 from tests.asking import ONCE, WIRES, every_wire, model_on
 from tests.cases import each
 from tests.judges import HISTORY, WEATHER
@@ -105,7 +105,7 @@ def test_newer_gemini_models_are_stricter(body: Json, words: str) -> None:
 
 
 def test_every_wire_has_a_judge_that_imports_only_testing() -> None:
-    assert set(JUDGES) == set(RESPONSE_ENCODERS)
+    assert set(JUDGES) == set(RESPONSE_FRAMES)
     for path in Path(strict_package.__file__).parent.rglob("judge.py"):
         modules = [
             node.module or "" for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)

@@ -24,8 +24,9 @@ from penstock.testing import Scripted
 from penstock.transport import attempt
 from penstock.transport.commands import HTTPResponseHead
 from penstock.turn import TurnBuilder
-from penstock.wires import find_response_encoder
+from penstock.wires import find_response_frames
 from penstock.wires.openai_responses import encode_response as responses
+from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_head import ResponseHead
 from tests.cases import each
 from tests.gateways import HABITS, SHELL, delta, sse
@@ -53,7 +54,7 @@ class Relay:
             healing=healing or Healing(), report=HealingReport(), estimate=Usage(7),
         )  # fmt: skip
         self.decoding = HealedDecoding(context)
-        self.encoder = find_response_encoder(front)(ResponseHead(id="1", model="m", created=1))
+        self.encoder = ResponseEncoder(find_response_frames(front)(ResponseHead(id="1", model="m", created=1)))
         self.sent: list[bytes] = []
         self.shown: list[bytes] = []
         self.taken = 0

@@ -13,7 +13,8 @@ from penstock.asgi.server import listen, run_server
 from penstock.inspector import InspectedExchange, Inspections, app
 from penstock.testing import Reply, call, frames, say
 from penstock.transport.commands import HTTPRequest, HTTPResponseHead
-from penstock.wires import find_response_encoder
+from penstock.wires import find_response_frames
+from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_head import ResponseHead
 
 SECRET = "sk-a-key-that-nobody-may-see"
@@ -65,7 +66,7 @@ def heal(inspections: Inspections) -> None:
     """An exchange as a gateway feeds it: its client speaks another protocol."""
     played = Played(inspections, "healed")
     played.exchange.asked("openai-responses", "small", BODY, {"authorization": f"Bearer {SECRET}"})
-    encoder = find_response_encoder("openai-responses")(ResponseHead(id="1", model="small", created=1))
+    encoder = ResponseEncoder(find_response_frames("openai-responses")(ResponseHead(id="1", model="small", created=1)))
     decoder = penstock.Decoder("openai-chat")
     for data in ODD:
         played.receive(data)

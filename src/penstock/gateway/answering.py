@@ -22,7 +22,9 @@ from penstock.gateway.routing import Candidate, find_candidates
 from penstock.gateway.text_lane import TextLane
 from penstock.history.client_request import ClientRequest, decode_request
 from penstock.jsontext.scan import MAX_DEPTH
-from penstock.wires import find_response_encoder
+from penstock.wires import find_response_frames
+from penstock.wires.shared.response_bodies import encode_body, encode_error
+from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE
 from penstock.wires.shared.response_head import EncodedResponse, ResponseHead
 
@@ -36,7 +38,7 @@ class Answering:
         self._wire = wire
         self._context = context
         self._call = call
-        self._encoder = find_response_encoder(wire)
+        self._frames = find_response_frames(wire)
         self._inspected = InspectedCall(context.inspections, call.request.id, context.record)
         self._headers: dict[str, str] = {}
         self._caller = Caller(
@@ -72,9 +74,9 @@ class Answering:
     # Responses that are streamed.
 
     async def _stream(self, request: ClientRequest, candidates: list[Candidate]) -> None:
-        self._headers |= {**STREAM_HEADERS, "content-type": self._encoder.content_type}
+        self._headers |= {**STREAM_HEADERS, "content-type": self._frames.format.content_type}
         stream = ResponseStream(
-            self._call.request, self._call.send, self._context.limits, self._headers, self._encoder.KEEP_ALIVE
+            self._call.request, self._call.send, self._context.limits, self._headers, self._frames.format.keep_alive
         )
         if not await stream.run(self._write(request, candidates, stream)):
             self._journal.leave()
@@ -90,7 +92,7 @@ class Answering:
             self._inspected.send(failure)
             await stream.write(failure)  # a keep-alive was sent, and with it the status 200
             return
-        encoder = self._encoder(self._head(request, answer))
+        encoder = ResponseEncoder(self._frames(self._head(request, answer)))
         record = self._context.memory.record(request, self._caller.key, self._caller.id)
         upstream, chunks = answer.upstream_request, answer.first
         lane = TextLane(encoder, stream, None if record is None else record.add, self._inspected.shows)
@@ -121,7 +123,7 @@ class Answering:
     def _failed(self, request: ClientRequest, error: RejectedRequest) -> bytes:
         self._journal.fail(error)
         head = request.head(self._caller.id, int(time.time()), has_custom_tools=True)
-        encoder = self._encoder(replace(head, translates_errors=True))
+        encoder = ResponseEncoder(self._frames(replace(head, translates_errors=True)))
         return encoder.feed([in_band(error)]) + encoder.close()
 
     async def _opened(self, request: ClientRequest, candidates: list[Candidate]) -> Answer:
@@ -161,7 +163,7 @@ class Answering:
         if (record := self._context.memory.record(request, self._caller.key, self._caller.id)) is not None:
             record.add(chunks)
             record.end()
-        encoded = self._encoder.encode_body(chunks, self._head(request, answer))
+        encoded = encode_body(self._frames, chunks, self._head(request, answer))
         usage = next((chunk for chunk in reversed(chunks) if isinstance(chunk, Usage)), None)
         self._journal.end(usage, encoded.error)
         return encoded
@@ -191,12 +193,10 @@ class Answering:
     def _failure(self, error: RejectedRequest) -> EncodedResponse:
         """An error in the shape of the protocol."""
         self._journal.fail(error)
-        head = ResponseHead(id=self._caller.id)
         code = error.code if error.code == UNKNOWN_RESPONSE else ""  # others are codes of ours
         retry_after = error.headers.get("retry-after")
-        encoded = self._encoder.encode_error(
-            error.status, error.message, code, head, None if retry_after is None else float(retry_after)
-        )
+        head = ResponseHead(id=self._caller.id, retry_after=None if retry_after is None else float(retry_after))
+        encoded = encode_error(self._frames, error.status, error.message, code, head)
         return replace(encoded, headers={**error.headers, **encoded.headers})
 
 

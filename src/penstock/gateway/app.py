@@ -29,7 +29,8 @@ from penstock.gateway.upstream_models import UpstreamModels
 from penstock.gateway.upstream_names import read_upstream
 from penstock.inspector.endpoints import InspectorEndpoints
 from penstock.inspector.inspections import Inspections
-from penstock.wires import find_response_encoder
+from penstock.wires import find_response_frames
+from penstock.wires.shared.response_bodies import encode_error
 from penstock.wires.shared.response_head import ResponseHead
 
 logger = logging.getLogger("penstock.gateway")
@@ -103,8 +104,8 @@ class GatewayApp(ASGIApp):
         if wire is None:
             await respond_error(request, send, error)
             return
-        encoded = find_response_encoder(wire).encode_error(
-            error.status, error.message, head=ResponseHead(id=request.id)
+        encoded = encode_error(
+            find_response_frames(wire), error.status, error.message, head=ResponseHead(id=request.id)
         )
         headers = {**error.headers, **encoded.headers}
         await respond(request, send, encoded.status, encoded.body, headers=headers)

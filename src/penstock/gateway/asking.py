@@ -27,7 +27,7 @@ from penstock.model.stream import AsyncStream
 from penstock.providers import TEMPLATED, find_provider
 from penstock.transport.exchange import Exchange
 from penstock.transport.policy import Retries, Timeouts
-from penstock.wires import WireName, find_facts, find_left_out, find_response_encoder, wire_name
+from penstock.wires import WireName, find_facts, find_left_out, find_response_frames, wire_name
 from penstock.wires.shared.request_settings import Dropped
 
 PATIENCE = 30.0
@@ -190,7 +190,7 @@ def wire_of(upstream: Upstream) -> WireName:
 def takes_custom_tools(upstream: Upstream) -> bool:
     """Whether tools that take free text can be declared as such."""
     quirks = find_provider(upstream.provider)[1].quirks
-    return find_response_encoder(wire_of(upstream)).has_custom_calls and "no-custom-tools" not in quirks
+    return find_response_frames(wire_of(upstream)).format.has_custom_calls and "no-custom-tools" not in quirks
 
 
 def upstream_key(upstream: Upstream, client_key: str) -> str | None:

@@ -11,7 +11,7 @@ from penstock.declarations import ToolDeclaration
 from penstock.events import Opaque
 from penstock.history.client_request import ClientRequest
 from penstock.messages import Media, Message, Part, ToolResult, join_messages
-from penstock.wires import find_facts, find_response_encoder
+from penstock.wires import find_facts, find_response_frames
 from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.states import item_id_of
 
@@ -56,8 +56,8 @@ def _item(reference: Part, wire: str, find: FindResponse) -> tuple[Part, ...]:
         if (kept := find(number)) is None:
             continue
         custom = frozenset(tool.name for tool in kept.tools if tool.is_custom)
-        encoder = find_response_encoder(wire)(ResponseHead(id=number, custom_tools=custom))
+        frames = find_response_frames(wire)(ResponseHead(id=number, custom_tools=custom))
         parts = [part for part in kept.reply.parts if not isinstance(part, Media | ToolResult)]
-        blocks = encoder.item_blocks(parts).get(id, set())
+        blocks = frames.item_blocks(parts).get(id, set())
         return tuple(part for part in parts if part.block in blocks) or (reference,)
     return (reference,)

@@ -23,9 +23,11 @@ from penstock.serve.model_request import read_model_request
 from penstock.serve.model_response import ModelResponse
 from penstock.serve.model_runs import Answering, find_run
 from penstock.serve.replies import ModelEntry, ModelList
-from penstock.wires import find_response_encoder
+from penstock.wires import find_response_frames
+from penstock.wires.shared.response_bodies import encode_body, encode_error
 from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE
+from penstock.wires.shared.response_frames import ResponseFrames
 from penstock.wires.shared.response_head import EncodedResponse, ResponseHead
 
 WIRES: Mapping[str, str] = {
@@ -53,10 +55,10 @@ def encode_rejection(path: str, error: RejectedRequest, request_id: str) -> Enco
     """An error in the shape of the protocol of a path; None if the path has none of these protocols."""
     if (wire := WIRES.get(path)) is None:
         return None
-    encoder = find_response_encoder(wire)
-    is_known = error.code == UNKNOWN_RESPONSE or not encoder.has_closed_errors
+    frames = find_response_frames(wire)
+    is_known = error.code == UNKNOWN_RESPONSE or not frames.format.has_closed_errors
     code, head = error.code if is_known else "", ResponseHead(id=request_id)
-    return encoder.encode_error(error.status, error.message, code, head)
+    return encode_error(frames, error.status, error.message, code, head)
 
 
 async def _answer(wire: str, context: ServeContext, call: Call) -> None:
@@ -65,9 +67,9 @@ async def _answer(wire: str, context: ServeContext, call: Call) -> None:
     response = _Response(context, call, request.request, answering)
     try:
         if request.request.settings.is_streaming:
-            await response.stream(find_response_encoder(wire))
+            await response.stream(find_response_frames(wire))
         else:
-            await response.send(find_response_encoder(wire))
+            await response.send(find_response_frames(wire))
     finally:
         if not response.is_complete:
             cancel = partial(context.host.runs.cancel, answering.run_id, ABANDONED)
@@ -87,12 +89,12 @@ class _Response:
         self._head = request.head(f"{answering.run_id}{number}", int(time.time()), has_custom_tools=False)
         self._headers = {"x-run-id": answering.run_id}
 
-    async def stream(self, encoder_type: type[ResponseEncoder]) -> None:
+    async def stream(self, frames: type[ResponseFrames]) -> None:
         """Send the response while it is made."""
-        encoder = encoder_type(self._head)
+        encoder = ResponseEncoder(frames(self._head))
         headers = {
-            "content-type": encoder.content_type, "cache-control": "no-cache, no-transform", "x-accel-buffering": "no",
-            **self._headers,
+            "content-type": frames.format.content_type, "cache-control": "no-cache, no-transform",
+            "x-accel-buffering": "no", **self._headers,
         }  # fmt: skip
 
         async def pieces() -> AsyncIterator[bytes]:
@@ -112,13 +114,15 @@ class _Response:
                         data = b""
             yield data + encoder.close()  # the end in one piece: a client that has it may leave
 
-        stream = ResponseStream(self._call.request, self._call.send, self._context.limits, headers, encoder.KEEP_ALIVE)
+        stream = ResponseStream(
+            self._call.request, self._call.send, self._context.limits, headers, frames.format.keep_alive
+        )
         await stream.send_all(pieces())
 
-    async def send(self, encoder_type: type[ResponseEncoder]) -> None:
+    async def send(self, frames: type[ResponseFrames]) -> None:
         """Send the response when it is whole."""
         chunks = await self._call.request.unless_gone(self._collect())
-        encoded = encoder_type.encode_body(chunks, self._head)
+        encoded = encode_body(frames, chunks, self._head)
         headers = {**encoded.headers, **self._headers}
         await respond(self._call.request, self._call.send, encoded.status, encoded.body, headers=headers)
 

@@ -16,7 +16,9 @@ from penstock.testing.request import ReceivedRequest
 from penstock.testing.script import Responder, Step, as_step
 from penstock.testing.wires.judge import find_rejection
 from penstock.testing.wires.play import SendAction, play
-from penstock.wires import find_response_encoder
+from penstock.wires import find_response_frames
+from penstock.wires.shared.response_bodies import encode_error
+from penstock.wires.shared.response_head import ResponseHead
 
 _MESSAGES = {
     400: "The request is not valid.",
@@ -91,8 +93,8 @@ def _reply(request: ReceivedRequest, reply: Reply, content_type: str = "") -> Re
 def _error(request: ReceivedRequest, fault: Status, fields: Mapping[str, Any] = MappingProxyType({})) -> Response:
     """An HTTP error in the provider's format; `fields` are added next to the message."""
     message = fault.message or _MESSAGES.get(fault.status, "Something went wrong.")
-    encoder = find_response_encoder(request.wire)
-    encoded = encoder.encode_error(fault.status, message, retry_after=fault.retry_after)
+    head = ResponseHead(retry_after=fault.retry_after)
+    encoded = encode_error(find_response_frames(request.wire), fault.status, message, head=head)
     body = msgspec.json.decode(encoded.body)
     error = body.get("error")
     (error if isinstance(error, dict) else body).update(fields)

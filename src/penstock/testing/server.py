@@ -23,7 +23,7 @@ from penstock.testing.player import Player
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.script import Responder, Step, as_script
 from penstock.testing.wires.routes import BASES
-from penstock.wires import RESPONSE_ENCODERS
+from penstock.wires import RESPONSE_FRAMES
 
 _BACKLOG = 4096  # a thousand clients may connect at once
 _GRACE = 0.01  # seconds for open responses when the server stops; zero would mean no limit
@@ -72,8 +72,8 @@ class Loopback:
 
     def base_url(self, wire: str) -> str:
         """The base URL of a wire, for a model or a vendor's SDK."""
-        if wire not in RESPONSE_ENCODERS:
-            raise UnknownWireError(wire, RESPONSE_ENCODERS)
+        if wire not in RESPONSE_FRAMES:
+            raise UnknownWireError(wire, RESPONSE_FRAMES)
         return self.url + BASES.get(wire, "")
 
     def __enter__(self) -> Self:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.wires.shared.message_reader import RequestReader
     from penstock.wires.shared.request import ChooseForm, Encode, LeftOut, OutputFields
     from penstock.wires.shared.request_settings import ReadSettings
-    from penstock.wires.shared.response_encoder import ResponseEncoder
+    from penstock.wires.shared.response_frames import ResponseFrames
     from penstock.wires.shared.token_counter import TokenCounter
     from penstock.wires.shared.wire import Wire
 
@@ -32,15 +32,15 @@ WIRES = {
 }
 """The wires by name, and the class in the `decode_response` of each."""
 
-RESPONSE_ENCODERS = {
-    "anthropic": ("anthropic", "encode_response", "AnthropicEncoder"),
-    "bedrock": ("bedrock", "encode_response", "BedrockEncoder"),
-    "cohere": ("cohere", "encode_response", "CohereEncoder"),
-    "gemini": ("gemini", "encode_response", "GeminiEncoder"),
-    "mistral": ("openai-chat", "encode_mistral", "MistralEncoder"),
-    "ollama": ("ollama", "encode_response", "OllamaEncoder"),
-    "openai-chat": ("openai-chat", "encode_response", "OpenAIChatEncoder"),
-    "openai-responses": ("openai-responses", "encode_response", "OpenAIResponsesEncoder"),
+RESPONSE_FRAMES = {
+    "anthropic": ("anthropic", "encode_response", "AnthropicFrames"),
+    "bedrock": ("bedrock", "encode_response", "BedrockFrames"),
+    "cohere": ("cohere", "encode_response", "CohereFrames"),
+    "gemini": ("gemini", "encode_response", "GeminiFrames"),
+    "mistral": ("openai-chat", "encode_mistral", "MistralFrames"),
+    "ollama": ("ollama", "encode_response", "OllamaFrames"),
+    "openai-chat": ("openai-chat", "encode_response", "OpenAIChatFrames"),
+    "openai-responses": ("openai-responses", "encode_response", "OpenAIResponsesFrames"),
 }
 """The protocols in which responses are written: the wire of each, its module and its class."""
 
@@ -136,21 +136,21 @@ def find_client_calls(wire: str) -> RunsHere | None:
     return runs_here
 
 
-def find_response_encoder(protocol: str) -> type[ResponseEncoder]:
-    """The class that encodes responses of a protocol."""
-    if protocol not in RESPONSE_ENCODERS:
-        raise UnknownWireError(protocol, RESPONSE_ENCODERS)
-    wire, module, name = RESPONSE_ENCODERS[protocol]
-    encoder: type[ResponseEncoder] = getattr(_module(wire, module), name)
-    return encoder
+def find_response_frames(protocol: str) -> type[ResponseFrames]:
+    """The class that writes the frames of responses of a protocol."""
+    if protocol not in RESPONSE_FRAMES:
+        raise UnknownWireError(protocol, RESPONSE_FRAMES)
+    wire, module, name = RESPONSE_FRAMES[protocol]
+    frames: type[ResponseFrames] = getattr(_module(wire, module), name)
+    return frames
 
 
 @cache
 def error_statuses() -> dict[str, int]:
     """The HTTP statuses of the codes of errors of all protocols."""
     statuses: dict[str, int] = {}
-    for protocol in RESPONSE_ENCODERS:
-        for status, code in find_response_encoder(protocol).ERRORS.items():
+    for protocol in RESPONSE_FRAMES:
+        for status, code in find_response_frames(protocol).format.error_codes.items():
             statuses.setdefault(code, status)
     return statuses
 
@@ -180,8 +180,8 @@ def _module(wire: str, name: str) -> Any:
 
 
 __all__ = [
-    "ALIASES", "READING_ORDER", "RESPONSE_ENCODERS", "SERVED_WIRES", "WIRES", "WireName", "all_facts", "all_readers",
+    "ALIASES", "READING_ORDER", "RESPONSE_FRAMES", "SERVED_WIRES", "WIRES", "WireName", "all_facts", "all_readers",
     "error_statuses", "find_client_calls", "find_encoder", "find_facts", "find_habits", "find_left_out",
-    "find_output_fields", "find_output_form", "find_response_encoder", "find_settings_reader", "find_token_counter",
+    "find_output_fields", "find_output_form", "find_response_frames", "find_settings_reader", "find_token_counter",
     "find_wire", "wire_name",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from penstock.events import Finish, FinishReason, ToolCall
 from penstock.gateway.healing.report import NO_REASON, STOP_WITH_CALLS, HealingReport
-from penstock.wires import WireName, find_response_encoder, find_wire
+from penstock.wires import WireName, find_response_frames, find_wire
 
 _NORMAL = ("stop", "tool_calls", "other")
 """The ends that say whether there are calls; all others mean that something is missing, and stay as they are."""
@@ -17,7 +17,7 @@ class FinishReasons:
 
     def __init__(self, wire: WireName, report: HealingReport, *, heals: bool) -> None:
         self._reasons = find_wire(wire).FINISH
-        words = find_response_encoder(wire).FINISH
+        words = find_response_frames(wire).format.finish_reasons
         is_said = words["tool_calls"] != words["stop"]  # or the protocol has no reason for calls: STOP is right
         self._heals = heals or not is_said
         self._report = report

@@ -9,8 +9,8 @@ from penstock.testing.reply import Drop, Reply
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.habits import VendorHabits
 from penstock.testing.wires.played_reply import PlayedReply, SendAction
-from penstock.wires import find_response_encoder
-from penstock.wires.shared.response_encoder import ResponseEncoder
+from penstock.wires import find_response_frames
+from penstock.wires.shared.response_frames import ResponseFrames
 
 
 def play(reply: Reply, request: ReceivedRequest) -> PlayedReply:
@@ -19,10 +19,10 @@ def play(reply: Reply, request: ReceivedRequest) -> PlayedReply:
 
 
 @cache
-def _parts_of(wire: str) -> tuple[type[ResponseEncoder], type[VendorHabits]]:
-    encoder = find_response_encoder(wire)
+def _parts_of(wire: str) -> tuple[type[ResponseFrames], type[VendorHabits]]:
+    frames = find_response_frames(wire)
     habits: type[VendorHabits] = import_module(f"penstock.testing.wires.{wire.replace('-', '_')}.play").HABITS
-    return encoder, habits
+    return frames, habits
 
 
 def frames(wire: str, reply: Reply, is_streaming: bool = True, request: ReceivedRequest | None = None) -> list[bytes]:

@@ -28,7 +28,9 @@ from penstock.testing.reply import Drop, Fail, Refuse, Reply, Say, ScriptedCall,
 from penstock.testing.request import JSONParts, ReceivedRequest
 from penstock.testing.wires.habits import VendorHabits
 from penstock.testing.wires.randomness import Randomness
+from penstock.wires.shared.response_bodies import encode_body, encode_error
 from penstock.wires.shared.response_encoder import ResponseEncoder
+from penstock.wires.shared.response_frames import ResponseFrames
 from penstock.wires.shared.response_head import EncodedResponse, ResponseHead
 
 SendAction = bytes | Wait | Drop
@@ -46,12 +48,12 @@ class PlayedReply:
         self,
         reply: Reply,
         request: ReceivedRequest,
-        encoder: type[ResponseEncoder],
+        frames: type[ResponseFrames],
         habits: type[VendorHabits] = VendorHabits,
     ) -> None:
         size, end = _size_and_end(request)
         self._reply = reply
-        self._encoder = encoder
+        self._frames = frames
         self._habits = habits(Randomness(reply, end))
         self._usage = reply.usage or _counted(reply, size)
         self._head = ResponseHead(
@@ -66,11 +68,11 @@ class PlayedReply:
     @property
     def content_type(self) -> str:
         """The content type of the stream."""
-        return self._encoder.content_type
+        return self._frames.format.content_type
 
     def stream(self) -> Iterator[SendAction]:
         """The stream, one action per frame or pause."""
-        encoder, with_vendor_frames = self._encoder(self._head), self._habits.with_vendor_frames
+        encoder, with_vendor_frames = ResponseEncoder(self._frames(self._head)), self._habits.with_vendor_frames
         events = self._begin()
         for block, part in enumerate(self._reply.parts):
             if isinstance(part, (Wait, Drop)):
@@ -87,13 +89,15 @@ class PlayedReply:
         """The response that is not streamed; an HTTP error if the reply fails."""
         fail = self._reply.failure
         if fail is not None:
-            status = next((status for status, code in self._encoder.ERRORS.items() if code == fail.code), 500)
-            return self._encoder.encode_error(status, fail.message, fail.code, self._head)
+            status = next(
+                (status for status, code in self._frames.format.error_codes.items() if code == fail.code), 500
+            )
+            return encode_error(self._frames, status, fail.message, fail.code, self._head)
         events = self._begin()
         for block, part in enumerate(self._reply.parts):
             if not isinstance(part, (Wait, Drop)):
                 events += self._part(block, part)
-        return self._encoder.encode_body(events + self._end(), self._head)
+        return encode_body(self._frames, events + self._end(), self._head)
 
     def _begin(self) -> list[StreamChunk]:
         usage = self._usage
@@ -134,18 +138,18 @@ class PlayedReply:
     def _call_end(self, block: int, call: ScriptedCall, id: str) -> StreamChunk:
         if call.is_whole or call.arguments.strip() in WITHOUT_ARGUMENTS:
             return ToolCall(id, call.name, {}, call.arguments or "{}", sealed_by="call_end", block=block)
-        if not self._encoder.has_text_arguments:
+        if not self._frames.format.has_text_arguments:
             raise UsageError(
                 f"the arguments of {call.name} are {call.arguments!r}, but this response needs a JSON object: "
                 "use complete arguments, or stream and add a drop()"
             )
-        is_cut = self._encoder.marks_cut_calls and self._reason in ("length", "content_filter")
+        is_cut = self._frames.format.marks_cut_calls and self._reason in ("length", "content_filter")
         return ToolCallInvalid(block, id, call.name, call.arguments, "cut" if is_cut else "malformed")
 
     def _item(self, block: int, data: dict[str, Any]) -> Opaque:
         if not self._habits.has_items:
-            raise UsageError(f"the wire {self._encoder.wire} has no items of its own: leave out item(…)")
-        return Opaque(block, self._encoder.wire, str(data.get("type")), data)
+            raise UsageError(f"the wire {self._frames.format.wire} has no items of its own: leave out item(…)")
+        return Opaque(block, self._frames.format.wire, str(data.get("type")), data)
 
     @property
     def _reason(self) -> str:

@@ -7,7 +7,7 @@ only at the end of the response, the next block begins before that; clients find
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from penstock.events import (
     Error,
@@ -24,9 +24,10 @@ from penstock.turn import Turn
 from penstock.wires.anthropic.facts import FACTS
 from penstock.wires.shared.claude import PAUSES
 from penstock.wires.shared.json_writing import PieceWriter, named_sse, raw_json, split_around
-from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE, error_status
-from penstock.wires.shared.response_frames import Content
+from penstock.wires.shared.response_format import ResponseFormat
+from penstock.wires.shared.response_frames import Content, ResponseFrames
+from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.response_turns import states_by_block
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
@@ -39,28 +40,33 @@ _KEPT = {"stop_sequence", "model_context_window_exceeded"}
 
 THREAD_ERRORS = ("thread_not_found", "thread_already_continued", "thread_continue_in_flight")
 """Codes of errors about conversations that the server keeps. They are details of an error, not its type."""
+FINISH_REASONS = {
+    "stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal", "other": "other",
+}  # fmt: skip
+"""The provider's finish reasons by ours."""
+ERROR_CODES = {
+    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+    413: "request_too_large", 429: "rate_limit_error", 500: "api_error", 503: "overloaded_error",
+    529: "overloaded_error",
+}  # fmt: skip
+"""The provider's error codes by HTTP status."""
 
 
-class AnthropicEncoder(ResponseEncoder):
-    """The encoder of Messages. A refusal is written as text."""
+class AnthropicFrames(ResponseFrames):
+    """The frames of Messages. A refusal is written as text."""
 
-    wire = FACTS.wire
-    losses = FACTS.losses
-    has_closed_errors = True
-    waits_for_call_state = True
-    one_block_at_a_time = True
-    FINISH: ClassVar = {
-        "stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal",
-        "other": "other",
-    }  # fmt: skip
-    ERRORS: ClassVar = {
-        400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
-        413: "request_too_large", 429: "rate_limit_error", 500: "api_error", 503: "overloaded_error",
-        529: "overloaded_error",
-    }  # fmt: skip
+    format = ResponseFormat(
+        wire=FACTS.wire,
+        losses=FACTS.losses,
+        has_closed_errors=True,
+        waits_for_call_state=True,
+        one_block_at_a_time=True,
+        finish_reasons=FINISH_REASONS,
+        error_codes=ERROR_CODES,
+    )
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, head: ResponseHead) -> None:
+        super().__init__(head)
         self._index = -1  # of the last block
         self._open_index = -1  # of the open text or reasoning
         self._indexes: dict[WrittenCall, int] = {}  # of the calls whose block has not ended
@@ -97,11 +103,11 @@ class AnthropicEncoder(ResponseEncoder):
         if event.why != "cut":
             self._stop(index)
 
-    def state(self, event: Opaque, is_open: bool) -> None:
+    def state(self, event: Opaque, open_kind: type[Content] | None) -> None:
         if event.kind == "container":
             self._container = event.data
         elif event.kind in ("signature", "citations"):
-            self._add_to_block(event, is_open)
+            self._add_to_block(event, is_open=open_kind is not None)
         elif isinstance(event.data, dict):
             self._begin_block(event.data)
             self._stop(self._index)
@@ -120,7 +126,7 @@ class AnthropicEncoder(ResponseEncoder):
             self._stop(self._index)
 
     def failure(self, error: Error) -> None:
-        self._frame(self.error_body(error, error_status(error, self.ERRORS)))
+        self._frame(self.error_body(error, error_status(error, self.format.error_codes)))
 
     def finish(self, event: Finish) -> None:
         counts = usage(self.usage or Usage())
@@ -181,7 +187,7 @@ class AnthropicEncoder(ResponseEncoder):
         }
 
     def _blocks(self, turn: Turn) -> Iterator[Json]:
-        states = states_by_block(turn, self.wire)
+        states = states_by_block(turn, FACTS.wire)
         blocks = {part.block for part in turn.parts if not isinstance(part, Opaque)}
         for part in turn.parts:
             state = states.get(part.block, {})
@@ -193,9 +199,9 @@ class AnthropicEncoder(ResponseEncoder):
                     yield {"type": "thinking", "thinking": part.text, "signature": state.get("signature", "")}
                 case ToolCall() | ToolCallInvalid():
                     yield self._tool(part, state)
-                case Opaque(kind="signature") if part.wire == self.wire and part.block not in blocks:
+                case Opaque(kind="signature") if part.wire == FACTS.wire and part.block not in blocks:
                     yield {"type": "thinking", "thinking": "", "signature": part.data}
-                case Opaque(data=dict()) if part.wire == self.wire and part.kind not in ("container", *_CALL_STATES):
+                case Opaque(data=dict()) if part.wire == FACTS.wire and part.kind not in ("container", *_CALL_STATES):
                     yield part.data
                 case _:
                     pass
@@ -211,7 +217,7 @@ class AnthropicEncoder(ResponseEncoder):
         kind, details = self.code_of(error, status), {}
         kind = "thread_not_found" if kind == UNKNOWN_RESPONSE else kind
         if kind in THREAD_ERRORS:  # after which a client sends its whole history
-            kind, details = self.ERRORS[404], {"details": {"error_code": kind}}
+            kind, details = self.format.error_codes[404], {"details": {"error_code": kind}}
         fields = {"type": kind, "message": error.message, **details}
         return {"type": "error", "error": fields, "request_id": f"req_{self.head.id}"}
 

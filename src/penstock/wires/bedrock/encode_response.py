@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, ClassVar, assert_never
+from typing import Any, assert_never
 
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid, Usage
 from penstock.framing.aws import encode_frame, encode_headers
@@ -16,9 +16,9 @@ from penstock.turn import Turn
 from penstock.wires.bedrock.facts import FACTS
 from penstock.wires.shared.claude import PAUSES
 from penstock.wires.shared.json_writing import encode_json, quote, raw_json, split_around
-from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_errors import error_status
-from penstock.wires.shared.response_frames import Content
+from penstock.wires.shared.response_format import ResponseFormat
+from penstock.wires.shared.response_frames import Content, ResponseFrames
+from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.response_turns import states_by_block
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
@@ -34,28 +34,34 @@ def _headers(event: str) -> bytes:
 
 
 _DELTA = _headers("contentBlockDelta")
+FINISH_REASONS = {
+    "stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "content_filtered",
+    "other": "other",
+}  # fmt: skip
+"""The provider's finish reasons by ours."""
+ERROR_CODES = {
+    400: "ValidationException", 401: "UnrecognizedClientException", 403: "AccessDeniedException",
+    404: "ResourceNotFoundException", 408: "ModelTimeoutException", 424: "ModelErrorException",
+    429: "ThrottlingException", 500: "InternalServerException", 503: "ServiceUnavailableException",
+}  # fmt: skip
+"""The provider's error codes by HTTP status."""
 
 
-class BedrockEncoder(ResponseEncoder):
-    """The encoder of Converse. There are no keep-alives: clients read every frame."""
+class BedrockFrames(ResponseFrames):
+    """The frames of Converse. There are no keep-alives: clients read every frame."""
 
-    wire = FACTS.wire
-    losses = FACTS.losses
-    content_type = "application/vnd.amazon.eventstream"
-    KEEP_ALIVE = b""
-    one_block_at_a_time = True
-    FINISH: ClassVar = {
-        "stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "content_filtered",
-        "other": "other",
-    }  # fmt: skip
-    ERRORS: ClassVar = {
-        400: "ValidationException", 401: "UnrecognizedClientException", 403: "AccessDeniedException",
-        404: "ResourceNotFoundException", 408: "ModelTimeoutException", 424: "ModelErrorException",
-        429: "ThrottlingException", 500: "InternalServerException", 503: "ServiceUnavailableException",
-    }  # fmt: skip
+    format = ResponseFormat(
+        wire=FACTS.wire,
+        losses=FACTS.losses,
+        content_type="application/vnd.amazon.eventstream",
+        keep_alive=b"",
+        one_block_at_a_time=True,
+        finish_reasons=FINISH_REASONS,
+        error_codes=ERROR_CODES,
+    )
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, head: ResponseHead) -> None:
+        super().__init__(head)
         self._index = -1  # of the last block
         self._open_index = -1  # of the open text or reasoning
         self._indexes: dict[WrittenCall, int] = {}  # of the calls whose block has not ended
@@ -87,20 +93,20 @@ class BedrockEncoder(ResponseEncoder):
         if event.why != "cut":
             self._stop(index)
 
-    def state(self, event: Opaque, is_open: bool) -> None:
+    def state(self, event: Opaque, open_kind: type[Content] | None) -> None:
         if event.kind not in (*_IN_REASONING, "citations"):
             self._begin_block(event.data)
             self._stop(self._index)
             return
-        if not is_open:
+        if open_kind is None:
             self._index += 1
         for delta in _state_deltas(event):
             self._frame("contentBlockDelta", {"contentBlockIndex": self._index, "delta": delta})
-        if not is_open:
+        if open_kind is None:
             self._stop(self._index)
 
     def failure(self, error: Error) -> None:
-        code = self.code_of(error, error_status(error, self.ERRORS))
+        code = self.in_band_code(error)
         code = code if code.endswith("Exception") else "ModelStreamErrorException"
         name = code[:1].lower() + code[1:]
         headers = {":exception-type": name, ":content-type": "application/json", ":message-type": "exception"}
@@ -146,7 +152,7 @@ class BedrockEncoder(ResponseEncoder):
         return {"output": {"message": message}, "stopReason": reason, **metadata(turn.usage or Usage())}
 
     def _blocks(self, turn: Turn) -> Iterator[Json]:
-        states = states_by_block(turn, self.wire)
+        states = states_by_block(turn, FACTS.wire)
         blocks = {part.block for part in turn.parts if not isinstance(part, Opaque)}
         for part in turn.parts:
             state = states.get(part.block, {})
@@ -162,7 +168,7 @@ class BedrockEncoder(ResponseEncoder):
                     text = final_text(part, part.kind, has_custom=False)
                     input = raw_json(text) if isinstance(part, ToolCall) else text
                     yield {"toolUse": {"toolUseId": part.id, "name": part.name, "input": input}}
-                case Opaque() if part.wire != self.wire or part.block in blocks or part.kind == "citations":
+                case Opaque() if part.wire != FACTS.wire or part.block in blocks or part.kind == "citations":
                     pass
                 case Opaque(kind="signature"):
                     yield {"reasoningContent": {"reasoningText": {"text": "", "signature": part.data}}}

@@ -6,39 +6,45 @@ Texts and calls are numbered separately. The end event of a call confirms it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid, Usage
 from penstock.turn import Turn
 from penstock.wires.cohere.facts import FACTS
 from penstock.wires.shared.json_writing import PieceWriter, named_sse, split_around
-from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_errors import error_status
-from penstock.wires.shared.response_frames import Content
+from penstock.wires.shared.response_format import ResponseFormat
+from penstock.wires.shared.response_frames import Content, ResponseFrames
+from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Json = dict[str, Any]
 _MARK = "\x00"
 DONE = b"data: [DONE]\n\n"
+FINISH_REASONS = {
+    "stop": "COMPLETE", "tool_calls": "TOOL_CALL", "length": "MAX_TOKENS", "content_filter": "ERROR_TOXIC",
+    "other": "OTHER",
+}  # fmt: skip
+"""The provider's finish reasons by ours."""
+ERROR_CODES = {
+    400: "bad request", 401: "unauthorized", 403: "forbidden", 404: "not found", 422: "unprocessable",
+    429: "too many requests", 500: "internal server error", 503: "service unavailable",
+}  # fmt: skip
+"""The provider's error codes by HTTP status."""
 
 
-class CohereEncoder(ResponseEncoder):
-    """The encoder of Cohere's chat."""
+class CohereFrames(ResponseFrames):
+    """The frames of Cohere's chat."""
 
-    wire = FACTS.wire
-    losses = FACTS.losses
-    one_block_at_a_time = True
-    FINISH: ClassVar = {
-        "stop": "COMPLETE", "tool_calls": "TOOL_CALL", "length": "MAX_TOKENS", "content_filter": "ERROR_TOXIC",
-        "other": "OTHER",
-    }  # fmt: skip
-    ERRORS: ClassVar = {
-        400: "bad request", 401: "unauthorized", 403: "forbidden", 404: "not found", 422: "unprocessable",
-        429: "too many requests", 500: "internal server error", 503: "service unavailable",
-    }  # fmt: skip
+    format = ResponseFormat(
+        wire=FACTS.wire,
+        losses=FACTS.losses,
+        one_block_at_a_time=True,
+        finish_reasons=FINISH_REASONS,
+        error_codes=ERROR_CODES,
+    )
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, head: ResponseHead) -> None:
+        super().__init__(head)
         self._index = -1  # of the last text
 
     # The stream.
@@ -68,12 +74,12 @@ class CohereEncoder(ResponseEncoder):
         if event.why != "cut":
             self.end_call(call, event.arguments_raw)
 
-    def state(self, event: Opaque, is_open: bool) -> None:
+    def state(self, event: Opaque, open_kind: type[Content] | None) -> None:
         if event.kind == "tool_plan":
             self._frame({"type": "tool-plan-delta", "delta": {"message": {"tool_plan": event.data}}})
 
     def failure(self, error: Error) -> None:
-        code = self.code_of(error, error_status(error, self.ERRORS))
+        code = self.in_band_code(error)
         delta = {"finish_reason": "ERROR", "usage": {}, "error": error.message, "error_type": code}
         self._frame({"type": "message-end", "delta": delta})
         self.out.append(DONE)

@@ -8,43 +8,50 @@ the counts that are known when it is written.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCall, Usage
 from penstock.turn import Turn
 from penstock.wires.gemini.calls import SIGNATURE
 from penstock.wires.gemini.facts import FACTS, STATE_PARTS
 from penstock.wires.shared.json_writing import PieceWriter, raw_json, split_around, sse
-from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_errors import error_status
-from penstock.wires.shared.response_frames import Content
+from penstock.wires.shared.response_format import ResponseFormat
+from penstock.wires.shared.response_frames import Content, ResponseFrames
+from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.response_turns import states_by_block
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Json = dict[str, Any]
 _MARK = "\x00"
+FINISH_REASONS = {
+    "stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY", "other": "OTHER",
+}  # fmt: skip
+"""The provider's finish reasons by ours."""
+ERROR_CODES = {
+    400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
+}  # fmt: skip
+"""The provider's error codes by HTTP status."""
 
 
-class GeminiEncoder(ResponseEncoder):
-    """The encoder of Gemini. Its own clients cannot read comments, so a keep-alive is an event without data."""
+class GeminiFrames(ResponseFrames):
+    """The frames of Gemini. Its own clients cannot read comments, so a keep-alive is an event without data."""
 
-    wire = FACTS.wire
-    losses = FACTS.losses
-    KEEP_ALIVE = b"\n\n"
-    has_closed_errors = True
-    has_choices = True
-    streams_arguments = False
-    has_text_arguments = False
-    FINISH: ClassVar = {
-        "stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY", "other": "OTHER",
-    }  # fmt: skip
-    ERRORS: ClassVar = {
-        400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
-        429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
-    }  # fmt: skip
+    format = ResponseFormat(
+        wire=FACTS.wire,
+        losses=FACTS.losses,
+        keep_alive=b"\n\n",
+        has_closed_errors=True,
+        has_choices=True,
+        streams_arguments=False,
+        has_text_arguments=False,
+        finish_reasons=FINISH_REASONS,
+        error_codes=ERROR_CODES,
+    )
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, head: ResponseHead) -> None:
+        super().__init__(head)
         self._part: tuple[Opaque, Json] | None = None  # a part of vendor state, which may be signed yet
 
     # The stream.
@@ -61,7 +68,7 @@ class GeminiEncoder(ResponseEncoder):
     def end_call(self, call: WrittenCall, arguments: str) -> None:
         self._frame(call.choice, _call_part(call.id, call.name, arguments, call.states))
 
-    def state(self, event: Opaque, is_open: bool) -> None:
+    def state(self, event: Opaque, open_kind: type[Content] | None) -> None:
         if self._part is not None and self._part[0].block == event.block and event.kind == SIGNATURE:
             self._part[1]["thoughtSignature"] = event.data
             return
@@ -69,13 +76,10 @@ class GeminiEncoder(ResponseEncoder):
         if event.kind in STATE_PARTS:
             self._part = event, dict(event.data)
         elif event.kind == SIGNATURE:
-            self._frame(event.choice, {"text": "", "thoughtSignature": event.data, **self._thought(is_open)})
+            thought = {"thought": True} if open_kind is Reasoning else {}
+            self._frame(event.choice, {"text": "", "thoughtSignature": event.data, **thought})
         elif event.kind == "continuationToken":
             self.out.append(sse(self._response([{"index": event.choice, "continuationToken": event.data}])))
-
-    def _thought(self, is_open: bool) -> Json:
-        """Marks the signature of the open reasoning."""
-        return {"thought": True} if is_open and self.open_kind is Reasoning else {}
 
     def _end_part(self) -> None:
         if self._part is not None:
@@ -85,7 +89,7 @@ class GeminiEncoder(ResponseEncoder):
 
     def failure(self, error: Error) -> None:
         self._end_part()
-        self.out.append(sse(self.error_body(error, error_status(error, self.ERRORS))))
+        self.out.append(sse(self.error_body(error, error_status(error, self.format.error_codes))))
 
     def finish(self, event: Finish) -> None:
         self._end_part()
@@ -116,7 +120,7 @@ class GeminiEncoder(ResponseEncoder):
         return self._response(candidates)
 
     def _parts(self, turn: Turn) -> Iterator[Json]:
-        states = states_by_block(turn, self.wire)
+        states = states_by_block(turn, FACTS.wire)
         signatures = {block: state[SIGNATURE] for block, state in states.items() if SIGNATURE in state}
         blocks = {part.block for part in turn.parts if not isinstance(part, Opaque) or part.kind in STATE_PARTS}
         for part in turn.parts:
@@ -127,18 +131,18 @@ class GeminiEncoder(ResponseEncoder):
                 case ToolCall():
                     text = final_text(part, part.kind, has_custom=False)
                     yield _call_part(part.id, part.name, text, states.get(part.block, {}))
-                case Opaque() if part.wire == self.wire and part.kind in STATE_PARTS:
+                case Opaque() if part.wire == FACTS.wire and part.kind in STATE_PARTS:
                     yield {**part.data, **signature}
-                case Opaque(kind=kind) if kind == SIGNATURE and part.wire == self.wire and part.block not in blocks:
+                case Opaque(kind=kind) if kind == SIGNATURE and part.wire == FACTS.wire and part.block not in blocks:
                     yield {"text": "", **signature}
                 case _:
                     pass
 
     def error_body(self, error: Error, status: int) -> Json:
         fields: Json = {"code": status, "message": error.message, "status": self.code_of(error, status)}
-        if self.retry_after is not None:  # clients look here, not at the header
+        if self.head.retry_after is not None:  # clients look here, not at the header
             kind = "type.googleapis.com/google.rpc.RetryInfo"
-            fields["details"] = [{"@type": kind, "retryDelay": f"{self.retry_after:g}s"}]
+            fields["details"] = [{"@type": kind, "retryDelay": f"{self.head.retry_after:g}s"}]
         return {"error": fields}
 
 

@@ -8,39 +8,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from penstock.events import Error, Finish, Opaque, Reasoning, ToolCall, Usage
 from penstock.turn import Turn
 from penstock.wires.ollama.facts import FACTS
 from penstock.wires.shared.json_writing import PieceWriter, encode_json, raw_json, split_around
-from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_frames import Content
+from penstock.wires.shared.response_format import ResponseFormat
+from penstock.wires.shared.response_frames import Content, ResponseFrames
+from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Json = dict[str, Any]
 _MARK = "\x00"
+FINISH_REASONS = {
+    "stop": "stop", "tool_calls": "stop", "length": "length", "content_filter": "content_filter", "other": "other",
+}  # fmt: skip
+"""The provider's finish reasons by ours."""
+ERROR_CODES = {
+    400: "bad request", 401: "unauthorized", 403: "forbidden", 404: "not found", 429: "too many requests",
+    500: "internal server error", 503: "server busy",
+}  # fmt: skip
+"""The provider's error codes by HTTP status."""
 
 
-class OllamaEncoder(ResponseEncoder):
-    """The encoder of Ollama's chats. Clients parse every line, so a keep-alive is white space before the next one."""
+class OllamaFrames(ResponseFrames):
+    """The frames of Ollama's chats. Clients parse every line, so a keep-alive is white space before the next one."""
 
-    wire = FACTS.wire
-    losses = FACTS.losses
-    content_type = "application/x-ndjson"
-    KEEP_ALIVE = b" "
-    streams_arguments = False
-    has_text_arguments = False
-    FINISH: ClassVar = {
-        "stop": "stop", "tool_calls": "stop", "length": "length", "content_filter": "content_filter", "other": "other",
-    }  # fmt: skip
-    ERRORS: ClassVar = {
-        400: "bad request", 401: "unauthorized", 403: "forbidden", 404: "not found", 429: "too many requests",
-        500: "internal server error", 503: "server busy",
-    }  # fmt: skip
+    format = ResponseFormat(
+        wire=FACTS.wire,
+        losses=FACTS.losses,
+        content_type="application/x-ndjson",
+        keep_alive=b" ",
+        streams_arguments=False,
+        has_text_arguments=False,
+        finish_reasons=FINISH_REASONS,
+        error_codes=ERROR_CODES,
+    )
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, head: ResponseHead) -> None:
+        super().__init__(head)
         created = datetime.fromtimestamp(self.head.created, UTC).isoformat(timespec="microseconds")
         self._head: Json = {"model": self.head.model, "created_at": created.replace("+00:00", "Z")}
         self._context: Any = None
@@ -56,7 +63,7 @@ class OllamaEncoder(ResponseEncoder):
     def end_call(self, call: WrittenCall, arguments: str) -> None:
         self._frame(self._line({"content": "", "tool_calls": [_call(call.id, call.name, arguments, call.index)]}))
 
-    def state(self, event: Opaque, is_open: bool) -> None:
+    def state(self, event: Opaque, open_kind: type[Content] | None) -> None:
         if event.kind == "context":
             self._context = event.data
 
@@ -87,8 +94,8 @@ class OllamaEncoder(ResponseEncoder):
                 for index, call in enumerate(calls)
             ]
         for part in turn.parts:
-            if isinstance(part, Opaque) and part.wire == self.wire:
-                self.state(part, is_open=False)
+            if isinstance(part, Opaque) and part.wire == FACTS.wire:
+                self.state(part, open_kind=None)
         return {**self._line(message), **self._ending(self.finish_of(turn), turn.usage)}
 
     def error_body(self, error: Error, status: int) -> Json:

@@ -6,45 +6,65 @@ counts, and the calls after which nothing else came.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, Usage
 from penstock.turn import Turn
-from penstock.wires.openai_chat.encode_response import DONE, OpenAIChatEncoder
-from penstock.wires.openai_chat.facts import MISTRAL_LOSSES
+from penstock.wires.openai_chat.completions import (
+    DONE,
+    FINISH_REASONS,
+    MARK,
+    Chunks,
+    completion,
+    known_reason,
+    whole_calls,
+)
+from penstock.wires.openai_chat.facts import FACTS, MISTRAL_LOSSES
 from penstock.wires.shared.json_writing import sse
-from penstock.wires.shared.response_frames import Content
+from penstock.wires.shared.response_errors import error_status
+from penstock.wires.shared.response_format import ResponseFormat
+from penstock.wires.shared.response_frames import Content, ResponseFrames
+from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.response_turns import states_by_block
 from penstock.wires.shared.written_call import Write, WrittenCall
 
 Json = dict[str, Any]
-_MARK = "\x00"
+ERROR_CODES = {
+    400: "invalid_request_error", 401: "unauthorized", 403: "forbidden", 404: "not_found",
+    422: "invalid_request_message", 429: "rate_limited", 500: "internal_server_error", 503: "service_unavailable",
+}  # fmt: skip
+"""The provider's error codes by HTTP status."""
 
 
-class MistralEncoder(OpenAIChatEncoder):
-    """The encoder of Mistral's chat."""
+class MistralFrames(ResponseFrames):
+    """The frames of Mistral's chat."""
 
-    losses = MISTRAL_LOSSES
-    streams_arguments = False
-    has_custom_calls = False
-    ERRORS: ClassVar = {
-        400: "invalid_request_error", 401: "unauthorized", 403: "forbidden", 404: "not_found",
-        422: "invalid_request_message", 429: "rate_limited", 500: "internal_server_error", 503: "service_unavailable",
-    }  # fmt: skip
+    format = ResponseFormat(
+        wire=FACTS.wire,
+        losses=MISTRAL_LOSSES,
+        has_choices=True,
+        streams_arguments=False,
+        finish_reasons=FINISH_REASONS,
+        error_codes=ERROR_CODES,
+    )
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._calls: dict[int, list[Json]] = {}  # those that have not been sent, by choice
+    def __init__(self, head: ResponseHead) -> None:
+        super().__init__(head)
+        self._chunks = Chunks(self.out, head, {}, {})
+        self._calls: dict[int, list[Json]] = {}  # calls that have not been sent, by choice
+
+    def opening(self) -> None:
+        self._chunks.begin(0)
 
     def begin_content(self, event: Content) -> Write:
         self._send_calls(event.choice)
-        self.begin_choice(event.choice)
-        content = [_thinking(_MARK)] if isinstance(event, Reasoning) else _MARK
-        return self.writer({"content": content}, event.choice)
+        self._chunks.begin(event.choice)
+        content = [_thinking(MARK)] if isinstance(event, Reasoning) else MARK
+        return self._chunks.writer({"content": content}, event.choice)
 
     def begin_call(self, call: WrittenCall) -> Write:
-        self.begin_choice(call.choice)
+        self._chunks.begin(call.choice)
 
         def write(arguments: str) -> None:
             function = {"name": call.name, "arguments": arguments}
@@ -55,47 +75,42 @@ class MistralEncoder(OpenAIChatEncoder):
 
     def _send_calls(self, choice: int) -> None:
         if calls := self._calls.pop(choice, None):
-            self.delta({"content": "", "tool_calls": calls}, choice)
+            self._chunks.delta({"content": "", "tool_calls": calls}, choice)
 
-    def call_state(self, call: WrittenCall, event: Opaque) -> None:
-        pass  # there is none on this variant
-
-    def state(self, event: Opaque, is_open: bool) -> None:
+    def state(self, event: Opaque, open_kind: type[Content] | None) -> None:
         if event.kind == "thinking":
             self._send_calls(event.choice)
-            self.delta({"content": [{"type": "thinking", "thinking": [], **event.data}]}, event.choice)
+            self._chunks.delta({"content": [{"type": "thinking", "thinking": [], **event.data}]}, event.choice)
 
     def finish(self, event: Finish) -> None:
-        self.begin_choice(event.choice)
-        counts = {} if self.usage is None else {"usage": self.counts(self.usage)}
+        self._chunks.begin(event.choice)
+        usage = {} if self.usage is None else {"usage": counts(self.usage)}
         calls = self._calls.pop(event.choice, None)
         delta: Json = {"content": "", "tool_calls": calls} if calls else {"content": ""}
-        self.out.append(sse({**self.frame(delta, event.choice, self.reason_of(event)), **counts}))
-
-    def counts(self, usage: Usage) -> Json:
-        return {
-            "prompt_tokens": usage.input_tokens,
-            "total_tokens": usage.input_tokens + usage.output_tokens,
-            "completion_tokens": usage.output_tokens,
-            "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        }
+        self._chunks.end(delta, event.choice, self.reason_of(event), **usage)
 
     def failure(self, error: Error) -> None:
         for choice in list(self._calls):
             self._send_calls(choice)
-        super().failure(error)
+        self.out.append(sse(self.error_body(error, error_status(error, self.format.error_codes))))
 
     def closing(self) -> None:
         self.out.append(DONE)
 
-    def frame(self, delta: Json, choice: int, reason: str | None = None) -> Json:
-        entry = {"index": choice, "delta": delta, "finish_reason": reason}
-        return {**self.chunk_head("chat.completion.chunk"), "choices": [entry]}
+    def reason_of(self, finish: Finish) -> str:
+        return known_reason(super().reason_of(finish), self.head)
 
-    def message(self, turn: Turn) -> Json:
-        states = states_by_block(turn, self.wire)
+    # Whole bodies.
+
+    def whole_body(self, turns: Sequence[Turn]) -> Json:
+        choices = [(self._message(turn), self.reason_of(self.finish_of(turn))) for turn in turns]
+        return completion(self.head, choices, None if turns[0].usage is None else counts(turns[0].usage))
+
+    def _message(self, turn: Turn) -> Json:
+        states = states_by_block(turn, FACTS.wire)
         content: Any = list(_parts(turn, states)) if turn.reasoning else turn.text + turn.refusal
-        return {"role": "assistant", "content": content, "tool_calls": self.whole_calls(turn, states) or None}
+        calls = whole_calls(turn, states, self.head, has_custom=False)
+        return {"role": "assistant", "content": content, "tool_calls": calls or None}
 
     def error_body(self, error: Error, status: int) -> Json:
         code = self.code_of(error, status)
@@ -105,6 +120,16 @@ class MistralEncoder(OpenAIChatEncoder):
             "object": "error", "message": error.message, "type": code, "param": None, "code": "1500",
             "raw_status_code": status,
         }  # fmt: skip
+
+
+def counts(usage: Usage) -> Json:
+    """Token counts in Mistral's order."""
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "completion_tokens": usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
 
 
 def _parts(turn: Turn, states: Mapping[int, Json]) -> Iterator[Json]:

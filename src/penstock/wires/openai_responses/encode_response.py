@@ -8,7 +8,7 @@ keep the id with which they were added: clients find them by it, so an id in ven
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from penstock.calls.arguments import strict_object
 from penstock.calls.rope import Rope
@@ -18,8 +18,10 @@ from penstock.wires.openai_responses.facts import ECHOED, FACTS
 from penstock.wires.shared.json_writing import named_sse, quote, split_around
 from penstock.wires.shared.openai_errors import OPENAI_ERRORS, openai_error
 from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_errors import error_status, too_large
-from penstock.wires.shared.response_frames import Content
+from penstock.wires.shared.response_errors import too_large
+from penstock.wires.shared.response_format import ResponseFormat
+from penstock.wires.shared.response_frames import Content, ResponseFrames, ResponseLimit
+from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.response_turns import with_starts
 from penstock.wires.shared.written_call import Write, WrittenCall
 
@@ -76,23 +78,29 @@ class OpenPart:
         return {"logprobs": []} if self.stem == "output_text" else {}
 
 
-class OpenAIResponsesEncoder(ResponseEncoder):
-    """The encoder of the Responses API. Reasoning is written as a summary."""
+FINISH_REASONS = {
+    "stop": "completed", "tool_calls": "completed", "length": "max_output_tokens", "content_filter": "content_filter",
+    "other": "other",
+}  # fmt: skip
+"""The provider's finish reasons by ours."""
 
-    wire = FACTS.wire
-    losses = FACTS.losses
-    has_custom_calls = True
-    states_final_arguments = True
-    marks_cut_calls = True
-    one_block_at_a_time = True
-    FINISH: ClassVar = {
-        "stop": "completed", "tool_calls": "completed", "length": "max_output_tokens",
-        "content_filter": "content_filter", "other": "other",
-    }  # fmt: skip
-    ERRORS: ClassVar = OPENAI_ERRORS
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+class OpenAIResponsesFrames(ResponseFrames):
+    """The frames of the Responses API. Reasoning is written as a summary."""
+
+    format = ResponseFormat(
+        wire=FACTS.wire,
+        losses=FACTS.losses,
+        has_custom_calls=True,
+        states_final_arguments=True,
+        marks_cut_calls=True,
+        one_block_at_a_time=True,
+        finish_reasons=FINISH_REASONS,
+        error_codes=OPENAI_ERRORS,
+    )
+
+    def __init__(self, head: ResponseHead) -> None:
+        super().__init__(head)
         self._number = 0  # of the next frame
         self._size = 0  # of what the last frame repeats
         self._output: list[Json | None] = []  # the items that are done, at their index
@@ -160,10 +168,8 @@ class OpenAIResponsesEncoder(ResponseEncoder):
             self._frame(f"{stem}.done", **item_place, **{field: arguments})
         self._done(done, index)
 
-    def state(self, event: Opaque, is_open: bool) -> None:
-        item = self._item
-        if item is not None and event.block in item.blocks and event.kind == item.type:
-            self._end_part()
+    def state(self, event: Opaque, open_kind: type[Content] | None) -> None:
+        if self.ends_content(event):
             self._end_item(event.data)
         elif isinstance(event.data, dict) and not _is_part_of_item(event):
             self._end_item()
@@ -173,13 +179,13 @@ class OpenAIResponsesEncoder(ResponseEncoder):
             self._frame("output_item.added", output_index=index, item={**event.data, **begun})
             self._done(event.data, index)
 
-    def _end_part(self) -> None:
-        if self._part is not None:
-            self.end_content()
-            self.forget_content()
+    def ends_content(self, event: Opaque) -> bool:
+        """Whether vendor state has the fields of the open item: it comes when the item is done."""
+        item = self._item
+        return item is not None and event.block in item.blocks and event.kind == item.type
 
     def failure(self, error: Error) -> None:
-        code = self.code_of(error, error_status(error, self.ERRORS))
+        code = self.in_band_code(error)
         fields = {"code": code, "message": error.message}
         self._write_frame({"type": "error", **fields, "param": None})
         self._frame("failed", response=self._response("failed", error=fields))
@@ -211,8 +217,7 @@ class OpenAIResponsesEncoder(ResponseEncoder):
             self._number = number + 1
             self._size += len(piece)
             if self._size > MAX_RESPONSE:
-                self.fail(too_large("the response"))
-                return
+                raise ResponseLimit(too_large("the response"))
             append(b"%b%b%b%d%b" % (before, quote(piece), middle, number, after))
 
         return write
@@ -257,8 +262,9 @@ class OpenAIResponsesEncoder(ResponseEncoder):
         }  # fmt: skip
 
     def item_blocks(self, parts: Iterable[TurnPart]) -> dict[str, set[int]]:
-        self.feed(with_starts(parts))
-        return self._blocks | {self._call_item(call)[2]["id"]: {block} for block, call in self.calls.items()}
+        encoder = ResponseEncoder(self)
+        encoder.feed(with_starts(parts))
+        return self._blocks | {self._call_item(call)[2]["id"]: {block} for block, call in encoder.calls.items()}
 
     # The response.
 
@@ -281,9 +287,9 @@ class OpenAIResponsesEncoder(ResponseEncoder):
     def whole_body(self, turns: Sequence[Turn]) -> Json:
         [turn] = turns
         self.usage = turn.usage
-        self.feed(with_starts(turn.parts))
         reason = turn.finish_reason or "cut"
-        self.feed([Finish(reason, turn.raw_finish_reason, client_work=turn.client_work)])
+        end = Finish(reason, turn.raw_finish_reason, client_work=turn.client_work)
+        ResponseEncoder(self).feed([*with_starts(turn.parts), end])
         return self._ended
 
     def error_body(self, error: Error, status: int) -> Json:

@@ -1,8 +1,9 @@
-"""The base of all response encoders: events to the stream of a protocol, or to its whole body.
+"""The encoder of responses: events to the stream of a protocol.
 
-An encoder is the inverse of the wire's decoder. `feed` returns the bytes of the events of one network read, so that a
-server makes one write per read. Nearly all events add a piece to the text or call of the event before: for these,
-`feed` remembers where to write (the lane), and only quotes the piece.
+An encoder is the inverse of the wire's decoder. It decides what is written when, and the `ResponseFrames` of the
+protocol write it. `feed` returns the bytes of the events of one network read, so that a server makes one write per
+read. Nearly all events add a piece to the text or call of the event before: for these, `feed` remembers where to write
+(the lane), and only quotes the piece.
 
 What the protocols have in common is here. The response ends with the first error: nothing follows it. A response that
 the provider cut or failed ends with an error, so that no client takes it for complete. A call is written while its
@@ -37,7 +38,6 @@ from penstock.events import (
 )
 from penstock.wires.shared.block_order import BlockOrder
 from penstock.wires.shared.json_writing import PieceWriter
-from penstock.wires.shared.response_bodies import ResponseBodies, unfinished
 from penstock.wires.shared.response_errors import (
     changed_call,
     incomplete,
@@ -47,8 +47,8 @@ from penstock.wires.shared.response_errors import (
     too_large,
     withdrawn,
 )
-from penstock.wires.shared.response_frames import Content
-from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.response_frames import Content, ResponseFrames, ResponseLimit
+from penstock.wires.shared.response_turns import wrong_call
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Lane = tuple[type[StreamChunk] | None, int, Write | None, WrittenCall | None]
@@ -56,11 +56,13 @@ Lane = tuple[type[StreamChunk] | None, int, Write | None, WrittenCall | None]
 NO_LANE: Lane = (None, -1, None, None)
 
 
-class ResponseEncoder(ResponseBodies):
-    """Encodes one response. The class of a wire implements `ResponseFrames`."""
+class ResponseEncoder:
+    """Encodes one response with the frames of its protocol."""
 
-    def __init__(self, head: ResponseHead) -> None:
-        super().__init__(head)
+    def __init__(self, frames: ResponseFrames) -> None:
+        self.frames = frames
+        self.format = frames.format
+        self._head = frames.head
         self.calls: dict[int, WrittenCall] = {}
         self.is_open = False  # the first frames have been written
         self.error: Error | None = None  # what has ended the response
@@ -72,7 +74,12 @@ class ResponseEncoder(ResponseBodies):
         self._invalid_calls: list[ToolCallInvalid] = []
         self._finished: set[int] = set()  # choices
         self._lane = NO_LANE
-        self._order = BlockOrder() if self.one_block_at_a_time else None
+        self._order = BlockOrder() if self.format.one_block_at_a_time else None
+
+    @property
+    def usage(self) -> Usage | None:
+        """The token counts of the response, once they are known."""
+        return self.frames.usage
 
     # The stream.
 
@@ -92,22 +99,24 @@ class ResponseEncoder(ResponseBodies):
     def feed_frames(self, events: Iterable[StreamChunk]) -> list[bytes]:
         """The frames for these events, one by one."""
         kind, block, write, call = self._lane
-        for event in events:
-            if type(event) is kind and event.block == block and write is not None:  # type: ignore[union-attr]
-                if call is None:
-                    write(event.text)  # type: ignore[union-attr]
-                else:
-                    piece: str = event.piece  # type: ignore[union-attr]
-                    call.add(piece)
-                    write(piece)
-                    if call.size > MAX_ARGUMENTS:
-                        self.fail(too_large(f"the call of {call.name}"))
-                if self.error is not None:
-                    kind = None
-            elif self.error is None:
-                self._write_in_order(event)
-                kind, block, write, call = self._lane
-        if self._beginning is not None and not self.waits_for_call_state:
+        try:
+            for event in events:
+                if type(event) is kind and event.block == block and write is not None:  # type: ignore[union-attr]
+                    if call is None:
+                        write(event.text)  # type: ignore[union-attr]
+                    else:
+                        piece: str = event.piece  # type: ignore[union-attr]
+                        call.add(piece)
+                        write(piece)
+                        if call.size > MAX_ARGUMENTS:
+                            self.fail(too_large(f"the call of {call.name}"))
+                            kind = None
+                elif self.error is None:
+                    self._write_in_order(event)
+                    kind, block, write, call = self._lane
+        except ResponseLimit as limit:
+            self.fail(limit.error)
+        if self._beginning is not None and not self.format.waits_for_call_state:
             self._begin()
         return self._take()
 
@@ -126,18 +135,19 @@ class ResponseEncoder(ResponseBodies):
         if self.error is None and not self._finished:
             self.fail(incomplete(None))
         if self.error is None:
-            self.closing()
+            self.frames.closing()
         return self._take()
 
     def _take(self) -> list[bytes]:
-        frames = self.out[:]
-        self.out.clear()
+        out = self.frames.out
+        frames = out[:]
+        out.clear()
         return frames
 
     def _open(self) -> None:
         if not self.is_open:
             self.is_open = True
-            self.opening()
+            self.frames.opening()
 
     def _write_in_order(self, event: StreamChunk) -> None:
         if self._order is None:
@@ -153,7 +163,7 @@ class ResponseEncoder(ResponseBodies):
         """Writes an event that is not the next piece of the one before."""
         match event:
             case Usage():
-                self.usage = event
+                self.frames.usage = event
             case Finish():
                 self._finish(event)
             case Error():
@@ -162,7 +172,7 @@ class ResponseEncoder(ResponseBodies):
                 self._retry(event)
             case Unknown() | ArgumentDelta() | OutputDelta() | ToolCall(kind="vendor" | "approval"):
                 pass  # the vendor state before such a call is the call
-            case _ if event.choice in self._finished or (event.choice and not self.has_choices):
+            case _ if event.choice in self._finished or (event.choice and not self.format.has_choices):
                 pass
             case Text() | Reasoning() | Refusal():
                 self._add_content(event)
@@ -174,18 +184,18 @@ class ResponseEncoder(ResponseBodies):
                 assert_never(event)
 
     def _finish(self, event: Finish) -> None:
-        if event.choice in self._finished or (event.choice and not self.has_choices):
+        if event.choice in self._finished or (event.choice and not self.format.has_choices):
             return
         if event.reason in ("error", "cut"):
             self.fail(incomplete(event))
         else:
             self._end_open()
-            if (call := self.wrong_call(self._invalid_calls, event.reason)) is not None:
+            if (call := wrong_call(self._invalid_calls, event.reason, self.format)) is not None:
                 self.fail(seeming_call(call.name))
                 return
             self._finished.add(event.choice)
             self._lane = NO_LANE
-            self.finish(event if not event.client_work or self.expresses_work(event.client_work) else unfinished(event))
+            self.frames.finish(self.frames.expressed(event))
 
     def _retry(self, event: Retry) -> None:
         if self._has_content:
@@ -203,7 +213,7 @@ class ResponseEncoder(ResponseBodies):
         self._begin()
         self.error = error
         self._lane = NO_LANE
-        self.failure(error)
+        self.frames.failure(error)
 
     # Texts.
 
@@ -212,7 +222,7 @@ class ResponseEncoder(ResponseBodies):
         if self._content != place:
             self._end_open()
             self._content = place
-            self._write_content = self.begin_content(event)
+            self._write_content = self.frames.begin_content(event)
             self._has_content = True
         self._lane = (*place, self._write_content, None)
         self._write_content(event.text)
@@ -222,34 +232,28 @@ class ResponseEncoder(ResponseBodies):
         self._open()
         if self._beginning is not None:
             self._begin()
+        self._end_content()
+
+    def _end_content(self) -> None:
         if self._content is not None:
-            self.end_content()
+            self.frames.end_content()
             self._content = None
-
-    @property
-    def open_kind(self) -> type[Content] | None:
-        """The kind of the open text."""
-        return None if self._content is None else self._content[0]
-
-    def forget_content(self) -> None:
-        """Records that a subclass has ended the open text by itself."""
-        self._content = None
 
     def _add_state(self, event: Opaque) -> None:
         call = self.calls.get(event.block)
-        if event.wire != self.wire:
+        if event.wire != self.format.wire:
             return
         if call is not None and not call.is_ended:
             call.states[event.kind] = event.data
             if call is not self._beginning:
-                self.call_state(call, event)
+                self.frames.call_state(call, event)
             return
-        is_open = self._content is not None and self._content[1] == event.block
-        if not is_open:
+        open_kind = self._content[0] if self._content is not None and self._content[1] == event.block else None
+        if open_kind is None or self.frames.ends_content(event):
             self._end_open()
         self._lane = NO_LANE
         self._has_content = True
-        self.state(event, is_open)
+        self.frames.state(event, open_kind)
 
     # Calls.
 
@@ -276,7 +280,7 @@ class ResponseEncoder(ResponseBodies):
         index = self._counts.get(choice, 0)
         self._counts[choice] = index + 1
         call = self.calls[block] = WrittenCall(id, name, index, choice)
-        if name in self.head.custom_tools or name in self.head.unwrapped_tools:
+        if name in self._head.custom_tools or name in self._head.unwrapped_tools:
             call.kind = "custom"
         self._lane = NO_LANE
         self._beginning = call if self._may_begin(call) else None
@@ -284,34 +288,31 @@ class ResponseEncoder(ResponseBodies):
 
     def _may_begin(self, call: WrittenCall) -> bool:
         """Whether a call is written while its arguments come; one that comes in another form has to be whole."""
-        is_same = call.kind == "function" or (self.has_custom_calls and call.name not in self.head.unwrapped_tools)
-        return self.streams_arguments and is_same
+        is_same = call.kind == "function" or (
+            self.format.has_custom_calls and call.name not in self._head.unwrapped_tools
+        )
+        return self.format.streams_arguments and is_same
 
     def _begin(self) -> None:
         """Writes the start of the call that waits for it."""
         call, self._beginning = self._beginning, None
         if call is not None:
-            call.write = self.begin_call(call)
+            call.write = self.frames.begin_call(call)
             self._has_content = True
 
     def _add_piece(self, call: WrittenCall, event: ToolCallDelta) -> None:
         self._begin()
         call.add(event.piece)
         if call.write is not None:
-            self._end_content_only()
+            self._end_content()
             self._lane = ToolCallDelta, event.block, call.write, call
             call.write(event.piece)
-
-    def _end_content_only(self) -> None:
-        if self._content is not None:
-            self.end_content()
-            self._content = None
 
     def _end_call(self, call: WrittenCall, event: ToolCall | ToolCallInvalid) -> None:
         if event.type == "tool_call_invalid" and event.why == "withdrawn":
             return  # a `Retry` follows
         self._lane = NO_LANE
-        self._end_content_only()
+        self._end_content()
         if event.type == "tool_call_invalid" and event.why == "quoted":
             call.is_ended = True
             self.fail(quoted_call(event))
@@ -321,20 +322,20 @@ class ResponseEncoder(ResponseBodies):
         if not has_pieces:
             call.id, call.name = event.id, event.name
             call.kind = event.kind if event.kind == "custom" else call.kind
-        text = final_text(event, call.kind, self.has_custom_calls)
+        text = final_text(event, call.kind, self.format.has_custom_calls)
         if has_pieces and not self._complete(call, event, text):
             return
         call.is_ended = True
         if isinstance(event, ToolCall):
             if not has_pieces:
                 self._write_whole(call, text)
-            self.end_call(call, text)
+            self.frames.end_call(call, text)
         else:
             self._invalid_calls.append(event)
-            if self.has_text_arguments:
+            if self.format.has_text_arguments:
                 if not has_pieces:
                     self._write_whole(call, text)
-                self.leave_call(call, event)
+                self.frames.leave_call(call, event)
             elif event.why != "cut":
                 self.fail(malformed_call(event))
 
@@ -350,14 +351,14 @@ class ResponseEncoder(ResponseBodies):
         if rest and call.write is not None:
             call.add(rest)
             call.write(rest)
-        if rest is None and not self.states_final_arguments:
+        if rest is None and not self.format.states_final_arguments:
             self.fail(changed_call(call.name))
             return False
         return True
 
     def _write_whole(self, call: WrittenCall, text: str) -> None:
         """Writes a call of which nothing has been written."""
-        call.write = self.begin_call(call)
+        call.write = self.frames.begin_call(call)
         call.write(text)
         self._has_content = True
 

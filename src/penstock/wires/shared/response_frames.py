@@ -2,54 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCallInvalid, Usage
 from penstock.turn import Turn, TurnPart
-from penstock.wires.shared.facts import Loss
-from penstock.wires.shared.response_errors import status_in
+from penstock.wires.shared.response_errors import error_status, status_in
+from penstock.wires.shared.response_format import ResponseFormat
 from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.response_turns import unfinished
 from penstock.wires.shared.written_call import Write, WrittenCall
 
 Content = Text | Reasoning | Refusal
 
 
-class ResponseFrames:
-    """The frames of one response; written to `out`, in the order of the events."""
+class ResponseLimit(Exception):
+    """Raised while a piece is written, if the response cannot take it; `error` ends the response."""
 
-    wire: ClassVar[str]
-    content_type: ClassVar[str] = "text/event-stream"
-    KEEP_ALIVE: ClassVar[bytes] = b": keep-alive\n\n"
-    """Bytes that clients ignore, to be sent while the model is silent; empty if the protocol has none."""
-    FINISH: ClassVar[Mapping[str, str]]
-    """The provider's finish reasons by ours."""
-    ERRORS: ClassVar[Mapping[int, str]]
-    """The provider's error codes by HTTP status."""
-    has_closed_errors: ClassVar[bool] = False
-    """Whether clients know only the provider's codes of errors, so that a server must not send codes of its own."""
-    has_choices: ClassVar[bool] = False
-    has_custom_calls: ClassVar[bool] = False
-    one_block_at_a_time: ClassVar[bool] = False
-    """Whether a block ends before the next one begins."""
-    streams_arguments: ClassVar[bool] = True
-    """Whether arguments are sent in pieces; if not, a call is sent when it is whole."""
-    has_text_arguments: ClassVar[bool] = True
-    """Whether arguments are written as text, so that those of an invalid call can be written as they came."""
-    losses: ClassVar[tuple[Loss, ...]]
-    """What the protocol cannot express."""
-    waits_for_call_state: ClassVar[bool] = False
-    """Whether the start of a call contains vendor state, which comes after it."""
-    states_final_arguments: ClassVar[bool] = False
-    """Whether the end of a call states its arguments, which may differ from the pieces."""
-    marks_cut_calls: ClassVar[bool] = False
-    """Whether a cut call is written as such, so that the end of the response does not confirm it."""
+    def __init__(self, error: Error) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class ResponseFrames:
+    """The frames of one response, written to `out`. A `ResponseEncoder` decides which of them follow each other.
+
+    `usage` are the token counts that are known so far.
+    """
+
+    format: ClassVar[ResponseFormat]
 
     def __init__(self, head: ResponseHead) -> None:
         self.head = head
         self.out: list[bytes] = []
         self.usage: Usage | None = None
-        self.retry_after: float | None = None  # seconds, for an HTTP error
 
     def opening(self) -> None:
         """Writes the frames before the first part."""
@@ -74,8 +60,12 @@ class ResponseFrames:
     def call_state(self, call: WrittenCall, event: Opaque) -> None:
         """Writes vendor state of a call that has begun; `call.states` has it as well."""
 
-    def state(self, event: Opaque, is_open: bool) -> None:
-        """Writes vendor state of this wire; `is_open` if its block is the open text."""
+    def ends_content(self, event: Opaque) -> bool:
+        """Whether the open text ends before this vendor state, which belongs to its block, is written."""
+        return False
+
+    def state(self, event: Opaque, open_kind: type[Content] | None) -> None:
+        """Writes vendor state of this wire; `open_kind` is the kind of its block if that is the open text."""
 
     def failure(self, error: Error) -> None:
         """Writes an error in band; nothing follows it."""
@@ -85,12 +75,12 @@ class ResponseFrames:
         """Writes the end of a choice."""
         raise NotImplementedError
 
+    def closing(self) -> None:
+        """Writes the end of the stream."""
+
     def expresses_work(self, client_work: str) -> bool:
         """Whether the response says that this work waits for the client."""
         return False
-
-    def closing(self) -> None:
-        """Writes the end of the stream."""
 
     def item_blocks(self, parts: Iterable[TurnPart]) -> dict[str, set[int]]:
         """The blocks of each item of a response with these parts, by its id, if clients refer to items."""
@@ -108,14 +98,30 @@ class ResponseFrames:
         """The headers that the protocol has for an HTTP error."""
         return {}
 
+    # The words of the protocol.
+
+    def expressed(self, finish: Finish) -> Finish:
+        """An end as the wire expresses it: one with work that it has no form for is not that of a final answer."""
+        return finish if not finish.client_work or self.expresses_work(finish.client_work) else unfinished(finish)
+
+    def finish_of(self, turn: Turn) -> Finish:
+        """The end of a turn as the wire expresses it."""
+        reason, work = turn.finish_reason or "cut", turn.client_work
+        return self.expressed(Finish(reason, turn.raw_finish_reason, turn.finish_message, client_work=work))
+
     def reason_of(self, finish: Finish) -> str:
         """The provider's word for the end of a response."""
         is_raw = self.head.keeps_raw_reasons and finish.raw_reason
-        return finish.raw_reason or "" if is_raw else self.FINISH[finish.reason]
+        return finish.raw_reason or "" if is_raw else self.format.finish_reasons[finish.reason]
 
     def code_of(self, error: Error, status: int) -> str:
         """The provider's code of an error: that of the error, unless it has none or that of another protocol."""
-        is_foreign = self.has_closed_errors or bool(status_in(error.code))
-        if error.code and not (self.head.translates_errors and is_foreign and error.code not in self.ERRORS.values()):
+        codes = self.format.error_codes
+        is_foreign = self.format.has_closed_errors or bool(status_in(error.code))
+        if error.code and not (self.head.translates_errors and is_foreign and error.code not in codes.values()):
             return error.code
-        return self.ERRORS.get(status) or self.ERRORS[500 if status >= 500 else 400]
+        return codes.get(status) or codes[500 if status >= 500 else 400]
+
+    def in_band_code(self, error: Error) -> str:
+        """The provider's code of an error that has no HTTP status: it comes within a stream."""
+        return self.code_of(error, error_status(error, self.format.error_codes))

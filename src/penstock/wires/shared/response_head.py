@@ -27,6 +27,7 @@ class ResponseHead(Struct, frozen=True, kw_only=True):
     the response repeats. With `keeps_raw_reasons`, the `raw_reason` of an end is a word of this protocol, and written.
     With `translates_errors`, the codes of errors may be those of another protocol, and are written in this one's.
     With `has_old_calls`, the client knows only the form that calls had in an older version of the protocol.
+    `retry_after` is the delay, in seconds, after which a client may send a request again that ended with an error.
     """
 
     id: str = "0"
@@ -40,6 +41,7 @@ class ResponseHead(Struct, frozen=True, kw_only=True):
     keeps_raw_reasons: bool = False
     has_old_calls: bool = False
     translates_errors: bool = False
+    retry_after: float | None = None
 
 
 class EncodedResponse(Struct, frozen=True):

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from penstock.calls.arguments import WITHOUT_ARGUMENTS, strict_object
 from penstock.events import (
     Error,
+    Finish,
     FinishReason,
     Opaque,
     Retry,
@@ -21,6 +22,7 @@ from penstock.events import (
     Usage,
 )
 from penstock.turn import Turn, TurnBuilder, TurnPart
+from penstock.wires.shared.response_format import ResponseFormat
 
 
 def find_seeming_call(calls: list[ToolCallInvalid], reason: FinishReason) -> ToolCallInvalid | None:
@@ -40,6 +42,19 @@ def find_lost_call(calls: list[ToolCallInvalid], reason: FinishReason) -> ToolCa
     """A cut call that was not written at all, although nothing else says that the response is incomplete."""
     is_normal = reason not in ("length", "content_filter")
     return next((call for call in calls if call.why == "cut"), None) if is_normal else None
+
+
+def wrong_call(calls: list[ToolCallInvalid], reason: FinishReason, format: ResponseFormat) -> ToolCallInvalid | None:
+    """An invalid call that a client would take for a valid one, or not notice, at this end of the response."""
+    if not format.has_text_arguments:
+        return find_lost_call(calls, reason)
+    return None if format.marks_cut_calls else find_seeming_call(calls, reason)
+
+
+def unfinished(finish: Finish) -> Finish:
+    """The end of a response with work for the client that the wire cannot express: not that of a final answer."""
+    reason = "other" if finish.reason == "stop" else finish.reason
+    return replace(finish, reason=reason, raw_reason=None, client_work="")
 
 
 def collect_choices(events: Iterable[StreamChunk]) -> list[Turn]:
