@@ -26,12 +26,11 @@ from penstock.run.events import (
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.run.rebuild import rebuild
-from penstock.run.state import RunState
 from penstock.run.step_changes import StepDecision
 from penstock.tools.policy import ToolPolicy
 from tests.fuzz.run_player import interrupted_state
 
-Script = Callable[[RunState], list[list[StreamChunk]]]
+Script = Callable[[Run], list[list[StreamChunk]]]
 """What the model sends in the step that a run is in: chunks that come together, one list after another."""
 
 PAY, LOOK, ASK = ToolPolicy(), ToolPolicy(start="closed", is_read_only=True), ToolPolicy(needs_approval=True)
@@ -60,9 +59,9 @@ def calls(*made: ToolCall) -> list[list[StreamChunk]]:
     return [[Text(0, "Let me see.")], *pieces, [Usage(100, 10), Finish("tool_calls")]]
 
 
-def script(run: RunState) -> list[list[StreamChunk]]:
+def script(run: Run) -> list[list[StreamChunk]]:
     """Two helpers at once; each looks, pays, asks a person and has a helper of its own, which pays too."""
-    match run.level, run.step:
+    match run.inner.level, run.state.step:
         case 0, 1:
             return calls(call("helper", 1, prompt="one"), call("helper", 2, prompt="two"))
         case 1, 1:
@@ -72,7 +71,7 @@ def script(run: RunState) -> list[list[StreamChunk]]:
         case 2, 1:
             return calls(call("pay", 1))
         case _:
-            return answer(f"done at level {run.level}")
+            return answer(f"done at level {run.inner.level}")
 
 
 class Tree:
@@ -96,7 +95,7 @@ class Tree:
     def play(self, on_input: Callable[[Tree], None] = lambda tree: None) -> None:
         """Play until nothing is left to do; `on_input` is called after each input."""
         self.begin()
-        while self.due and not self.run.is_over:
+        while self.due and not self.run.state.is_over:
             self.due.rotate(self.order.randrange(len(self.due)) if self.order else 0)
             self.due.popleft()()
             self.inputs += 1
@@ -104,9 +103,9 @@ class Tree:
 
     def begin(self) -> None:
         waiting = [request.call_id for request in self.run.waiting]  # which no event announces again
-        self.run.has_hooks = self.has_hooks
+        self.run.state.has_hooks = self.has_hooks
         self.carry_out((), self.run, self.run.begin())
-        if self.run.is_logged:
+        if self.run.state.is_logged:
             self.due.extend(partial(self.approve, call_id) for call_id in waiting)
 
     def heir(self) -> Tree:
@@ -170,14 +169,14 @@ class Tree:
 
     def start(self, keys: tuple[str, ...], run: Run, start: StartTool) -> None:
         path = "/".join([*keys, start.key])
-        if run.rules.policies[start.name].new_run is None:
+        if run.state.rules.policies[start.name].new_run is None:
             self.effects[f"{path} {start.name}"] += 1
             self.due.append(partial(self.end, keys, run, start))
             return
         if run.inner.find(start.key) is None:
             self.carry_out(keys, run, run.inner_begins(start.key, [user(str(start.arguments))], start.name))
         if (inner := run.inner.find(start.key)) is not None:
-            inner.run.has_hooks = self.has_hooks
+            inner.run.state.has_hooks = self.has_hooks
             self.carry_out((*keys, start.key), inner.run, inner.run.begin())
 
     def end(self, keys: tuple[str, ...], run: Run, start: StartTool) -> None:
@@ -186,7 +185,7 @@ class Tree:
     def approve(self, call_id: str) -> None:
         run: Run = self.run
         keys: tuple[str, ...] = ()
-        while not run.waits_for(call_id, "approval"):
+        while not run.state.waits_for(call_id, "approval"):
             inner = run.inner.holder(call_id)
             assert inner is not None, call_id
             run, keys = inner.run, (*keys, inner.key)
@@ -194,13 +193,13 @@ class Tree:
 
     def check_end(self) -> None:
         """The run is over, and its history is valid."""
-        assert self.run.is_over, self.run.phase
-        assert check(self.run.messages) == []
+        assert self.run.state.is_over, self.run.state.phase
+        assert check(self.run.state.messages) == []
 
 
 def state_of(run: Run) -> list[Any]:
     """All that a run and its inner runs are, as far as a log knows it."""
-    return [(run.level, interrupted_state(run)), *(state_of(inner.run) for inner in run.inner)]
+    return [(run.inner.level, interrupted_state(run)), *(state_of(inner.run) for inner in run.inner)]
 
 
 def texts(messages: list[Message]) -> list[str]:

@@ -247,7 +247,7 @@ class Machine:
 
     def take(self, commands: list[Command]) -> None:
         self.commands += commands
-        self.run.fold(0)
+        self.run.state.response.fold(0)
         for command in commands:
             if isinstance(command, AskModel | StartTool):
                 self.run.reached(command)

@@ -57,6 +57,7 @@ from penstock.results import as_outcome
 from penstock.run.events import RunStart, Said
 from penstock.run.load import load
 from penstock.run.machine import Run
+from penstock.run.stored import snapshot
 from penstock.testing import Loopback, Raw, ReceivedRequest, Reply, Scripted, demo, say
 from penstock.testing.sample import Sampler
 from penstock.testing.wires.judge import find_rejection
@@ -351,7 +352,7 @@ ALTERNATIVES = {"anyOf": [*({"description": str(number)} for number in range(5))
 
 
 def loads_a_high_block() -> bool:
-    state = json.loads(msgspec.json.encode(Run([user("Go.")], {}).snapshot())) | {"next_block": 10}
+    state = json.loads(msgspec.json.encode(snapshot(Run([user("Go.")], {}).state))) | {"next_block": 10}
     try:
         load(json.dumps(state), {})
     except UsageError:

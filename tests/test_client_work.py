@@ -138,7 +138,7 @@ def test_a_stored_run_keeps_the_work_of_the_client() -> None:
         run = load(run.dump(), policies)[0]
         run.begin()
     run.decide("c1", approved=False)
-    assert run.is_over
+    assert run.state.is_over
     [done] = [event for event in emitted(run.begin()) if isinstance(event, Done)]
     assert done.reason == "paused"
 

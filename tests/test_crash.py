@@ -71,7 +71,7 @@ class Desk:
         starts, ends = ([event.key for event in events if isinstance(event, kind)] for kind in (ToolStart, ToolEnd))
         assert sorted(starts) == sorted(ends)
         assert {f"{run_id}:{key}" for key in starts} >= set(self.ran)
-        assert check(rebuild(events, {}).messages) == []
+        assert check(rebuild(events, {}).state.messages) == []
 
 
 @every_point

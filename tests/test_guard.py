@@ -168,7 +168,7 @@ def test_no_unguarded_text_is_seen_by_a_reader_a_log_or_the_provider(
     texts_of_turns = [message.text for message in run.messages if message.role == "assistant"]
     assert [text.strip() for text in texts_of_turns] == [mask(reply.text).strip() for reply in script]
     rebuilt = rebuild(log, agent.config.policies)
-    assert rebuilt.messages == run.messages
+    assert rebuilt.state.messages == run.messages
     store.close()
 
 
@@ -321,12 +321,12 @@ def test_a_stopped_run_is_rebuilt_from_any_prefix_of_its_log(mode: str, tmp_path
     agent = made(script, look, guard=check, name="g")
     _, run = drive(lambda prefix: getattr(agent, f"{prefix}stream")("Go.", log=store, run_id="r"), mode)
     log = [event for _, _, event in read_log(store, "r")]
-    assert rebuild(log, agent.config.policies).messages == run.messages
-    assert rebuild(log, agent.config.policies).ending == ("refused", "no animals")
+    assert rebuild(log, agent.config.policies).state.messages == run.messages
+    assert rebuild(log, agent.config.policies).state.ending == ("refused", "no animals")
     for size in range(1, len(log)):
         rebuilt = rebuild(log[:size], agent.config.policies)
         rebuilt.begin()
-        assert penstock.check(rebuilt.history) == []
+        assert penstock.check(rebuilt.state.history) == []
     store.close()
 
 

@@ -42,7 +42,7 @@ class Hooked:
 
     def rebuilt(self) -> Run:
         run = rebuild([decode_logged(encode(event)) for event in self.log], POLICIES)
-        run.has_hooks = True
+        run.state.has_hooks = True
         return run
 
     def take(self, commands: list[Command]) -> list[Command]:
@@ -104,7 +104,7 @@ def test_what_the_hooks_decided_is_in_the_start_of_the_step_and_a_new_owner_uses
     request = run.decide(StepDecision(changes))
     assert request.messages == (user("Go fast."),)
     assert (request.model, request.changes) == ("small", changes)
-    assert run.run.messages == [user("Go.")]
+    assert run.run.state.messages == [user("Go.")]
     [again] = run.crash()
     assert again == request
 
@@ -130,11 +130,11 @@ def test_a_new_history_is_an_event_and_stays() -> None:
     run.decide()
     run.call()
     short = [user("Go. So far: sunny.")]
-    request = run.decide(StepDecision(history=splices_between(run.run.messages, short)))
+    request = run.decide(StepDecision(history=splices_between(run.run.state.messages, short)))
     assert request.messages == tuple(short)
     assert run.types()[-2:] == ["history_replaced", "step_start"]
     assert isinstance(run.log[-2], HistoryReplaced)
-    assert run.rebuilt().messages == short
+    assert run.rebuilt().state.messages == short
 
 
 def test_a_message_that_is_said_while_hooks_decide_is_for_the_step_after() -> None:
@@ -158,7 +158,7 @@ def test_hooks_can_stop_the_run() -> None:
     done = run.log[-1]
     assert isinstance(done, Done)
     assert (done.reason, done.why) == ("stopped", "that is enough")
-    assert run.rebuilt().is_over
+    assert run.rebuilt().state.is_over
 
 
 def test_a_run_that_is_cancelled_while_hooks_decide_stops_them() -> None:
@@ -198,7 +198,7 @@ def test_a_response_that_breaks_off_goes_to_the_next_model(chunks: list[Text | E
     assert run.request.model == "b"
     run.take(run.run.chunks([Text(0, "Rome."), Finish("stop")]))
     run.take(run.run.ended())
-    assert run.run.messages[-1].text == "Rome."
+    assert run.run.state.messages[-1].text == "Rome."
 
 
 def test_a_response_with_a_side_effect_is_not_withdrawn() -> None:
@@ -222,11 +222,11 @@ def test_the_fallbacks_of_a_step_count_from_the_first_again() -> None:
 
 def test_a_stored_run_keeps_what_hooks_decided() -> None:
     run = Run([user("Go.")], POLICIES)
-    run.has_hooks = True
+    run.state.has_hooks = True
     run.begin()
     run.step_prepared(StepDecision(StepChanges(instructions="Hm."), (Splice(0, 1, (user("Go on."),)),)))
     loaded, _ = load(run.dump(), POLICIES)
-    assert loaded.messages == [user("Go on.")]
+    assert loaded.state.messages == [user("Go on.")]
     [request] = loaded.begin()
     assert isinstance(request, AskModel)
     assert request.changes.instructions == "Hm."

@@ -386,7 +386,7 @@ def test_a_history_that_grew_after_tools_is_rebuilt_from_the_log(mode: str) -> N
     agent = agent_on(script, *Bench().tools, before_step=hook, name="a")
     _, run = drive(lambda prefix: getattr(agent, f"{prefix}stream")("Go.", log=store, run_id="r"), mode)
     assert user("Hurry.") in run.messages
-    assert rebuild([event for _, _, event in read_log(store, "r")], {}).messages == list(run.messages)
+    assert rebuild([event for _, _, event in read_log(store, "r")], {}).state.messages == list(run.messages)
 
 
 # -- settings of a run, and instructions -------------------------------------------------------------------------------
@@ -581,4 +581,4 @@ def test_a_history_that_is_replaced_in_the_step_that_stops_stays_replaced(mode: 
     done = end_of(events)
     assert (done.reason, done.messages, list(run.messages)) == ("stopped", (short,), [short])
     assert [type(event) for event in events[-2:]] == [HistoryReplaced, Done]
-    assert rebuild([event for _, _, event in read_log(store, "r")], {}).messages == [short]
+    assert rebuild([event for _, _, event in read_log(store, "r")], {}).state.messages == [short]

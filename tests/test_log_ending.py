@@ -61,7 +61,7 @@ def test_a_run_is_cancelled_whatever_its_last_owner_left(store: Store, clock: Cl
     assert (last.reason, last.why) == ("cancelled", "enough")
     starts = {event.key for event in events if isinstance(event, ToolStart)}
     assert starts <= {event.key for event in events if isinstance(event, ToolEnd)}
-    assert check(rebuild(events, {}).messages) == []
+    assert check(rebuild(events, {}).state.messages) == []
     assert runs.find(run_id).state == "over"
     assert store.inputs([run_id]) == []
 

@@ -180,7 +180,7 @@ def test_a_run_is_rebuilt_up_to_its_claim(store: Store, clock: Clock) -> None:
     clock.now += store.lease + 1
     desk.runs.drive("r")
     run, _ = take_up(store, claim, desk.agent.config.policies)
-    assert run.phase == "new"
+    assert run.state.phase == "new"
 
 
 def test_a_run_that_is_created_with_an_owner_begins_as_if_its_log_had_been_read(store: Store) -> None:

@@ -82,7 +82,7 @@ def test_a_run_is_driven_to_its_end_and_followed(store: Store) -> None:
     assert isinstance(done, Done)
     assert (done.reason, done.output, done.messages) == ("answered", "Sunny.", ())
     run = rebuild(log_of(store, run_id), {})
-    assert check(run.messages) == []
+    assert check(run.state.messages) == []
     assert [list(runs.follow(run_id, after)) for after in (3, len(events) - 1)] == [
         list(events.items())[3:], list(events.items())[-1:],
     ]  # fmt: skip
@@ -110,7 +110,7 @@ def test_a_result_from_elsewhere_and_a_message_reach_the_run(store: Store) -> No
     events = log_of(store, run_id)
     assert sum(isinstance(event, Said) for event in events) == 1
     assert next(event for event in events if isinstance(event, ToolEnd)).result.text == '{"answer":42}'
-    assert check(rebuild(events, {}).messages) == []
+    assert check(rebuild(events, {}).state.messages) == []
 
 
 @sync_and_async
@@ -346,7 +346,7 @@ def test_runs_survive_workers_that_are_killed(kind: str, tmp_path: Path, request
     assert {name: count for name, count in counts.items() if name.startswith("pay") and count > 1} == {}
     for run_id in run_ids:
         events = log_of(store, run_id)
-        assert check(rebuild(events, {}).messages) == []
+        assert check(rebuild(events, {}).state.messages) == []
         starts = Counter(event.key for event in events if isinstance(event, ToolStart))
         ends = Counter(event.key for event in events if isinstance(event, ToolEnd))
         assert set(starts.values()) == {1}

@@ -106,7 +106,7 @@ class Desk:
         assert starts == ends
         assert set(starts.values()) == {1}
         run = rebuild(events, self.agent().config.policies)
-        assert check(run.messages) == []
+        assert check(run.state.messages) == []
         assert run.usage == done.usage
 
 
@@ -182,7 +182,7 @@ def test_a_run_is_cancelled_from_elsewhere_with_all_that_is_inside(tmp_path: Pat
     assert (done.reason, done.why) == ("cancelled", "enough")
     reasons = [event.event.reason for event in events if isinstance(event, Nested) and isinstance(event.event, Done)]
     assert reasons == ["cancelled"] * 4
-    assert check(rebuild(events, {}).messages) == []
+    assert check(rebuild(events, {}).state.messages) == []
     desk.store.close()
 
 
@@ -268,7 +268,7 @@ def test_agents_in_agents_survive_workers_that_are_killed(tmp_path: Path) -> Non
     assert kills
     assert max(Counter(ledger.read_text().split("\n")[:-1]).values()) == 1
     events = [event for _, _, event in read_log(store, run_id)]
-    assert check(rebuild(events, {}).messages) == []
+    assert check(rebuild(events, {}).state.messages) == []
     inner_ends = [event for event in events if isinstance(event, Nested) and isinstance(event.event, Done)]
     assert [end.event.reason for end in inner_ends if isinstance(end.event, Done)] == ["answered", "answered"]
     store.close()

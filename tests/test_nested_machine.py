@@ -15,8 +15,8 @@ from penstock.run.events import Done, Nested, RunStart, StepEnd, StreamEvent, To
 from penstock.run.inner_runs import MAX_LEVELS
 from penstock.run.limits import Limits
 from penstock.run.load import load
+from penstock.run.machine import Run
 from penstock.run.rebuild import rebuild
-from penstock.run.state import RunState
 from tests.nested_player import ASK, LOOK, PAY, TOOLS, Tree, agent, answer, call, calls, state_of, texts
 
 
@@ -28,8 +28,8 @@ def test_two_agents_at_once_with_an_agent_inside_each_end_with_their_answers() -
     tree = Tree()
     tree.play()
     tree.check_end()
-    assert tree.run.ending[0] == "answered"
-    assert texts(tree.run.messages) == ["done at level 1", "done at level 1"]
+    assert tree.run.state.ending[0] == "answered"
+    assert texts(tree.run.state.messages) == ["done at level 1", "done at level 1"]
     assert all(times == 1 for times in tree.effects.values())
     assert sorted(effect.rpartition(" ")[2] for effect in tree.effects) == ["ask"] * 2 + ["look"] * 2 + ["pay"] * 4
 
@@ -77,7 +77,7 @@ def test_the_log_is_the_run_and_its_inner_runs_at_every_boundary(seed: int, has_
     def compare(tree: Tree) -> None:
         nonlocal crashes
         for run in tree.run.tree():
-            run.fold(0)
+            run.state.response.fold(0)
         rebuilt = rebuild([decode(encode(event)) if isinstance(event, Nested) else event for event in tree.log], TOOLS)
         assert state_of(rebuilt) == state_of(tree.run)
         heir = tree.heir()
@@ -97,11 +97,11 @@ def test_a_stored_run_goes_on_from_every_boundary(has_hooks: bool) -> None:
     def store(tree: Tree) -> None:
         nonlocal loads
         for run in tree.run.tree():
-            run.fold(0)
+            run.state.response.fold(0)
         loaded, _ = load(tree.run.dump(), TOOLS)
-        assert [run.phase for run in loaded.tree()] == [run.phase for run in tree.run.tree()]
+        assert [run.state.phase for run in loaded.tree()] == [run.state.phase for run in tree.run.tree()]
         assert loaded.usage == tree.run.usage
-        assert [run.messages for run in loaded.tree()] == [run.messages for run in tree.run.tree()]
+        assert [run.state.messages for run in loaded.tree()] == [run.state.messages for run in tree.run.tree()]
         other = Tree(has_hooks=has_hooks)
         other.run, other.effects = loaded, tree.effects.copy()
         other.play()
@@ -118,18 +118,18 @@ def test_a_run_does_not_wait_for_others_while_the_hook_of_an_agent_in_it_decides
     phases = set[tuple[str, ...]]()
     tools = {"helper": agent({"ask": ASK})}
 
-    def script(run: RunState) -> Any:
-        if run.level == 0:
+    def script(run: Run) -> Any:
+        if run.inner.level == 0:
             return calls(call("helper", 1), call("helper", 2))
-        return calls(call("ask", 1)) if run.step == 1 else answer("asked")
+        return calls(call("ask", 1)) if run.state.step == 1 else answer("asked")
 
     def observe(tree: Tree) -> None:
         inner = [one.run for one in tree.run.inner]
-        phases.add(tuple(sorted(one.phase for one in inner)))
+        phases.add(tuple(sorted(one.state.phase for one in inner)))
         if tree.run.is_waiting:
             assert inner
-            assert all(one.phase == "tools" and one.waiting for one in inner)
-        if any(one.is_preparing for one in inner):
+            assert all(one.state.phase == "tools" and one.waiting for one in inner)
+        if any(one.state.is_preparing for one in inner):
             assert not tree.run.is_waiting
 
     for seed in range(20):
@@ -152,17 +152,17 @@ def test_a_run_can_be_cancelled_at_every_boundary(is_logged: bool, has_hooks: bo
             other = tree.heir()
             other.run = rebuild(tree.log, TOOLS)
             for run in other.run.tree():
-                run.is_logged = is_logged
+                run.state.is_logged = is_logged
             events: Any = tree.log[len(tree.log) - unread :] if unread < len(tree.log) - 2 else []
             commands = other.run.cancel("enough", events)
             shown = [event for command in commands if isinstance(command, Emit) for event in command.events]
             check_ends(shown)
-            assert other.run.ending == ("cancelled", "enough")
-            assert check(other.run.messages) == []
+            assert other.run.state.ending == ("cancelled", "enough")
+            assert check(other.run.state.messages) == []
             assert list(other.run.tree()) == [other.run]
             stops += 1
 
-    Tree(has_hooks=has_hooks).play(lambda tree: None if tree.run.is_over else cancel(tree))
+    Tree(has_hooks=has_hooks).play(lambda tree: None if tree.run.state.is_over else cancel(tree))
     assert stops > 200
 
 
@@ -182,16 +182,16 @@ def test_an_error_of_the_inner_run_is_a_result_that_the_model_reads() -> None:
     tree = Tree(tools={"helper": agent({}, Limits(steps=1))})
     tree.play()
     tree.check_end()
-    assert tree.run.ending[0] == "answered"
+    assert tree.run.state.ending[0] == "answered"
     text = "The agent gave no answer (limit): the run reached its limit of 1 steps. Its last text: Let me see."
-    assert texts(tree.run.messages) == [text, text]
+    assert texts(tree.run.state.messages) == [text, text]
 
 
 def test_the_limit_of_tokens_counts_inner_runs_and_ends_them() -> None:
     tree = Tree(limits=Limits(tokens=300))
     tree.play()
     tree.check_end()
-    assert tree.run.ending == ("limit", "the run used 330 tokens, and may use 300")
+    assert tree.run.state.ending == ("limit", "the run used 330 tokens, and may use 300")
     done = tree.log[-1]
     assert isinstance(done, Done)
     assert done.usage == tree.run.usage
@@ -201,7 +201,7 @@ def test_the_limit_of_tokens_counts_inner_runs_and_ends_them() -> None:
 
 
 def test_a_run_waits_if_its_inner_runs_wait() -> None:
-    tree = Tree(lambda run: calls(call("ask", 1)) if run.level else calls(call("helper", 1), call("helper", 2)),
+    tree = Tree(lambda run: calls(call("ask", 1)) if run.inner.level else calls(call("helper", 1), call("helper", 2)),
                 {"helper": agent({"ask": ASK})})  # fmt: skip
     tree.approve = lambda call_id: None  # type: ignore[method-assign]
     tree.play()
@@ -217,7 +217,7 @@ def test_a_run_waits_if_its_inner_runs_wait() -> None:
 
 
 def test_a_run_waits_if_its_next_tool_waits_for_an_inner_run_that_waits() -> None:
-    tree = Tree(lambda run: calls(call("ask", 1)) if run.level else calls(call("helper", 1), call("pay", 2)),
+    tree = Tree(lambda run: calls(call("ask", 1)) if run.inner.level else calls(call("helper", 1), call("pay", 2)),
                 {"helper": agent({"ask": ASK}), "pay": PAY}, Limits(parallel=1))  # fmt: skip
     tree.approve = lambda call_id: None  # type: ignore[method-assign]
     tree.play()
@@ -228,7 +228,7 @@ def test_a_run_waits_if_its_next_tool_waits_for_an_inner_run_that_waits() -> Non
 def test_agents_may_be_nested_to_a_named_depth() -> None:
     tools: dict[str, Any] = {}
     tools["helper"] = agent(tools)
-    tree = Tree(lambda run: calls(call("helper", 1)) if run.step == 1 else answer("back"), tools)
+    tree = Tree(lambda run: calls(call("helper", 1)) if run.state.step == 1 else answer("back"), tools)
     tree.play()
     tree.check_end()
     assert max(len(event.path) for event in nested(tree)) == MAX_LEVELS
@@ -237,11 +237,11 @@ def test_agents_may_be_nested_to_a_named_depth() -> None:
     assert refusals == [f"Not run: agents may be nested {MAX_LEVELS} levels deep."]
 
 
-def early(run: RunState) -> Any:
+def early(run: Run) -> Any:
     """A helper starts when its arguments close; then the call turns out to be another one."""
-    if run.level:
-        return calls(call("look", 1)) if run.step == 1 else answer("seen")
-    if run.step > 1:
+    if run.inner.level:
+        return calls(call("look", 1)) if run.state.step == 1 else answer("seen")
+    if run.state.step > 1:
         return answer("done")
     closed = ToolCallClosed(1, "helper_1", "helper", {"prompt": "one"})
     return [[closed], [Text(0, "…")], [Text(0, "…")], [Text(0, "…")], *calls(call("helper", 1, prompt="two"))]
@@ -264,7 +264,7 @@ def test_an_agent_that_started_too_early_is_discarded_with_all_that_it_did() -> 
 def test_an_agent_in_a_response_that_is_withdrawn_ends_before_its_call() -> None:
     tools = {"helper": agent({"look": LOOK}, start="closed", is_read_only=True)}
     withdrawn: Any = [[Retry("dropped")], *answer("again")]
-    tree = Tree(lambda run: early(run) if run.level else [*early(run)[:4], *withdrawn], tools)
+    tree = Tree(lambda run: early(run) if run.inner.level else [*early(run)[:4], *withdrawn], tools)
     tree.play()
     tree.check_end()
     assert [event.event.reason for event in nested(tree) if isinstance(event.event, Done)] == ["cancelled"]
@@ -273,26 +273,28 @@ def test_an_agent_in_a_response_that_is_withdrawn_ends_before_its_call() -> None
 
 
 def test_an_agent_that_takes_too_long_is_ended_with_its_tools() -> None:
-    tree = Tree(lambda run: calls(call("helper" if not run.level else "pay", 1)) if run.step == 1 else answer("late"),
-                {"helper": agent({"pay": PAY}, timeout=5)})  # fmt: skip
+    def script(run: Run) -> Any:
+        return calls(call("pay" if run.inner.level else "helper", 1)) if run.state.step == 1 else answer("late")
+
+    tree = Tree(script, {"helper": agent({"pay": PAY}, timeout=5)})
     stopped: list[Any] = []
 
     def late(tree: Tree) -> None:
         inner = next(iter(tree.run.inner), None)
-        if inner is not None and inner.run.phase == "tools" and not stopped:
+        if inner is not None and inner.run.state.phase == "tools" and not stopped:
             stopped.extend(tree.run.tool_late(inner.key))
             tree.carry_out((), tree.run, stopped)
 
     tree.play(late)
     tree.check_end()
     assert any(isinstance(command, CancelTool) for command in stopped)
-    assert texts(tree.run.messages) == ["The tool timed out after 5 seconds, so it may have had an effect."]
+    assert texts(tree.run.state.messages) == ["The tool timed out after 5 seconds, so it may have had an effect."]
     assert [event.event.reason for event in nested(tree) if isinstance(event.event, Done)] == ["cancelled"]
 
 
 def test_an_agent_that_is_no_tool_any_more_is_ended_with_a_result_that_says_so() -> None:
     tree = Tree()
-    others: list[RunState] = []
+    others: list[Run] = []
 
     def take_over(tree: Tree) -> None:
         if tree.inputs == 12:
@@ -301,8 +303,8 @@ def test_an_agent_that_is_no_tool_any_more_is_ended_with_a_result_that_says_so()
 
     tree.play(take_over)
     [other] = others
-    assert texts(other.messages)[0].startswith("It was running when the run was interrupted")
-    assert check(other.messages) == []
+    assert texts(other.state.messages)[0].startswith("It was running when the run was interrupted")
+    assert check(other.state.messages) == []
 
 
 @pytest.mark.parametrize("event", [StepEnd(1, "stop"), RunStart((user("Go."),))])

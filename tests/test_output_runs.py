@@ -252,9 +252,9 @@ def test_a_run_is_rebuilt_from_every_prefix_of_its_log() -> None:
     run = rebuild(log[:1], config.policies)
     for end in range(1, len(log) + 1):
         run = rebuild(log[:end], config.policies, config.limits, (), config.output)
-        assert run.tally.invalid_outputs == sum(isinstance(event, OutputInvalid) for event in log[:end])
-    assert run.result == City(name="Rome", people=3)
-    assert [message.text for message in run.messages][1::2] == [BAD, GOOD]
+        assert run.state.tally.invalid_outputs == sum(isinstance(event, OutputInvalid) for event in log[:end])
+    assert run.state.result == City(name="Rome", people=3)
+    assert [message.text for message in run.state.messages][1::2] == [BAD, GOOD]
 
 
 def test_a_stored_run_has_the_output_of_its_agent() -> None:

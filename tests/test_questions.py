@@ -13,7 +13,7 @@ from penstock.agent.questions import NoAnswerError
 from penstock.agent.sync_driver import SyncDriver
 from penstock.errors import UsageError
 from penstock.run.events import ApprovalRequest, StreamEvent, ToolEnd, decode, encode
-from penstock.run.state import RunState
+from penstock.run.machine import Run
 from penstock.runs.runs import Runs
 from penstock.testing import Reply, call
 from penstock.tools.tool import Context, tool
@@ -154,9 +154,9 @@ def test_a_context_without_a_run_has_nobody_to_ask() -> None:
 def test_provide_looks_for_the_question_under_the_lock_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inner runs begin and end in other threads meanwhile."""
     is_locked: list[bool] = []
-    tree = RunState.tree
+    tree = Run.tree
 
-    def look(run: RunState, driver: SyncDriver) -> Any:
+    def look(run: Run, driver: SyncDriver) -> Any:
         with ThreadPoolExecutor(1) as thread:
             is_free = thread.submit(driver.lock.acquire, blocking=False).result()
             if is_free:
@@ -169,6 +169,6 @@ def test_provide_looks_for_the_question_under_the_lock_of_the_run(monkeypatch: p
             if isinstance(event, ApprovalRequest):
                 assert isinstance(running._driver, SyncDriver)
                 with monkeypatch.context() as patch:
-                    patch.setattr(RunState, "tree", lambda run, driver=running._driver: look(run, driver))
+                    patch.setattr(Run, "tree", lambda run, driver=running._driver: look(run, driver))
                     running.provide(event.call_id, "4")
     assert is_locked[0]

@@ -26,7 +26,6 @@ from penstock.run.events import (
     decode_logged,
     encode,
 )
-from penstock.run.inner_inputs import InnerInputs
 from penstock.run.limits import Limits
 from penstock.run.load import load
 from penstock.run.machine import Run
@@ -85,7 +84,7 @@ def test_an_interrupted_response_is_asked_for_again_in_the_same_step_and_its_cos
     commands = run.crash()
     assert [type(command) for command in commands] == [Emit, AskModel]
     assert run.log[-1] == Retry("the run was interrupted")
-    assert run.run.step == 1
+    assert run.run.state.step == 1
     run.feed(Text(0, "Hello."), Usage(50, 3), Finish("stop"))
     run.take(run.run.ended())
     assert (run.run.usage.input_tokens, run.run.usage.output_tokens) == (150, 10)
@@ -108,8 +107,8 @@ def test_a_tool_that_may_run_again_does_under_the_same_key(name: str) -> None:
     assert again.key == first.key
     assert run.events_since(count) == ["taken"]
     run.take(run.run.tool_done(again.key, Outcome((Text(0, "done"),))))
-    assert run.run.step == 2
-    check_history(run.run.messages)
+    assert run.run.state.step == 2
+    check_history(run.run.state.messages)
 
 
 def test_a_tool_that_is_to_start_again_has_run_before() -> None:
@@ -118,10 +117,10 @@ def test_a_tool_that_is_to_start_again_has_run_before() -> None:
     run.take(run.run.ended())
     run.run = rebuild(run.log, POLICIES)
     run.run.begin()  # and the reader does not come to the start of the tool
-    [so_far] = run.run.history[-1].results
+    [so_far] = run.run.state.history[-1].results
     assert so_far.text == "It was still running when this was written, so it may have had an effect."
     run.run.cancel("enough")
-    [result] = run.run.messages[-1].results
+    [result] = run.run.state.messages[-1].results
     assert result.text == "Cancelled after it had been started, so it may have had an effect: enough."
 
 
@@ -130,7 +129,7 @@ def test_a_tool_with_side_effects_that_was_interrupted_does_not_run_again() -> N
     run.feed(call("pay"), Finish("tool_calls"))
     run.take(run.run.ended())
     assert starts(run.crash()) == []
-    [result] = run.run.messages[-1].results
+    [result] = run.run.state.messages[-1].results
     assert result.text == "It was running when the run was interrupted, so it may have had an effect."
 
 
@@ -144,8 +143,9 @@ def test_a_response_whose_tool_had_an_effect_is_kept() -> None:
     assert run.events_since(count) == ["taken", "step_end", "tool_end", "tool_results", "step_start"]
     end = next(event for event in run.log[count:] if isinstance(event, StepEnd))
     assert end.finish_reason == "cut"
-    assert [result.text for result in run.run.messages[-1].results] == ["paid", "Not run: the run was interrupted."]
-    check_history(run.run.messages)
+    results = run.run.state.messages[-1].results
+    assert [result.text for result in results] == ["paid", "Not run: the run was interrupted."]
+    check_history(run.run.state.messages)
 
 
 def test_a_log_never_ends_between_the_end_of_a_response_and_what_follows_from_it() -> None:
@@ -187,7 +187,7 @@ def test_a_message_that_was_said_reaches_the_next_request() -> None:
     run.feed(Text(0, "Rome."), Finish("stop"))
     run.take(run.run.ended())
     assert isinstance(run.log[-1], StepStart)
-    assert [message.role for message in run.run.messages] == ["user", "assistant", "user"]
+    assert [message.role for message in run.run.state.messages] == ["user", "assistant", "user"]
     assert sum(isinstance(event, Said) for event in run.log) == 1
     run.feed(Text(0, "Oslo."), Finish("stop"))
     run.take(run.run.ended())
@@ -206,7 +206,7 @@ def test_a_run_that_keeps_ending_its_workers_is_ended() -> None:
     done = run.log[-1]
     assert isinstance(done, Done)
     assert (done.reason, done.why) == ("error", "4 workers in a row took the run over and ended without any progress")
-    check_history(run.run.messages)
+    check_history(run.run.state.messages)
 
 
 def test_progress_counts_again_from_zero() -> None:
@@ -216,7 +216,7 @@ def test_progress_counts_again_from_zero() -> None:
         run.take(run.run.ended())
         [start] = starts(run.crash())
         run.take(run.run.tool_done(start.key, Outcome((Text(0, "done"),))))
-    assert run.run.step == 6
+    assert run.run.state.step == 6
 
 
 def test_a_tool_that_no_longer_exists_is_not_run_again() -> None:
@@ -225,7 +225,7 @@ def test_a_tool_that_no_longer_exists_is_not_run_again() -> None:
     run.take(run.run.ended())
     other = rebuild(run.log, {}, None)
     assert starts(other.begin()) == []
-    assert "interrupted" in other.messages[-1].results[0].text
+    assert "interrupted" in other.state.messages[-1].results[0].text
 
 
 @pytest.mark.parametrize("has_ended", [False, True])
@@ -238,7 +238,7 @@ def test_an_early_start_of_a_tool_that_no_longer_exists_is_a_fact(has_ended: boo
     if has_ended:
         run.take(run.run.tool_done(start.key, Outcome((Text(0, "sunny"),))))
     rebuilt = rebuild([decode_logged(encode(event)) for event in run.log], {})
-    [execution] = rebuilt.executions.table
+    [execution] = rebuilt.state.executions.table
     assert (execution.key, execution.is_confirmed) == (start.key, True)
     assert execution.state == ("finished" if has_ended else "running")
 
@@ -270,8 +270,8 @@ def test_the_facts_in_the_log_count_and_not_the_policies_of_today() -> None:
     [start] = starts(run.commands)
     run.take(run.run.tool_done(start.key, Outcome((Text(0, "sunny"),))))
     other = rebuild(run.log, {"look": ToolPolicy(needs_approval=True)})
-    assert other.messages == run.run.messages
-    assert (other.phase, other.step) == ("answer", 2)
+    assert other.state.messages == run.run.state.messages
+    assert (other.state.phase, other.state.step) == ("answer", 2)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_cancelling_keeps_what_the_log_has_and_tells_the_reader_only_the_ends() 
               for event in command.events]  # fmt: skip
     [emit] = [command for command in run.run.cancel("enough", unread) if isinstance(command, Emit)]
     assert [event.type for event in emit.events] == ["step_end", "done"]
-    assert run.run.messages[-1].text == "Rome is"
+    assert run.run.state.messages[-1].text == "Rome is"
 
 
 def test_the_end_of_a_run_is_written_once() -> None:
@@ -316,10 +316,10 @@ def test_every_input_of_the_machine_leaves_an_event() -> None:
         "tool_asks": "approval_request", "question_closed": "",  # a question ends with the process of its tool
         "inner_begins": "nested", "inner_emitted": "nested", "outer_stopped": "done",
         "reached": "", "approval_checked": "", "tools_listed": "",  # which a new owner finds out again
+        "fold_unread": "", "spent": "",  # ends with the process, as the reader and the hooks do
     }  # fmt: skip
-    both = {**vars(InnerInputs), **vars(Run)}
-    methods = {name for name, value in both.items() if callable(value) and not name.startswith("_")}
-    assert methods == set(inputs)
+    methods = {name for name, value in vars(Run).items() if callable(value) and not name.startswith("_")}
+    assert methods - {"tree", "dump"} == set(inputs)
 
 
 def test_ends_and_results_agree() -> None:
@@ -329,4 +329,4 @@ def test_ends_and_results_agree() -> None:
     [start] = starts(run.commands)
     run.take(run.run.tool_done(start.key, Outcome((Text(0, "sunny"),))))
     ends = [event.result for event in run.log if isinstance(event, ToolEnd)]
-    assert [list(message.results) for message in run.run.messages if message.results] == [ends]
+    assert [list(message.results) for message in run.run.state.messages if message.results] == [ends]

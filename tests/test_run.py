@@ -80,7 +80,7 @@ def test_a_withdrawn_response_discards_its_executions() -> None:
     assert machine.cancelled == [machine.starts[0].key]
     machine.feed(Text(0, "Never mind."), Finish("stop"))
     machine.ended()
-    assert [message.role for message in machine.run.messages] == ["user", "assistant"]
+    assert [message.role for message in machine.run.state.messages] == ["user", "assistant"]
     check_ends(machine.events)
 
 
@@ -122,7 +122,7 @@ def cancelled(policy: ToolPolicy, *chunks: StreamChunk) -> list[str]:
     machine.feed(*chunks)
     machine.commands += machine.run.cancel()
     check_ends(machine.events)
-    return [result.text for result in machine.run.messages[-1].results]
+    return [result.text for result in machine.run.state.messages[-1].results]
 
 
 def test_the_result_of_a_cancelled_call_says_whether_it_ran() -> None:
@@ -146,10 +146,10 @@ def test_cancelling_discards_the_execution_of_an_unconfirmed_call(is_done_early:
     text = (
         "It ran, but the call was never confirmed" if is_done_early else "Cancelled after it had been started: the run"
     )
-    [result] = machine.run.messages[-1].results
+    [result] = machine.run.state.messages[-1].results
     assert result.text.startswith(text)
     check_ends(machine.events)
-    check_history(machine.run.messages)
+    check_history(machine.run.state.messages)
 
 
 def test_a_tool_whose_call_was_not_read_to_its_end_is_discarded_in_event_and_history() -> None:
@@ -160,10 +160,10 @@ def test_a_tool_whose_call_was_not_read_to_its_end_is_discarded_in_event_and_his
     unread += emitted(machine.run.chunks([ToolCall("c", "look", {}, "{}", sealed_by="call_end")]))
     assert [event.result.text for event in unread if isinstance(event, ToolEnd)] == ["sunny"]
     [end] = [event for event in emitted(machine.run.cancel(unread=unread)) if isinstance(event, ToolEnd)]
-    [result] = machine.run.messages[-1].results
+    [result] = machine.run.state.messages[-1].results
     assert (end.ending, end.result) == ("discarded", result)
     assert result.text.startswith("Discarded: the tool ran")
-    check_history(machine.run.messages)
+    check_history(machine.run.state.messages)
 
 
 def test_what_was_not_read_before_the_time_was_over_is_not_in_the_history_after_a_cancel() -> None:
@@ -171,10 +171,10 @@ def test_what_was_not_read_before_the_time_was_over_is_not_in_the_history_after_
     run.begin()
     chunks: list[StreamChunk] = [Text(0, "Rome"), Text(0, " is sunny."), ToolCallStart(1, "c", "look")]
     unread = emitted(run.chunks(chunks))[1:]  # the reader has read "Rome"
-    run.fold(len(unread))
+    run.state.response.fold(len(unread))
     run.say(user("And Oslo?"))
     expired = emitted(run.expire("the time is over"))
-    assert [message.role for message in run.messages] == ["user", "assistant", "tool", "user"]
+    assert [message.role for message in run.state.messages] == ["user", "assistant", "tool", "user"]
     [step_end, done] = emitted(run.cancel("enough", unread + expired))[-2:]
     assert isinstance(step_end, StepEnd)
     assert isinstance(done, Done)
@@ -190,20 +190,20 @@ def test_a_call_that_was_read_keeps_its_result_until_the_reader_reads_that_it_wa
     machine.feed(*CLOSED, ToolCall("c", "look", {}, "{}", sealed_by="call_end"))
     if is_done:
         machine.done(machine.starts[0].key, "sunny")
-    machine.run.fold(0)
+    machine.run.state.response.fold(0)
     unread = emitted(machine.run.chunks([Retry("again")]))
-    assert texts_of(machine.run.history) == [text]
+    assert texts_of(machine.run.state.history) == [text]
     machine.run.cancel("enough", unread)
-    assert texts_of(machine.run.messages) == [text]
-    check_history(machine.run.messages)
+    assert texts_of(machine.run.state.messages) == [text]
+    check_history(machine.run.state.messages)
 
 
 def test_the_history_shows_the_state_of_an_unconfirmed_call() -> None:
     machine = Machine(look=LOOK)
     machine.feed(*CLOSED)
-    assert texts_of(machine.run.history) == ["It was still running when this was written."]
+    assert texts_of(machine.run.state.history) == ["It was still running when this was written."]
     machine.done(machine.starts[0].key, "early")
-    assert texts_of(machine.run.history) == ["It ran, but its call was not confirmed yet when this was written."]
+    assert texts_of(machine.run.state.history) == ["It ran, but its call was not confirmed yet when this was written."]
 
 
 # -- decisions ---------------------------------------------------------------------------------------------------------
@@ -296,13 +296,13 @@ def play(store_at: int, policies: dict[str, ToolPolicy] = POLICIES) -> tuple[Run
             machine = load(machine.dump(), policies)[0]
             inputs.clear()
             carry_out(machine.begin())
-            if machine.is_over:
+            if machine.state.is_over:
                 break
         fed += 1
         match inputs.pop(0):
             case Said(chunk):
                 carry_out(machine.chunks([chunk]))
-                machine.fold(0)
+                machine.state.response.fold(0)
             case Ended():
                 carry_out(machine.ended())
             case Worked(key):
@@ -312,16 +312,17 @@ def play(store_at: int, policies: dict[str, ToolPolicy] = POLICIES) -> tuple[Run
 
 def test_a_run_stored_between_any_two_inputs_ends_the_same() -> None:
     whole, ran, count = play(-1)
-    assert whole.output == "All done."
+    assert whole.state.output == "All done."
     assert all(times == 1 for key, times in ran.items() if not key.startswith("look"))
     for at in range(count + 1):
         stored, again, _ = play(at)
-        assert stored.is_over, at
-        assert stored.output == "All done.", at
-        check_history(stored.messages)
+        assert stored.state.is_over, at
+        assert stored.state.output == "All done.", at
+        check_history(stored.state.messages)
         assert all(times == 1 for key, times in again.items() if not key.startswith("look")), (at, again)
-        assert [message.role for message in stored.messages] == [message.role for message in whole.messages], at
-        assert stored.step == whole.step, at
+        roles = [message.role for message in whole.state.messages]
+        assert [message.role for message in stored.state.messages] == roles, at
+        assert stored.state.step == whole.state.step, at
 
 
 def test_a_loaded_run_does_not_start_a_tool_again_that_had_started_early() -> None:
@@ -329,8 +330,8 @@ def test_a_loaded_run_does_not_start_a_tool_again_that_had_started_early() -> No
     _, _, count = play(-1, policies)
     for at in range(count + 1):
         stored, again, _ = play(at, policies)
-        assert stored.is_over
-        check_history(stored.messages)
+        assert stored.state.is_over
+        check_history(stored.state.messages)
         assert all(times <= 1 for key, times in again.items() if not key.startswith("look")), (at, again)
 
 
@@ -340,7 +341,7 @@ def test_executions_of_a_response_that_is_requested_again_are_discarded() -> Non
     machine.begin()
     for chunk in (ToolCallStart(0, "c", "look"), ToolCallClosed(0, "c", "look", {})):
         machine.chunks([chunk])
-    machine.fold(0)
+    machine.state.response.fold(0)
     begun = load(machine.dump(), policies)[0].begin()
     ends = [event for event in emitted(begun) if isinstance(event, ToolEnd)]
     assert [(end.key, end.ending) for end in ends] == [("1.0", "discarded")]
@@ -379,7 +380,7 @@ def many_calls(count: int, policy: ToolPolicy) -> None:
             ended += 1
             due += run.tool_done(start.key, Outcome((Text(0, "ok"),)))
     assert ended == count
-    assert run.step == 2
+    assert run.state.step == 2
 
 
 @pytest.mark.parametrize("policy", [LOOK, ToolPolicy(), ToolPolicy(is_parallel=False)], ids=["early", "turn", "alone"])
@@ -399,7 +400,7 @@ def test_many_approvals_take_linear_time() -> None:
         def decide() -> None:
             for at in range(count):
                 run.decide(f"c{at}", False)
-            assert run.step == 2
+            assert run.state.step == 2
 
         return decide
 
@@ -429,10 +430,10 @@ def test_blocks_and_ids_are_unique_within_a_run_and_the_same_in_events_and_histo
     machine.feed(Reasoning(0, "Well."), Text(1, "Done."), Finish("stop"))
     machine.ended()
     assert blocks_of(machine.events) == [0, 1, 2, 3, 4, 5]
-    parts = [part for message in machine.run.messages if message.role == "assistant" for part in message.parts]
+    parts = [part for message in machine.run.state.messages if message.role == "assistant" for part in message.parts]
     assert blocks_of(parts) == [0, 1, 2, 3, 4, 5]  # type: ignore[arg-type]
     assert [start.call_id for start in machine.starts] == ["c", "c_2"]
-    assert texts_of(machine.run.messages) == ["sunny", "rainy"]
+    assert texts_of(machine.run.state.messages) == ["sunny", "rainy"]
 
 
 def test_the_blocks_of_a_withdrawn_response_are_not_used_again() -> None:

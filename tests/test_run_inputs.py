@@ -37,7 +37,7 @@ def logged(agent: Agent, mode: str, on_event: Callable[[Any, StreamEvent], Any])
     store = MemoryStore()
     events, run = drive(lambda prefix: getattr(agent, f"{prefix}stream")("Go.", log=store, run_id="r"), mode, on_event)
     rebuilt = rebuild([event for _, _, event in read_log(store, "r")], agent.config.policies)
-    assert rebuilt.history == list(run.messages)
+    assert rebuilt.state.history == list(run.messages)
     agent.resume(run.dump())
     return events, run
 

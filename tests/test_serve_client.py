@@ -207,7 +207,7 @@ def test_a_remote_run_has_the_events_and_the_result_of_a_local_one(client: Clien
     assert (result.output, result.reason, result.id) == ("Sunny in both.", "answered", run.id)
     row = server.store.find(run.id)
     assert row is not None
-    whole = server.app.context.host.rebuild(row, read_events(server.store, run.id)).history
+    whole = server.app.context.host.rebuild(row, read_events(server.store, run.id)).state.history
     assert public_messages(result.messages) == public_messages(whole)
     assert (result.messages, events[-1].messages) == (run.messages, tuple(run.messages))
 

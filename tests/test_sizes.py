@@ -34,7 +34,6 @@ LARGER_CLASSES = {
     "log/sqlite.py SQLiteStore": STORE,
     "run/executions.py Executions": INPUTS,
     "run/machine.py Run": INPUTS,
-    "run/state.py RunState": "what the inputs of the machine change, and what can be asked of it",
     "runs/runs.py Runs": API,
     "tracing/run_trace.py RunTrace": INPUTS,
     "wires/shared/answer_writer.py AnswerWriter": "what a wire may report of an answer",

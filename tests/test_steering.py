@@ -235,7 +235,7 @@ def test_a_run_that_was_told_something_at_any_event_is_rebuilt_as_it_was(mode: s
         agent, _ = looking(before_step=lambda step: None, name="a")
         _, run = drive(lambda prefix: getattr(agent, f"{prefix}stream")("Go.", log=store, run_id="r"), mode, say)
         log = [event for _, _, event in read_log(store, "r")]
-        assert list(rebuild(log, agent.config.policies).messages) == list(run.messages), place
+        assert list(rebuild(log, agent.config.policies).state.messages) == list(run.messages), place
         return count
 
     for place in range(1, run_with(0)):

@@ -403,9 +403,9 @@ def test_a_block_is_dead_after_an_invalid_call(start: Any) -> None:
     machine.ended()
     assert not machine.starts
     assert [event.result.call_id for event in machine.events if isinstance(event, ToolEnd)] == ["c"]
-    assert [part for one in machine.run.messages for part in one.parts if isinstance(part, ToolCall)] == []
-    assert [[result.call_id for result in one.results] for one in machine.run.messages][-1] == ["c"]
-    check_history(machine.run.messages)
+    assert [part for one in machine.run.state.messages for part in one.parts if isinstance(part, ToolCall)] == []
+    assert [[result.call_id for result in one.results] for one in machine.run.state.messages][-1] == ["c"]
+    check_history(machine.run.state.messages)
 
 
 def test_a_block_is_settled_after_its_call() -> None:

@@ -20,6 +20,7 @@ from penstock.messages import Message, assistant, result, tool_results, user
 from penstock.run.limits import Limits
 from penstock.run.load import load
 from penstock.run.machine import Run
+from penstock.run.stored import snapshot
 from penstock.testing import Reply, Scripted, call
 from penstock.tools.policy import ToolPolicy
 from penstock.tools.tool import tool
@@ -44,7 +45,7 @@ def stored_state() -> State:
     """A run that waits for two approvals, as version 1 stored it."""
     agent = shop([])
     run, _ = load(agent.run("Pay.").state, agent.config.policies)
-    state: State = json.loads(msgspec.json.encode(run.snapshot()))
+    state: State = json.loads(msgspec.json.encode(snapshot(run.state)))
     return state
 
 
@@ -308,10 +309,10 @@ def test_an_interrupted_answer_is_asked_for_again_if_no_call_of_it_was_read() ->
     run = Run([user("Go.")], policies)
     run.begin()
     run.chunks([Text(0, "I send it."), ToolCallStart(1, "c1", "deliver"), ToolCall("c1", "deliver", {}, "{}", block=1)])
-    run.fold(2)
+    run.state.response.fold(2)
     again = load(run.dump(), policies)[0]
     again.begin()
     again.chunks([Text(0, "Done."), Finish("stop")])
-    again.fold(0)
+    again.state.response.fold(0)
     again.ended()
-    assert [message.role for message in again.history] == ["user", "assistant"]
+    assert [message.role for message in again.state.history] == ["user", "assistant"]

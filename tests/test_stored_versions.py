@@ -79,13 +79,14 @@ def test_what_a_run_of_version_1_has_used_counts() -> None:
     _, _, reason = limited.decide(stored, "call_2")
     assert (reason, limited.paid) == ("limit", [2])
     run, _ = load(stored, {})
-    assert (run.step, run.tally.calls, run.usage.output_tokens > 0) == (2, 2, True)
+    assert (run.state.step, run.state.tally.calls, run.usage.output_tokens > 0) == (2, 2, True)
 
 
 def test_an_answer_that_version_1_stored_is_asked_for_again() -> None:
     old = (STORED / "version-1-streaming.json").read_text(encoding="utf-8")
-    again, _ = load(load(old, {})[0].dump(), {})
-    assert [message.text for message in again.history] == [message.text for message in load(old, {})[0].history]
+    first, _ = load(old, {})
+    again, _ = load(first.dump(), {})
+    assert [message.text for message in again.state.history] == [message.text for message in first.state.history]
     events, _, reason = Shop().decide(again.dump())
     assert reason == "answered"
     assert sum(isinstance(event, Retry) for event in events) == 1
@@ -138,8 +139,8 @@ def test_a_tool_that_ran_before_its_call_was_read_counts_as_a_call_of_the_stored
     run.chunks([ToolCallStart(0, "c1", "look"), LOOK])
     run.tool_done("1.0", Outcome((Text(0, "sunny"),)))
     loaded, _ = load(run.dump(), READ_ONLY, Limits(calls=1))  # nothing of it was read
-    assert loaded.tally.calls == 1
-    assert loaded.has_chunks is False
+    assert loaded.state.tally.calls == 1
+    assert loaded.state.has_chunks is False
     loaded.begin()
     assert [type(command) for command in loaded.chunks([ToolCallStart(0, "c1", "look"), LOOK])] == [Emit]
 
@@ -149,19 +150,19 @@ def test_a_call_whose_name_was_read_in_part_can_be_stored() -> None:
     run.begin()
     closed = ToolCallClosed(0, "c1", "look", {"city": "Rome"})
     run.chunks([ToolCallStart(0, "c1", "lo"), closed, LOOK])  # a name that came in pieces
-    run.fold(1)
+    run.state.response.fold(1)
     loaded, _ = load(run.dump(), READ_ONLY)
-    assert loaded.history[-1].results[0].is_error
+    assert loaded.state.history[-1].results[0].is_error
 
 
 def test_blocks_of_another_choice_are_not_used_again_after_a_run_was_stored() -> None:
     run = Run([user("Go.")], READ_ONLY)
     run.begin()
     run.chunks([Text(0, "A"), Text(1, "B", choice=1)])
-    run.fold(0)
+    run.state.response.fold(0)
     loaded, _ = load(run.dump(), READ_ONLY)
-    assert loaded.numbering.next_block == run.numbering.next_block == 2
-    assert [part.block for part in loaded.builder.build().parts] == [0]
+    assert loaded.state.numbering.next_block == run.state.numbering.next_block == 2
+    assert [part.block for part in loaded.state.response.builder.build().parts] == [0]
 
 
 def test_the_time_to_wait_counts_while_a_run_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:

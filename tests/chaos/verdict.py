@@ -110,7 +110,7 @@ def _ended(run: _Run) -> Iterator[str]:
         yield f"unfinished: the last event is {run.events[-1]}"
     elif run.events[-1].reason != "answered":
         yield f"unfinished: it ended as {run.events[-1]}"
-    for problem in check(rebuild(run.events, {}).messages):
+    for problem in check(rebuild(run.events, {}).state.messages):
         yield f"the history is not valid: {problem}"
 
 

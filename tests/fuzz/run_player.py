@@ -39,6 +39,7 @@ from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
 from penstock.run.rebuild import rebuild
 from penstock.run.step_changes import StepChanges, StepDecision, splices_between
+from penstock.run.stored import snapshot
 from tests.fuzz.run_scripts import LAST, MAX_STEPS, Move, Script
 from tests.fuzz.run_watch import Broken, Watch
 
@@ -51,7 +52,7 @@ class Player:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.run = Run([user("Go.")], script.policies, script.limits, script.run_repaired)
-        self.run.is_logged, self.run.has_hooks = script.is_logged, script.has_hooks
+        self.run.state.is_logged, self.run.state.has_hooks = script.is_logged, script.has_hooks
         self.preparing: PrepareStep | None = None  # the hooks decide
         self.log: list[LogEvent] = [RunStart((user("Go."),), "agent"), Taken(1, "first")]
         self.boundaries = 0  # at which the run was rebuilt
@@ -81,7 +82,7 @@ class Player:
                 break
             self.settle()
         else:
-            raise Broken("a run ends", self.run.phase)
+            raise Broken("a run ends", self.run.state.phase)
         self.watch.over(self.run)
 
     def step(self, move: Move) -> None:
@@ -99,7 +100,7 @@ class Player:
         options: list[tuple[float, Act]] = [(0.3, self.cancel), (0.5, self.unknown_decision)]
         if not self.script.is_prompt:
             options.append((8, partial(self.read, 1 + detail % 7)))
-        if self.run.is_over:
+        if self.run.state.is_over:
             return options
         options += [(0.2, self.expire), (1.5, self.die), (1.0, self.look), (0.5, self.say)]
         if self.preparing is not None:
@@ -129,7 +130,7 @@ class Player:
         elif self.run.waiting:
             self.answer_request(self.run.waiting[0], 0)
         else:
-            raise Broken("a run ends", f"nothing to do in the phase {self.run.phase}")
+            raise Broken("a run ends", f"nothing to do in the phase {self.run.state.phase}")
 
     # The reader.
 
@@ -163,7 +164,7 @@ class Player:
         self.outbox.hold(gate)
 
     def fold(self) -> None:
-        self.run.fold(sum(is_chunk(event) for event in self.outbox.unread_events))
+        self.run.state.response.fold(sum(is_chunk(event) for event in self.outbox.unread_events))
 
     # The inputs.
 
@@ -273,11 +274,11 @@ class Player:
             return
         self.fold()
         stored = self.run.dump()
-        is_read = not self.run.unfolded and not self.run.executions.table.count("starting")
+        is_read = not self.run.state.response.unfolded and not self.run.state.executions.table.count("starting")
         state = stored_state(self.run, is_read)
         self.forget()
         self.run = load(stored, self.script.policies, self.script.limits, self.script.run_repaired)[0]
-        self.run.has_hooks = self.script.has_hooks
+        self.run.state.has_hooks = self.script.has_hooks
         loaded = stored_state(self.run, is_read)
         if differences := {key: (state[key], loaded[key]) for key in state if state[key] != loaded[key]}:
             raise Broken("a stored run is the same when it is loaded", differences)
@@ -300,13 +301,13 @@ class Player:
         """The run as another process rebuilds it from the log."""
         events = [decode_logged(encode(event)) for event in self.log]
         run = rebuild(events, self.script.policies, self.script.limits, self.script.run_repaired)
-        run.has_hooks = self.script.has_hooks
+        run.state.has_hooks = self.script.has_hooks
         return run
 
     def check_log(self) -> None:
         """The log is the run: rebuilt from it, the run is the one that wrote it, or its interrupted form."""
         self.boundaries += 1
-        self.run.fold(0)
+        self.run.state.response.fold(0)
         live, other = interrupted_state(self.run), interrupted_state(self.rebuilt())
         if live != other:
             differences = {key: (live[key], other[key]) for key in live if live[key] != other[key]}
@@ -314,7 +315,7 @@ class Player:
 
     def look(self) -> None:
         self.fold()
-        self.watch.valid(self.run.history)
+        self.watch.valid(self.run.state.history)
 
     def after_the_end(self) -> None:
         inputs = [
@@ -356,7 +357,7 @@ class Player:
                 case CancelTool():
                     self.running.pop(command.key, None)
                     self.stale.append(command.key)
-        if self.run.is_over and (self.running or self.chunks is not None or self.preparing is not None):
+        if self.run.state.is_over and (self.running or self.chunks is not None or self.preparing is not None):
             raise Broken("at the end nothing is left running", [*self.running, self.chunks, self.preparing])
         if self.script.is_logged:
             self.check_log()
@@ -421,23 +422,23 @@ def random_decision(messages: tuple[Message, ...], chance: Random) -> StepDecisi
 
 def interrupted_state(run: Run) -> dict[str, Any]:
     """What a log says of a run: calls that were checked or may start are on hold, those that have started run."""
-    state: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(run.snapshot()))
-    if run.is_over:
+    state: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(snapshot(run.state)))
+    if run.state.is_over:
         return {key: state[key] for key in ("messages", "phase", "output", "end")} | {"usage": state["tally"]["usage"]}
     for execution in state["executions"]:
         is_started = execution["state"] == "finished" and not execution["is_confirmed"]
-        if is_started or (execution["key"] in run.starts.announced and execution["state"] != "finished"):
+        if is_started or (execution["key"] in run.state.starts.announced and execution["state"] != "finished"):
             execution |= {"state": "running", "result": None, "ending": "done"}
         execution["state"] = execution["state"].replace("ready", "held")
         del execution["needs_approval"]
     del state["tally"]["takeovers"]  # which counts only when a run is taken over
-    changes = msgspec.to_builtins(run.changes) if run.phase == "answer" else None
-    return state | {"said": [message.text for message in run.new_messages], "changes": changes}
+    changes = msgspec.to_builtins(run.state.changes) if run.state.phase == "answer" else None
+    return state | {"said": [message.text for message in run.state.new_messages], "changes": changes}
 
 
 def stored_state(run: Run, is_read: bool) -> dict[str, Any]:
     """What a stored run has: no tool whose start was not read, and no call of an answer that was not read."""
-    state: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(run.snapshot()))
-    if run.is_over or not is_read:
+    state: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(snapshot(run.state)))
+    if run.state.is_over or not is_read:
         return {key: state[key] for key in ("messages", "phase", "output", "end")} | {"usage": state["tally"]["usage"]}
     return interrupted_state(run) | {"answer": None}

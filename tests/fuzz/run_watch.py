@@ -25,7 +25,8 @@ from penstock.run.events import (
     encode,
     is_chunk,
 )
-from penstock.run.machine import ENDS, Run
+from penstock.run.machine import Run
+from penstock.run.steps import ENDS
 from penstock.tools.policy import ToolPolicy
 from penstock.turn import TurnBuilder
 from tests.fuzz.run_scripts import Script
@@ -190,10 +191,10 @@ class Watch:
             raise Broken("one done", [event.type for event in self.events[-3:]])
         messages = list(ends[0].messages)
         self.valid(messages)
-        if messages != run.messages:
+        if messages != run.state.messages:
             raise Broken("the last event has the history", messages)
         _hold("every call has a result", lambda: check_history(messages))
-        was_over = self.script.is_logged and run.ending[0] != "cancelled"  # its end was in the log already
+        was_over = self.script.is_logged and run.state.ending[0] != "cancelled"  # its end was in the log already
         if self.is_cancelled and ends[0].reason != "cancelled" and not was_over:
             raise Broken("stop means stop", f"done with {ends[0].reason} after a cancel")
         if not self.deaths:
@@ -208,8 +209,8 @@ class Watch:
                 raise Broken("what starts ends", open_keys)
         self.truthful(messages)
         limits = self.script.limits
-        if limits.steps is not None and run.step > limits.steps:
-            raise Broken("limits hold", f"{run.step} steps")
+        if limits.steps is not None and run.state.step > limits.steps:
+            raise Broken("limits hold", f"{run.state.step} steps")
         if limits.calls is not None and len(self.started) > limits.calls:
             raise Broken("limits hold", f"{len(self.started)} calls, limit {limits.calls}")
 

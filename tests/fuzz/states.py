@@ -29,6 +29,7 @@ from penstock.events import Finish, Text
 from penstock.results import Outcome
 from penstock.run.commands import AskModel, CheckApproval, Command, StartTool
 from penstock.run.machine import Run
+from penstock.run.stored import snapshot
 from tests.fuzz.mutations import odd_value, places
 from tests.fuzz.run_player import Player
 from tests.fuzz.run_scripts import Script, make_script
@@ -55,7 +56,7 @@ class _Recorder(Player):
         super().take(what, commands)
         self.fold()
         is_old = len(self.stored) % 3 == 0  # as version 1 stored it
-        self.stored.append(msgspec.json.encode(self.run.snapshot()) if is_old else self.run.dump())
+        self.stored.append(msgspec.json.encode(snapshot(self.run.state)) if is_old else self.run.dump())
 
 
 # Changed states.
@@ -157,7 +158,7 @@ def _fault_of(script: Script, stored: bytes) -> str | None:
         return str(broken)
     except Exception:  # noqa: BLE001
         return "the run raises: " + traceback.format_exc(limit=-4)
-    problems = penstock.check(run.history)
+    problems = penstock.check(run.state.history)
     return f"check refuses the history: {problems[0]}" if problems else None
 
 
@@ -181,10 +182,10 @@ def _finish(run: Run, script: Script) -> None:
     """Brings a run to its end: tools succeed, people approve, the model only says something."""
     commands = deque(run.begin())
     for _ in range(MAX_COMMANDS):
-        run.fold(0)
+        run.state.response.fold(0)
         if commands:
             commands += _carry_out(run, commands.popleft(), script)
-        elif run.is_over:
+        elif run.state.is_over:
             return
         elif run.waiting:
             request = run.waiting[0]
@@ -192,15 +193,15 @@ def _finish(run: Run, script: Script) -> None:
             is_deferred = request.kind == "deferred"
             commands += run.provide(request.call_id, outcome) if is_deferred else run.decide(request.call_id, True)
         else:
-            raise Broken("a run ends", f"nothing to do in the phase {run.phase}")
-    raise Broken("a run ends", f"it does not, in the phase {run.phase}")
+            raise Broken("a run ends", f"nothing to do in the phase {run.state.phase}")
+    raise Broken("a run ends", f"it does not, in the phase {run.state.phase}")
 
 
 def _carry_out(run: Run, command: Command, script: Script) -> list[Command]:
     match command:
         case AskModel() if run.reached(command):
             chunks = run.chunks([Text(0, "Done."), Finish("stop")])
-            run.fold(0)
+            run.state.response.fold(0)
             return chunks + run.ended()
         case StartTool() if not command.awaits_reader or run.reached(command):
             return run.tool_done(command.key, Outcome((Text(0, "it is done"),)))

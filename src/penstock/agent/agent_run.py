@@ -71,7 +71,7 @@ class RunReader(Generic[D, Output]):
 
         Structured output raises an `OutputError` until the run has ended, and if it did not end with a valid output.
         """
-        output: Output = self._driver.run.result
+        output: Output = self._driver.run.state.result
         return output
 
     @property
@@ -90,7 +90,7 @@ class RunReader(Generic[D, Output]):
         because it runs or waits, has one that says so; `dump` keeps such a call open, for `resume`.
         """
         self._driver.fold()
-        return self._driver.run.history
+        return self._driver.run.state.history
 
     @property
     def usage(self) -> Usage:
@@ -115,7 +115,7 @@ class RunReader(Generic[D, Output]):
     @property
     def has_answer(self) -> bool:
         """Whether the model has responded in this run."""
-        return self._driver.run.has_answer
+        return self._driver.run.state.has_answer
 
     def dump(self, key: Key | None = None) -> bytes:
         """The run as JSON, to be continued elsewhere by `Agent.resume`.

@@ -81,7 +81,7 @@ class SyncChecks:
 
     def _start_thread(self) -> None:
         """Take the next check into a thread, if fewer than `MAX_CHECKS` have one; the lock is held."""
-        if not self._due or len(self._open) >= MAX_CHECKS or self._driven.run.is_over:
+        if not self._due or len(self._open) >= MAX_CHECKS or self._driven.run.state.is_over:
             return
         check = self._due.popleft()
         in_thread(partial(self._check, check), "approval", self._driven.scope.variables)
@@ -160,7 +160,7 @@ class AsyncChecks:
 
     async def _check(self, check: CheckApproval) -> None:
         async with self._may_check:
-            if self._driven.run.is_over:
+            if self._driven.run.state.is_over:
                 return
             policy, seconds = self._driven.policy_of(check.name), self._driven.config.limits.hook_seconds
             self._end(check, await ask_on_loop(policy, check, seconds))

@@ -22,6 +22,7 @@ from penstock.log.store import LostRunError, OwnedRun, StoreError
 from penstock.messages import Message
 from penstock.run.commands import Command
 from penstock.run.events import Done, RequestKind, StreamEvent
+from penstock.run.input_checks import expect_undecided, expect_waiting
 from penstock.run.machine import Run
 
 _alone: set[asyncio.Task[None]] = set()  # the tasks of runs without a reader, which would be freed otherwise
@@ -67,15 +68,15 @@ class AsyncDriver(Driver[AsyncDispatcher]):
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str) -> None:
         self.begin()
         run = self._dispatcher.inner.holder(call_id).run
-        check = partial(run.expect_decision, call_id, approved, arguments)
+        check = partial(expect_undecided, run, call_id, approved, arguments)
         decide = partial(run.decide, call_id, approved, arguments, reason)
         self._resolve(call_id, "approval", check, decide)
 
     def provide(self, call_id: str, value: Any, is_error: bool) -> None:
         self.begin()
         run = self._dispatcher.inner.holder(call_id).run
-        kind: RequestKind = "input" if run.waits_for(call_id, "input") else "deferred"
-        check = partial(run.expect, call_id, kind)
+        kind: RequestKind = "input" if run.state.waits_for(call_id, "input") else "deferred"
+        check = partial(expect_waiting, run, call_id, kind)
         self._resolve(call_id, kind, check, lambda: run.provide(call_id, provided(value, is_error)))
 
     def say(self, message: Message) -> None:
@@ -111,7 +112,7 @@ class AsyncDriver(Driver[AsyncDispatcher]):
             resolve()
         else:
             check()
-            dispatcher.call(lambda: resolve() if holder.run.waits_for(call_id, kind) else None)
+            dispatcher.call(lambda: resolve() if holder.run.state.waits_for(call_id, kind) else None)
 
     def read_events(self, reader: object) -> AsyncIterator[StreamEvent]:
         """The events of the run; the iterator keeps `reader` alive."""
@@ -130,7 +131,7 @@ class AsyncDriver(Driver[AsyncDispatcher]):
                 while not outbox.items:
                     if self._is_alone and driven.is_logged_to_its_end:
                         return
-                    if run.phase == "tools" and driven.should_pause:
+                    if run.state.phase == "tools" and driven.should_pause:
                         dispatcher.carry_out(run.pause(pause_after(dispatcher.seconds_left)))
                     else:
                         await arrived.wait()

@@ -70,8 +70,8 @@ class AsyncResponseReader:
             async with self._stream as stream:
                 async for chunks in stream.batches():
                     self._dispatcher.carry_out(run.chunks(chunks))
-                    if len(run.unfolded) > FOLD_SIZE:
-                        run.fold(outbox.most_unread)
+                    if len(run.state.response.unfolded) > FOLD_SIZE:
+                        run.state.response.fold(outbox.most_unread)
                     if outbox.is_full:
                         await self._room()
         except SystemExit as error:  # which would end the loop
@@ -81,7 +81,7 @@ class AsyncResponseReader:
 
     async def _request(self, command: AskModel) -> AsyncStream | AsyncGuardedStream:
         """The response to this request, with the tools that the sources have now. It is sent when it is entered."""
-        driven, step = self._driven, self._driven.run.step
+        driven, step = self._driven, self._driven.run.state.step
         driven.use(driven.hooks.config_for(command, step, await driven.step_tools.alisted()))
         driven.scope.begin_request(step, command.messages, driven.config)
         stream = driven.conversation.astream(list(command.messages), **step_options(driven.config))

@@ -53,7 +53,7 @@ def pass_on(emit: Emit, driven: DrivenRun, outer: OuterCall | None) -> bool:
     if driven.scope.observer is not None:
         driven.scope.observer.add(emit.events)
     if outer is not None:
-        outer.emit(emit, is_over=driven.run.is_over)
+        outer.emit(emit, is_over=driven.run.state.is_over)
     else:
         has_more = driven.outbox.put(emit.events, emit.log)
     if is_notable and isinstance(last := emit.events[-1], Done):

@@ -44,7 +44,7 @@ class DrivenRun:
         self.done: Done | None = None
         self.error: Exception | None = None
         self._policies = config.policies
-        run.has_hooks = config.has_hooks
+        run.state.has_hooks = config.has_hooks
 
     @property
     def is_cancelled(self) -> bool:
@@ -73,7 +73,7 @@ class DrivenRun:
 
     def failed(self, error: BaseException) -> list[Command]:
         """The commands after the request to the model, or anything else, failed; none if the run is over."""
-        if self.run.is_over:
+        if self.run.state.is_over:
             return []
         self.error = as_exception(error)
         return self.run.failed(error_event(error))
@@ -86,7 +86,7 @@ class DrivenRun:
         event = error_event(error)
         self.scope.request_failed(event.code)
         commands = self.run.request_failed(event)
-        if self.run.is_over and commands:
+        if self.run.state.is_over and commands:
             self.error = error
         return commands
 
@@ -97,8 +97,8 @@ class DrivenRun:
     def remember(self, done: Done) -> None:
         """Keep the last event."""
         self.done = done
-        if done.reason == "error" and self.error is None and self.run.error is not None:
-            self.error = provider_error(self.run.error)
+        if done.reason == "error" and self.error is None and self.run.state.error is not None:
+            self.error = provider_error(self.run.state.error)
 
     @property
     def should_pause(self) -> bool:
@@ -117,7 +117,7 @@ class DrivenRun:
     @property
     def continues_elsewhere(self) -> bool:
         """Whether another process continues the run if this one leaves it."""
-        return self.ownership.outlives_reader and not self.run.is_over
+        return self.ownership.outlives_reader and not self.run.state.is_over
 
     @property
     def can_give_back(self) -> bool:
@@ -146,7 +146,7 @@ class DrivenRun:
     @property
     def needs_listing(self) -> bool:
         """Whether tools must be listed before the run continues: some of its calls are those of a source."""
-        return bool(self.config.sources) and self.run.phase in ("answer", "tools")
+        return bool(self.config.sources) and self.run.state.phase in ("answer", "tools")
 
     def use(self, config: AgentConfig) -> None:
         """Use this configuration from here on, for a request and the calls of its response."""

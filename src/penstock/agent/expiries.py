@@ -27,7 +27,7 @@ class Expiries:
 
     def settle(self) -> None:
         """Cancel the timers of calls that do not wait any more."""
-        waiting = self._run.executions.table.waiting
+        waiting = self._run.state.executions.table.waiting
         can_expire = {call_id for call_id, execution in waiting.items() if execution.can_expire}
         for call_id in self._deadlines.keys() - can_expire:
             del self._deadlines[call_id]

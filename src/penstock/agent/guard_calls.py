@@ -70,7 +70,7 @@ def guard_calls(driven: DrivenRun) -> GuardCalls | None:
     config = driven.config
     if config.guard is None:
         return None
-    return GuardCalls(config.guard, driven.run.step, driven.deps, has_text_calls=config.has_text_calls)
+    return GuardCalls(config.guard, driven.run.state.step, driven.deps, has_text_calls=config.has_text_calls)
 
 
 def verdict(check: Check, value: Any) -> Verdict:

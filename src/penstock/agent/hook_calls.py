@@ -45,13 +45,13 @@ class HookCalls:
 
     def _decided(self, decision: StepDecision) -> list[Command]:
         self._dispatcher.timers.cancel(_TIMER)
-        if self._driven.run.is_preparing:
+        if self._driven.run.state.is_preparing:
             self._take_usages()
         return self._driven.run.step_prepared(decision)
 
     def _failed(self, error: BaseException) -> list[Command]:
         self._dispatcher.timers.cancel(_TIMER)
-        if not self._driven.run.is_preparing:
+        if not self._driven.run.state.is_preparing:
             return []
         self._driven.run.spent(total_usage(self._take_usages()))
         return self._driven.failed(error)

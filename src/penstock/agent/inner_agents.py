@@ -37,7 +37,7 @@ class InnerDrivenRun(DrivenRun):
         self.ownership = outer.ownership
         self.outbox = outer.outbox
         self.records = RunRecords(config, outer.records.run_id)
-        self.hooks = StepHooks(outer.records.run_id, outer.deps, has_log=run.is_logged)
+        self.hooks = StepHooks(outer.records.run_id, outer.deps, has_log=run.state.is_logged)
 
     @property
     def is_cancelled(self) -> bool:
@@ -130,7 +130,7 @@ class InnerAgents(Generic[D]):
     def make_all(self) -> list[D]:
         """The dispatchers of inner runs that continue, before they begin: their tools may have to be listed."""
         for inner in self._driven.run.inner:
-            execution = self._driven.run.executions.table.find(inner.key)
+            execution = self._driven.run.state.executions.table.find(inner.key)
             tool = None if execution is None else self._driven.config.tools.get(execution.name)
             if isinstance(tool, AgentTool) and inner.key not in self._made:
                 self._made[inner.key] = self._make(inner.key, tool, inner.run)

@@ -66,7 +66,7 @@ class LoggedDriver(Generic[D]):
         """The exception of a request that failed."""
         if self.owner is not None:
             return self.owner.error
-        done, error = self._follower.done, self.run.error
+        done, error = self._follower.done, self.run.state.error
         return provider_error(error) if done and done.reason == "error" and error else None
 
     def dump(self) -> bytes:
@@ -107,7 +107,7 @@ class LoggedDriver(Generic[D]):
     def _steered(self) -> D | RemoteOwner:
         """What carries out what the reader wants: the driver, unless there is none, or its run waits in the store."""
         self._begin()
-        is_paused = self.done is not None and self.done.reason == "paused" and not self.run.is_over
+        is_paused = self.done is not None and self.done.reason == "paused" and not self.run.state.is_over
         return RemoteOwner(self._follower) if is_paused or self.owner is None else self.owner
 
     def _prepare(self, driver: D) -> D:

@@ -35,6 +35,6 @@ class RemoteOwner:
 
     def _put(self, input: Input) -> bool:
         """Leave an input; False if there was one like it, as a second cancel. Either way, the owner takes the first."""
-        if self._follower.run.is_over:
+        if self._follower.run.state.is_over:
             raise UsageError("the run is over")
         return self._follower.store.put(input)

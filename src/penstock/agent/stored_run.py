@@ -30,48 +30,48 @@ def load_run(stored: bytes | str, key: Key | None, config: AgentConfig) -> Run:
     rules = config.policies, config.limits, config.run_repaired, config.output
     run, deadlines = load(verify(stored, key), *rules)
     now = time.time()
-    run.seconds_left = {call_id: deadline - now for call_id, deadline in deadlines.items()}
+    run.state.seconds_left = {call_id: deadline - now for call_id, deadline in deadlines.items()}
     for member in run.tree():
-        _check(member)
-    _expect_all(run, config)
+        _check(member.state)
+    _expect_all(run.state, config)
     return run
 
 
-def _expect_all(run: Run, config: AgentConfig) -> None:
+def _expect_all(state: RunState, config: AgentConfig) -> None:
     """Raise a `UsageError` if the step under way needs something that hooks made, and this agent does not have."""
-    changes = run.changes
-    if run.phase == "answer":
-        expect_model(changes.model_for(run.tally.attempt), changes, config.models)
+    changes = state.changes
+    if state.phase == "answer":
+        expect_model(changes.model_for(state.tally.attempt), changes, config.models)
         needed = {*(changes.tools or ())}
     else:
-        needed = {call.name for call in run.executions.table if call.state != "finished"}
+        needed = {call.name for call in state.executions.table if call.state != "finished"}
     missing = needed.intersection(changes.brought_tools or ()).difference(config.tools)
-    if missing and run.phase in ("answer", "tools") and not config.sources:
+    if missing and state.phase in ("answer", "tools") and not config.sources:
         raise UsageError(
             f"the stored run needs the tool {min(missing)!r}, which before_step added and the agent does not have: "
             "add it to the tools of the agent, or pass tools=… here"
         )
 
 
-def _check(run: RunState) -> None:
+def _check(state: RunState) -> None:
     """Repair the history of a run, and refuse one that no run has stored."""
-    start = len(run.messages) - (run.phase == "tools")
-    step = read(run.messages[start:]).messages  # without malformed vendor state
-    earlier = repair(run.messages[:start])
-    _replace(run, [*earlier, *step])
-    if any(message.role != "user" for message in run.new_messages):
+    start = len(state.messages) - (state.phase == "tools")
+    step = read(state.messages[start:]).messages  # without malformed vendor state
+    earlier = repair(state.messages[:start])
+    _replace(state, [*earlier, *step])
+    if any(message.role != "user" for message in state.new_messages):
         raise UsageError("the stored run is not valid: a message that was added to it is not one of the user")
-    run.new_messages[:] = repair(run.new_messages)
+    state.new_messages[:] = repair(state.new_messages)
     roles = [message.role for message in earlier]
-    if not run.is_over and (not {"user", "assistant", "tool"} & {*roles} or roles[-1] == "assistant"):
+    if not state.is_over and (not {"user", "assistant", "tool"} & {*roles} or roles[-1] == "assistant"):
         raise UsageError("the stored run is not valid: it has no message to answer")
-    if problems := check(run.history):
+    if problems := check(state.history):
         raise UsageError(f"the stored run is not valid: {problems[0]}")
 
 
-def _replace(run: RunState, messages: list[Message]) -> None:
+def _replace(state: RunState, messages: list[Message]) -> None:
     """Use the repaired messages. What hooks changed later is stored as differences from them."""
-    if messages != run.messages:
-        run.record.add(HistoryReplaced(splices_between(run.messages, messages)))
-        run.changes = replace(run.changes, messages=None)
-    run.messages[:] = messages
+    if messages != state.messages:
+        state.record.add(HistoryReplaced(splices_between(state.messages, messages)))
+        state.changes = replace(state.changes, messages=None)
+    state.messages[:] = messages

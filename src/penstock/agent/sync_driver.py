@@ -73,7 +73,7 @@ class SyncDriver(Driver[SyncDispatcher]):
 
     def provide(self, call_id: str, value: Any, is_error: bool) -> None:
         with self.lock:
-            is_question = any(run.waits_for(call_id, "input") for run in self.run.tree())
+            is_question = any(run.state.waits_for(call_id, "input") for run in self.run.tree())
         kind: RequestKind = "input" if is_question else "deferred"
         self._resolve(call_id, kind, lambda run: run.provide(call_id, provided(value, is_error)))
 
@@ -108,7 +108,7 @@ class SyncDriver(Driver[SyncDispatcher]):
         take, arrivals = driven.outbox.take, self._dispatcher.arrivals
         try:
             while True:
-                if run.phase == "tools":
+                if run.state.phase == "tools":
                     self._dispatcher.pause_if_waiting()
                 if self._is_alone and driven.is_logged_to_its_end:
                     return

@@ -72,23 +72,23 @@ class SyncResponseReader:
         driven, run, outbox = self._driven, self._driven.run, self._driven.outbox
         response = self._request(command)
         with self._lock:
-            if run.is_over or driven.ownership.is_left:
+            if run.state.is_over or driven.ownership.is_left:
                 return
             self._stream = response
         with response as stream:
             for chunks in stream.batches():
                 with self._lock:
                     self._dispatcher.carry_out(run.chunks(chunks))
-                    if len(run.unfolded) > FOLD_SIZE:
-                        run.fold(outbox.most_unread)
-                while outbox.is_full and run.phase != "over" and not driven.ownership.is_left:
+                    if len(run.state.response.unfolded) > FOLD_SIZE:
+                        run.state.response.fold(outbox.most_unread)
+                while outbox.is_full and run.state.phase != "over" and not driven.ownership.is_left:
                     time.sleep(PAUSE)
-                if run.phase == "over" or driven.ownership.is_left:
+                if run.state.phase == "over" or driven.ownership.is_left:
                     return
 
     def _request(self, command: AskModel) -> Stream | GuardedStream:
         """The response to this request, with the tools that the sources have now. It is sent when it is entered."""
-        driven, step = self._driven, self._driven.run.step
+        driven, step = self._driven, self._driven.run.state.step
         config = driven.hooks.config_for(command, step, driven.step_tools.listed())
         with self._lock:
             driven.use(config)

@@ -53,7 +53,7 @@ class ToolRunner(Generic[T]):
             deps=self._driven.deps,
             call_id=start.call_id,
             tool=start.name,
-            step=self._driven.run.step,
+            step=self._driven.run.state.step,
             report=partial(self._report, start.key),
             key=self._driven.unique_key(start.key),
             ask=partial(self.questions.ask, start),
@@ -79,5 +79,5 @@ class ToolRunner(Generic[T]):
     def _visit_end(self, key: str) -> None:
         """The point at which a tool has ended, and its log does not have the end."""
         if points.hook is not None:
-            execution = self._driven.run.executions.table.find(key)
+            execution = self._driven.run.state.executions.table.find(key)
             self._driven.ownership.visit("after_tool_end", "" if execution is None else execution.name)

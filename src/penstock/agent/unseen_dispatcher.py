@@ -69,7 +69,7 @@ class UnseenDispatcher(SyncDispatcher):
         try:
             while self._due and not self._is_busy:
                 self._call(self._due.popleft())
-            if not self._is_busy and self._driven.run.phase == "tools":
+            if not self._is_busy and self._driven.run.state.phase == "tools":
                 self.pause_if_waiting()
         except BaseException as error:
             if is_interrupt(error):

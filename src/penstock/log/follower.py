@@ -134,7 +134,7 @@ class Follower:
             self.seq = seq
             self._fold(seq, event)
             if isinstance(event, Done):
-                self.done = event = replace(event, messages=self.run.done(event.reason, event.why).messages)
+                self.done = event = replace(event, messages=tuple(self.run.state.history))
             if not isinstance(event, RunStart | Taken | Waiting):
                 yield event
 
@@ -157,8 +157,8 @@ class Follower:
             assert isinstance(done, Done)
             self.done = done
             return [done]
-        if self.run.is_over:  # the reader has had all events, the end too
-            self.done = self.run.done(*self.run.ending)
+        if self.run.state.is_over:  # the reader has had all events, the end too
+            self.done = self.run.done
             return []
         if row.state == "damaged":
             read_run(self.store, row)

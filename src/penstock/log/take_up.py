@@ -119,7 +119,7 @@ def rebuild_claimed(
         raise hole(claim.run_id, seq + 1)
     inputs = [input for input in store.inputs([claim.run_id]) if not _is_late(input, deadlines)]
     answered = {input.key for input in inputs if input.kind in _ANSWERS}
-    run.seconds_left = {
+    run.state.seconds_left = {
         call_id: max(deadline - taken, GRACE if call_id in answered else 0.0) for call_id, deadline in deadlines.items()
     }
     return run, OwnedRun(store, claim, seconds, meta, inputs, began=began)

@@ -1,13 +1,17 @@
-"""Checks of what a program tells a run, from any process: a log with anything else could not be read again."""
+"""Checks of the inputs that a program gives to a run: a log with anything else could not be read again."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import UsageError, type_name
 from penstock.events import Text
 from penstock.jsontext.surrogates import join_surrogates
 from penstock.messages import Message
+from penstock.run.events import RequestKind
+
+if TYPE_CHECKING:
+    from penstock.run.machine import Run
 
 
 def checked_text(name: str, text: Any) -> str:
@@ -34,3 +38,24 @@ def expect_user(message: Message) -> None:
         raise UsageError(f"only messages of the user can be added to a run, not one with the role {message.role!r}")
     if not any(not isinstance(part, Text) or part.text.strip() for part in message.parts):
         raise UsageError("the message is empty: there is nothing to say")
+
+
+def expect_open(run: Run) -> None:
+    """Raise a `UsageError` if the run is over."""
+    if run.state.is_over:
+        raise UsageError("the run is over: start another one, with this message as its prompt")
+
+
+def expect_waiting(run: Run, call_id: str, kind: RequestKind) -> None:
+    """Raise a `UsageError` unless the call with this id waits for that."""
+    if not run.state.waits_for(call_id, kind):
+        missing = "a decision" if kind == "approval" else "a result or an answer"
+        waiting = ", ".join(f"{request.call_id} ({request.kind})" for request in run.waiting) or "none"
+        raise UsageError(f"no call with the id {call_id!r} waits for {missing}; waiting: {waiting}")
+
+
+def expect_undecided(run: Run, call_id: str, approved: bool, arguments: dict[str, Any] | None) -> None:
+    """Raise unless the call waits for a decision; an `ArgumentsError` if it cannot run with these arguments."""
+    expect_waiting(run, call_id, "approval")
+    if approved and arguments is not None:
+        run.state.executions.check(call_id, arguments)

@@ -98,6 +98,12 @@ class Tally(Struct):
         counts = (self.step, self.calls, self.invalid_outputs, self.attempt)
         return min(*counts, *tokens, *self.seen.values(), *self.failures.values()) >= 0
 
+    def begin_step(self, usage: Usage | None) -> None:
+        """The next request is sent to the model; the hooks before it have used these tokens."""
+        self.step += 1
+        self.attempt = 0
+        self.spent(usage)
+
     def answered(self, repeats: Mapping[str, int]) -> None:
         """A response has ended; `repeats` are its calls by fingerprint."""
         self.paid()
@@ -114,7 +120,7 @@ class Tally(Struct):
         self.usage, self.so_far = add_usage(self.usage, self.so_far), Usage()
 
     def spent(self, usage: Usage | None) -> None:
-        """Hooks have used these tokens themselves."""
+        """Hooks have used these tokens themselves, or an inner run has."""
         if usage is not None:
             self.usage = add_usage(self.usage, usage)
 

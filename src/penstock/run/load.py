@@ -13,7 +13,7 @@ from penstock.output.output_type import OutputType
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.run.rebuild import Replay, rebuild
-from penstock.run.stored import RunSnapshot, StoredEvents, decode
+from penstock.run.stored import RunSnapshot, StoredEvents, decode, snapshot
 from penstock.run.stored_checks import open_calls, problems_of
 from penstock.tools.policy import ToolPolicy
 
@@ -38,12 +38,12 @@ def load(
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"the stored run is not valid: {error!r}") from None
     for member in run.tree():
-        _refuse(member.snapshot())
+        _refuse(snapshot(member.state))
     return run, stored.deadlines
 
 
-def _refuse(state: RunSnapshot) -> None:
-    if problem := next(problems_of(state), ""):
+def _refuse(stored: RunSnapshot) -> None:
+    if problem := next(problems_of(stored), ""):
         raise UsageError(f"the stored run is not valid: {problem}")
 
 
@@ -62,33 +62,34 @@ def _from_events(
         replay = Replay(run)
         for event in stored.events:
             replay.apply(event)
-    run.numbering.next_block = max(run.numbering.next_block, stored.next_block)
+    numbering = run.state.numbering
+    numbering.next_block = max(numbering.next_block, stored.next_block)
     for member in run.tree():
-        member.numbering.next_response()
-        member.is_logged = False
-        member.executions.close_questions()
+        member.state.numbering.next_response()
+        member.state.is_logged = False
+        member.state.executions.close_questions()
     return run
 
 
 def _from_snapshot(
-    state: RunSnapshot,
+    stored: RunSnapshot,
     policies: Mapping[str, ToolPolicy],
     limits: Limits | None,
     run_repaired: Collection[Fault],
     output: OutputType[Any] | None,
 ) -> Run:
-    base = msgspec.json.encode(state)
-    run = Run(state.messages, policies, limits, run_repaired, output)
-    run.phase, run.tally, run.output, run.ending = state.phase, state.tally, state.output, state.end
-    for part in state.answer.parts:
-        run.builder.add(part)
-    if state.answer.client_work:
-        run.builder.add(Finish(state.answer.finish_reason or "other", client_work=state.answer.client_work))
-    blocks = [call.block for call in open_calls(state)] + [execution.block for execution in state.executions]
-    run.numbering.next_block = max([state.next_block, *(block + 1 for block in blocks)])
-    run.numbering.next_response()
-    run.executions = run.new_executions()
-    run.executions.load(state.executions)
-    run.record.begin_after({part.block for part in state.answer.parts} if state.phase == "answer" else ())
-    run.base = base
+    base = msgspec.json.encode(stored)
+    run = Run(stored.messages, policies, limits, run_repaired, output)
+    state, answer = run.state, stored.answer
+    state.phase, state.tally, state.output, state.ending = stored.phase, stored.tally, stored.output, stored.end
+    for part in answer.parts:
+        state.response.builder.add(part)
+    if answer.client_work:
+        state.response.builder.add(Finish(answer.finish_reason or "other", client_work=answer.client_work))
+    blocks = [call.block for call in open_calls(stored)] + [execution.block for execution in stored.executions]
+    state.numbering.next_block = max([stored.next_block, *(block + 1 for block in blocks)])
+    state.numbering.next_response()
+    state.executions = state.new_executions()
+    state.executions.load(stored.executions)
+    state.record.begin_after(base, {part.block for part in answer.parts} if stored.phase == "answer" else ())
     return run

@@ -22,23 +22,18 @@ repaired arguments for its fault, and then only after the turn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from penstock.errors import UsageError
-from penstock.events import (
-    Error,
-    Retry,
-    StreamChunk,
-    ToolCall,
-    ToolCallClosed,
-    ToolCallInvalid,
-    Usage,
-)
+from penstock.events import Error, Fault, Retry, StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, Usage
 from penstock.jsontext.values import deep_copy
 from penstock.messages import Message
+from penstock.output.output_type import OutputType
 from penstock.results import Outcome
-from penstock.run.after_cancel import as_read, is_due
+from penstock.run.cancel import cancel_inner, cancel_logged, cancel_unlogged
 from penstock.run.commands import (
     AnswerTool,
     AskModel,
@@ -52,203 +47,247 @@ from penstock.run.commands import (
     sort_outputs,
 )
 from penstock.run.events import (
+    ApprovalRequest,
     Decision,
     Done,
-    EndReason,
-    Nested,
+    RunStart,
     Said,
-    StepEnd,
-    StepStart,
     StreamEvent,
-    ToolEnd,
     ToolProgress,
-    ToolStart,
     Waiting,
     is_chunk,
 )
-from penstock.run.inner_inputs import InnerInputs
+from penstock.run.execution import error_outcome
+from penstock.run.inner_runs import MAX_LEVELS, InnerRuns, has_step_end, outcome_of
+from penstock.run.input_checks import expect_open, expect_undecided, expect_waiting
+from penstock.run.limits import Limits, over_budget
 from penstock.run.record import CONSEQUENTIAL
-from penstock.run.requests import waits_for_client
-from penstock.run.state import calls_of
+from penstock.run.start_rules import RunRules
+from penstock.run.state import RunState
 from penstock.run.step_changes import StepDecision
+from penstock.run.steps import Steps
+from penstock.run.stored import dump
 from penstock.tools.policy import ToolPolicy
 
-ENDS: dict[str, tuple[EndReason, str]] = {
-    "content_filter": ("refused", "the model refused, or a filter ended its response"),
-    "cut": ("cut", "the response was cut off before its end"),
-    "error": ("error", "the provider reported an error"),
-}
-"""Finish reasons of a response after which no tool may start, and why."""
 
-
-class Run(InnerInputs):
+class Run:
     """A run of an agent: requests and tool calls until the model makes no more calls.
 
-    Calls with one of the faults in `run_repaired` run with repaired arguments. It has as many methods as things can
-    happen to a run: the inputs of a machine are one flat list, and each is a few lines.
+    Calls with one of the faults in `run_repaired` run with repaired arguments. `state` is all that is known of the run,
+    `steps` decides how requests begin and how the run ends, `inner` are the runs of agents that are its tools.
+
+    It has as many methods as things can happen to a run: the inputs of a machine are one flat list, and each is a few
+    lines.
     """
 
-    # -- what happened ---------------------------------------------------------------------------------------------
+    def __init__(
+        self,
+        messages: Iterable[Message],
+        policies: Mapping[str, ToolPolicy],
+        limits: Limits | None = None,
+        run_repaired: Collection[Fault] = (),
+        output: OutputType[Any] | None = None,
+    ) -> None:
+        rules = RunRules(dict(policies), limits or Limits(), frozenset(run_repaired), output)
+        self.state = RunState(messages, rules)
+        self.inner = InnerRuns(self.state, _without_tools)
+        self.steps = Steps(self.state, self.inner)
+
+    # -- requests and responses ------------------------------------------------------------------------------------
 
     def begin(self) -> list[Command]:
         """The run begins, or continues with what was stored."""
-        match self.phase:
-            case "new" if why := self.tally.stuck(self.rules.limits):
-                return self._commands(self.end("error", why))
+        state, steps = self.state, self.steps
+        match state.phase:
+            case "new" if why := state.tally.stuck(state.rules.limits):
+                return self._commands(steps.end("error", why))
             case "new":
-                why = self.rules.limits.no_run
-                return self._commands(self.end("limit", why) if why else self.ask())
-            case "answer" | "tools" | "hook" if why := self.tally.stuck(self.rules.limits):
-                return self._commands(self.stop("error", why, "error"))
+                why = state.rules.limits.no_run
+                return self._commands(steps.end("limit", why) if why else steps.ask())
+            case "answer" | "tools" | "hook" if why := state.tally.stuck(state.rules.limits):
+                return self._commands(steps.stop("error", why, "error"))
             case "answer":
-                return self._ask_again()
+                return self._commands(steps.ask_again())
             case "tools":
                 for inner in self.inner:
-                    inner.run.seconds_left = self.seconds_left
-                expiries = self.executions.wait_on(self.seconds_left)
-                requests = [] if self.is_logged else self.own_waiting
-                outputs = [*self.executions.interrupt(), *requests, *expiries]
-                return self._commands(outputs + self._after(self.executions.release()))
+                    inner.run.state.seconds_left = state.seconds_left
+                expiries = state.executions.wait_on(state.seconds_left)
+                requests = [] if state.is_logged else state.waiting
+                outputs = [*state.executions.interrupt(), *requests, *expiries]
+                return self._commands(outputs + steps.after(state.executions.release()))
             case "hook":
-                return self._commands(self.ask())
+                return self._commands(steps.ask())
             case "over":
-                return [Emit([self.done(*self.ending)], [])]
+                return [Emit([steps.done(*state.ending)], [])]
 
     def step_prepared(self, decision: StepDecision) -> list[Command]:
         """The hooks have decided on the next step."""
-        return self._commands(self.start_step(decision)) if self.phase in ("new", "hook") else []
+        return self._commands(self.steps.start(decision)) if self.state.phase in ("new", "hook") else []
+
+    def spent(self, usage: Usage | None) -> None:
+        """Hooks have used these tokens, and failed before the step began."""
+        self.state.tally.spent(usage)
 
     def tools_listed(self, policies: Mapping[str, ToolPolicy]) -> None:
         """The tools for the next request are known; no tool of an earlier step is running."""
-        self.rules.policies.clear()
-        self.rules.policies.update(policies)
+        self.state.rules.policies.clear()
+        self.state.rules.policies.update(policies)
 
     def chunks(self, chunks: list[StreamChunk]) -> list[Command]:
         """The model sent these chunks: all that one read of the network has brought."""
-        if self.phase != "answer":
+        state = self.state
+        if state.phase != "answer":
             return []
         events: list[StreamEvent] = []
         commands: list[Command] = []
-        numbered = self.numbering.feed(chunks)
-        self.unfolded.extend(numbered)
+        numbered = state.numbering.feed(chunks)
+        state.response.unfolded.extend(numbered)
         for chunk in numbered:
             events.append(chunk)
             if type(chunk) in CONSEQUENTIAL:
-                self.record.add(chunk)
+                state.record.add(chunk)
                 outputs = self.inner.end_stopped(self._consequences(chunk))
                 self._keep(outputs)
                 sort_outputs(outputs, events, commands)
         return [Emit(events), *commands]
 
+    def fold_unread(self, unread: Sequence[StreamEvent]) -> None:
+        """The reader has read all events but these, in this run and in its inner runs."""
+        self.state.response.fold(sum(is_chunk(event) for event in unread))
+        self.inner.fold(unread)
+
     def reached(self, command: PrepareStep | AskModel | StartTool) -> bool:
         """The reader has read everything before this command; returns whether to carry it out now."""
         match command:
             case PrepareStep():
-                return self.phase in ("new", "hook")
+                return self.state.phase in ("new", "hook")
             case AskModel():
-                return self.phase == "answer"
+                return self.state.phase == "answer"
             case StartTool():
-                return self.executions.reached(command)
+                return self.state.executions.reached(command)
 
     def ended(self) -> list[Command]:
         """The model's response is over, and the reader has read all of it."""
-        if self.phase != "answer":
+        if self.state.phase != "answer":
             return []
-        self.fold(0)
-        turn, executions = self.builder.build(), self.executions
-        end = "content_filter" if turn.refusal else turn.finish_reason
-        if end in ("error", "cut") and (again := self._fall_back(turn.error.message if turn.error else ENDS[end][1])):
-            return again
-        outputs: list[Output] = []
-        for call in turn.invalid_calls:
-            if (execution := executions.table.at(call.block)) is None or not execution.is_confirmed:
-                outputs += executions.invalid(call)
-        self.take_turn(turn)
-        outputs.append(StepEnd(self.step, turn.finish_reason or "cut", turn.usage))
-        if end in ENDS:
-            message = turn.error.message if turn.error else turn.finish_message
-            return self._commands(outputs + self.end(ENDS[end][0], message or ENDS[end][1]))
-        if not calls_of(turn.parts) and not self.new_messages:
-            return self._commands(outputs + self.end_without_calls(turn))
-        repeats = max((self.tally.seen.get(fingerprint, 0) for fingerprint in executions.table.repeats), default=0)
-        waiting = executions.table.count("held", "checking", "ready")
-        if over := self.tally.over(self.rules.limits, waiting, repeats):
-            return self._commands(outputs + self.end("limit", over))
-        self.phase = "tools"
-        return self._commands(outputs + self._after(executions.release()))
+        self.state.response.fold(0)
+        return self._commands(self.steps.end_response(self.state.response.build()))
 
     def request_failed(self, error: Error) -> list[Command]:
         """The request to the model failed: another model is asked, if the step has one."""
-        return self._fall_back(error.message) or self.failed(error)
+        return self._commands(self.steps.fall_back(error.message)) or self.failed(error)
 
     def failed(self, error: Error) -> list[Command]:
         """The driver failed, a hook did, or a request that is not sent again."""
-        if self.phase == "over":
+        state = self.state
+        if state.is_over:
             return []
-        self.error = error
-        self.fold(0)
-        self.builder.add(error)
-        return self._commands([error, *self.stop("error", error.message, "error")])
+        state.error = error
+        state.response.fold(0)
+        state.response.builder.add(error)
+        return self._commands([error, *self.steps.stop("error", error.message, "error")])
+
+    # -- tools and calls -------------------------------------------------------------------------------------------
 
     def approval_checked(self, key: str, answer: bool | Outcome) -> list[Command]:
-        """It is known whether a call needs approval, or why its arguments do not fit."""
-        return self._commands(self._after(self.executions.checked(key, answer))) if self.phase != "over" else []
+        """The approval predicate returned, or the arguments failed validation."""
+        return [] if self.state.is_over else self._after(self.state.executions.checked(key, answer))
 
     def tool_progress(self, key: str, data: Any) -> list[Command]:
         """A tool reports its progress."""
-        execution = self.executions.table.running(key)
+        execution = self.state.executions.table.running(key)
         return [Emit([ToolProgress(key, execution.call_id, execution.name, data)])] if execution else []
 
     def tool_asks(self, key: str, question: dict[str, Any]) -> list[Command]:
         """A tool asks a question, and waits for the answer (`provide`)."""
-        execution = self.executions.table.running(key)
+        table = self.state.executions.table
+        execution = table.running(key)
         if execution is None or execution.question is not None:
             return []
-        self.executions.table.ask(execution, question)
+        table.ask(execution, question)
         return [Emit([execution.request])]
 
     def question_closed(self, key: str) -> None:
         """A tool no longer waits for an answer."""
-        execution = self.executions.table.running(key)
+        table = self.state.executions.table
+        execution = table.running(key)
         if execution is not None and execution.question is not None:
-            self.executions.table.ask(execution, None)
+            table.ask(execution, None)
 
     def tool_done(self, key: str, outcome: Outcome) -> list[Command]:
         """An execution ended."""
-        return self._commands(self._after(self.executions.done(key, outcome))) if self.phase != "over" else []
+        return [] if self.state.is_over else self._after(self.state.executions.done(key, outcome))
 
     def tool_late(self, key: str) -> list[Command]:
         """The timeout of an execution expired."""
-        if self.phase == "over":
+        if self.state.is_over:
             return []
         stopped = [CancelTool(key)] if self.inner.find(key) else []
-        return self._commands(self._after([*stopped, *self.executions.late(key)]))
+        return self._after([*stopped, *self.state.executions.late(key)])
 
     def decide(
         self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
     ) -> list[Command]:
         """A person approved or declined a call."""
-        self.expect_decision(call_id, approved, arguments)
+        expect_undecided(self, call_id, approved, arguments)
         decision = Decision(call_id, approved, deep_copy(arguments), reason)
-        return self._commands(self._after([decision, *self.executions.decide(call_id, approved, arguments, reason)]))
+        return self._after([decision, *self.state.executions.decide(call_id, approved, arguments, reason)])
 
     def provide(self, call_id: str, outcome: Outcome) -> list[Command]:
         """The result of a deferred call has come, or the answer to the question of a tool."""
-        if self.waits_for(call_id, "input"):
-            key = self.executions.table.waiting[call_id].key
+        state = self.state
+        if state.waits_for(call_id, "input"):
+            key = state.executions.table.waiting[call_id].key
             self.question_closed(key)
             return [AnswerTool(key, outcome)]
-        self.expect(call_id, "deferred")
-        return self._commands(self._after(self.executions.provide(call_id, outcome)))
+        expect_waiting(self, call_id, "deferred")
+        return self._after(state.executions.provide(call_id, outcome))
 
     def call_expired(self, call_id: str) -> list[Command]:
         """A call has waited for a decision or for its result as long as it may."""
-        return self._commands(self._after(self.executions.expired(call_id))) if self.phase != "over" else []
+        return [] if self.state.is_over else self._after(self.state.executions.expired(call_id))
+
+    # -- inner runs ------------------------------------------------------------------------------------------------
+
+    def inner_begins(self, key: str, messages: Sequence[Message], agent: str = "") -> list[Command]:
+        """A tool is an agent, which begins to run with these messages: its run is `inner.find(key)` from here on."""
+        executions = self.state.executions
+        execution = executions.table.running(key)
+        if execution is None:
+            return []
+        if self.inner.level >= MAX_LEVELS:
+            refusal = error_outcome(f"Not run: agents may be nested {MAX_LEVELS} levels deep.")
+            return self._after(executions.done(key, refusal))
+        start = RunStart(tuple(messages), agent)
+        return self._commands([*self.inner.begin(execution, start).wrap([start])])
+
+    def inner_emitted(self, key: str, emit: Emit) -> list[Command]:
+        """An inner run emitted events: they are those of this run, too. Its end is that of its call."""
+        state, inner = self.state, self.inner.find(key)
+        if inner is None or state.is_over:
+            return []
+        outputs: list[Output] = [*self.inner.take(inner, emit.logged)]
+        if inner.has_ended:
+            outcome = outcome_of(inner.run.state)
+            if not outcome.is_error:
+                outcome = replace(outcome, data=inner.run.state.result)
+            return self._after([*outputs, *state.executions.done(key, outcome)])
+        if has_step_end(emit.events) and (spent := over_budget(state.rules.limits, self.usage)):
+            state.fold_all()
+            outputs += self.steps.stop("limit", spent)
+        return self._commands(outputs)
+
+    def outer_stopped(self, why: str) -> list[Command]:
+        """The run around this inner run ends it. What was emitted before stays."""
+        self.state.response.fold(0)
+        return self._commands(self.steps.stop("cancelled", why))
+
+    # -- the run itself --------------------------------------------------------------------------------------------
 
     def say(self, message: Message) -> list[Command]:
         """Add a message: the model gets it with the next step, also if it has just answered."""
-        self.expect_open()
-        self.new_messages.append(message)
+        expect_open(self)
+        self.state.new_messages.append(message)
         return self._commands([Said(message)])
 
     def cancel(self, why: str = "the run was cancelled", unread: Sequence[StreamEvent] = ()) -> list[Command]:
@@ -257,31 +296,15 @@ class Run(InnerInputs):
         Of them and of the events that follow, the reader gets the ends of tools that had started, the end of the step
         and that of the run. What was not read of a response is not in the history, unless it is in a log.
         """
-        own, shown, logged = self.inner.cancel(why, unread)
-        if self.is_logged:
-            return self._cancel_logged(why, own, shown, logged)
-        unread_chunks = sum(is_chunk(event) for event in own)
-        self.fold(unread_chunks)
-        self.unfolded.clear()
-        if self.phase == "answer" and any(isinstance(event, StepStart) for event in own):
-            self.phase, self.tally.step = "tools", self.step - 1  # the step has not begun: no request was sent
-        if self.phase != "over":
-            outputs = self.stop("cancelled", why)
-        elif any(isinstance(event, Done) for event in own):
-            self.keep_read(unread_chunks)
-            self.ending = "cancelled", why
-            outputs = [self.done(*self.ending)]
-        else:
-            return []
-        hidden = {event.key for event in own if isinstance(event, ToolStart)}
-        due = [output for output in [*own, *outputs] if is_due(output, self.starts, hidden)]
-        ends = [as_read(output, self.messages) if isinstance(output, ToolEnd) else output for output in due]
-        return self._commands([*shown, *ends])
+        own, shown, logged = cancel_inner(self.inner, why, unread)
+        if self.state.is_logged:
+            return cancel_logged(self.steps, why, own, shown, logged)
+        return self._commands([*shown, *cancel_unlogged(self.steps, why, own)])
 
     def expire(self, why: str) -> list[Command]:
         """The time limit of the run is over. What the reader has not read yet still comes, unless it cancels."""
-        self.fold_all()
-        return self._commands(self.stop("limit", why))
+        self.state.fold_all()
+        return self._commands(self.steps.stop("limit", why))
 
     def pause(self, seconds: float | None = None) -> list[Command]:
         """The run ends here for now; stored, it can continue later. Only a run that waits for others can be paused.
@@ -293,9 +316,52 @@ class Run(InnerInputs):
             raise UsageError("only a run that waits for approvals or deferred results can be paused")
         kinds = {request.kind for request in self.waiting}
         why = "a call waits for approval" if "approval" in kinds else "a call waits for its result from elsewhere"
-        return [Emit([self.done("paused", why)], [Waiting(seconds)])]
+        return [Emit([self.steps.done("paused", why)], [Waiting(seconds)])]
 
-    # -- how it continues ------------------------------------------------------------------------------------------
+    # -- what can be asked of the run and its inner runs -----------------------------------------------------------
+
+    def tree(self) -> Iterator[Run]:
+        """The run and its inner runs that have not ended, also those inside of them."""
+        yield self
+        for inner in self.inner:
+            yield from inner.run.tree()
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all responses together, also of inner runs."""
+        return self.inner.total_usage
+
+    @property
+    def waiting(self) -> list[ApprovalRequest]:
+        """The calls that wait for others, also those of inner runs: see `RunState.waiting`."""
+        return [request for run in self.tree() for request in run.state.waiting]
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing can happen before a person decides or a result comes from elsewhere."""
+        if self.state.phase != "tools":
+            return False
+        table = self.state.executions.table
+        running = sum(inner.run.is_waiting for inner in self.inner)
+        if table.count("checking", "starting") or table.count("running") > running:
+            return False
+        is_next_blocked = running > 0 or not table.count("ready")
+        return is_next_blocked and (running > 0 or bool(table.waiting))
+
+    @property
+    def done(self) -> Done | None:
+        """The event for the end of the run; None if it is not over."""
+        return self.steps.done(*self.state.ending) if self.state.is_over else None
+
+    def dump(self, deadlines: Mapping[str, float] | None = None) -> bytes:
+        """The run as JSON, to be loaded and continued elsewhere; `deadlines` are those of calls that expire."""
+        return dump(self, deadlines or {})
+
+    # -- what follows ----------------------------------------------------------------------------------------------
+
+    def _after(self, outputs: list[Output]) -> list[Command]:
+        """The commands after something happened to a tool, which may end the step."""
+        return self._commands(self.steps.after(outputs))
 
     def _commands(self, outputs: list[Output]) -> list[Command]:
         """The commands of an input to the run."""
@@ -305,80 +371,28 @@ class Run(InnerInputs):
     def _keep(self, outputs: list[Output]) -> None:
         """Keep the events among the outputs in the record of the run."""
         for output in outputs:
-            self.record.add(output)
+            self.state.record.add(output)
 
     def _consequences(self, chunk: StreamChunk) -> list[Output]:
         """What follows from a chunk besides passing it on."""
+        state = self.state
         match chunk:
             case ToolCallClosed(choice=0):
-                return self.executions.closed(chunk)
+                return state.executions.closed(chunk)
             case ToolCall(choice=0):
-                return self.executions.confirmed(chunk)
+                return state.executions.confirmed(chunk)
             case ToolCallInvalid(choice=0):
-                return self.executions.invalid(chunk)
+                return state.executions.invalid(chunk)
             case Retry():
-                self.tally.withdrawn(chunk)
-                return self.executions.void_all("the answer was withdrawn")
+                return state.withdraw(chunk)
             case Usage():
-                self.tally.so_far = chunk
+                state.tally.so_far = chunk
             case Error():
-                self.error = chunk
+                state.error = chunk
             case _:
                 pass
         return []
 
-    def _withdraw(self, why: str, model: str = "") -> list[Command] | None:
-        """Take back what has come of the response; None if a call in it had side effects."""
-        if self.executions.had_effect({call.block for call in calls_of(self.builder.build().parts)}):
-            return None
-        return self.chunks([Retry(why, model)]) if self.has_chunks or model else []
 
-    def _fall_back(self, why: str) -> list[Command]:
-        """Ask the next of the step's models; nothing if there is none, or a call had side effects."""
-        left = (self.changes.fallbacks or ())[self.tally.attempt :]
-        if self.phase != "answer" or not left:
-            return []
-        self.fold(0)
-        withdrawn = self._withdraw(why, left[0])
-        return [] if withdrawn is None else [*withdrawn, self.request()]
-
-    def _ask_again(self) -> list[Command]:
-        """A response was interrupted with its process: ask for it again, or keep it if calls in it had side effects."""
-        withdrawn = self._withdraw("the run was interrupted")
-        if withdrawn is not None:
-            return [*withdrawn, self.request()]
-        turn = self.take_turn(self.builder.build())
-        self.phase = "tools"
-        restarted = [*self.executions.interrupt(), *self.executions.wait_on(self.seconds_left)]
-        ends = self.abandon_calls("the run was interrupted", except_started=True)
-        return self._commands(self._after([StepEnd(self.step, "cut", turn.usage), *restarted, *ends]))
-
-    def _cancel_logged(
-        self, why: str, unread: Sequence[StreamEvent], shown_inner: list[Nested], logged_inner: list[Nested]
-    ) -> list[Command]:
-        """Cancel a run with a log: what the reader has not read is in the log, and stays."""
-        self.fold(0)
-        hidden = {event.key for event in unread if isinstance(event, ToolStart)}
-        outputs = self.stop("cancelled", why)
-        due: list[Output] = [output for output in [*unread, *outputs] if is_due(output, self.starts, hidden)]
-        events: list[StreamEvent] = []
-        commands: list[Command] = []
-        sort_outputs(outputs, events, commands)
-        if not outputs and any(isinstance(event, Done) for event in unread):  # it is over already
-            due.append(self.done(*self.ending))
-        ends = [event for event in due if isinstance(event, ToolEnd | StepEnd | Done)]
-        shown: list[StreamEvent] = [*shown_inner, *ends]
-        log = [*logged_inner, *events]
-        return [*([Emit(shown, log)] if shown or log else []), *commands]
-
-    def _after(self, outputs: list[Output]) -> list[Output]:
-        """Continue after something happened to a tool: with the next step, if all of this one have ended."""
-        outputs = self.inner.end_stopped(outputs)
-        if self.phase != "tools" or not self.executions.table.is_finished:
-            return outputs
-        work = "" if self.new_messages else self.builder.build().other_work
-        outputs += self.close_step()
-        over = self.tally.failing(self.rules.policies) or self.tally.over(self.rules.limits, 0, 0)
-        if over:
-            return outputs + self.end("limit", over)
-        return outputs + (self.end("paused", waits_for_client(work)) if work else self.ask())
+def _without_tools(messages: list[Message]) -> Run:
+    return Run(messages, {})

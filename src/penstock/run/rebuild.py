@@ -52,13 +52,13 @@ def rebuild(
     if not isinstance(start, RunStart):
         raise UsageError("the log of a run begins with run_start, and this one does not")
     run = Run(start.messages, policies, limits, run_repaired, output)
-    run.is_logged = True
-    run.record.events[0] = start
+    run.state.is_logged = True
+    run.state.record.events[0] = start
     replay = Replay(run)
     for event in rest:
         replay.apply(event)
     for member in run.tree():
-        member.numbering.next_response()
+        member.state.numbering.next_response()
     return run
 
 
@@ -67,11 +67,12 @@ class Replay:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._state = run.state
 
     def apply(self, event: LogEvent) -> None:
         """Bring the run to where it was after this event."""
-        run = self._run
-        if run.phase == "over" and not isinstance(event, Taken):
+        state = self._state
+        if state.phase == "over" and not isinstance(event, Taken):
             raise UsageError(f"the log of a run has {event.type} after its end")
         match event:
             case StepStart() | StepEnd() | HistoryReplaced() | OutputInvalid() | Said():
@@ -81,7 +82,7 @@ class Replay:
             case Taken():
                 self._take_over(event)
             case Waiting():
-                run.tally.takeovers = 0
+                state.tally.takeovers = 0
             case Done():
                 self._finish(event)
             case RunStart():
@@ -90,10 +91,10 @@ class Replay:
                 self._apply_nested(event)
             case _:
                 self._add_chunk(event)
-        run.record.add(event)
+        state.record.add(event)
 
     def _step(self, event: StepStart | StepEnd | HistoryReplaced | OutputInvalid | Said) -> None:
-        run = self._run
+        state = self._state
         match event:
             case StepStart():
                 self._begin_step(event)
@@ -101,15 +102,17 @@ class Replay:
                 self._end_step()
             case HistoryReplaced():
                 self._close_tools()
-                run.replace_history(event.splices)
+                state.replace_history(event.splices)
             case Said():
-                if run.executions.table.is_finished:  # hooks decide on the next step, and this is for the one after it
+                if (
+                    state.executions.table.is_finished
+                ):  # hooks decide on the next step, and this is for the one after it
                     self._close_tools()
-                run.new_messages.append(event.message)
+                state.new_messages.append(event.message)
             case OutputInvalid():
-                run.tally.invalid_outputs += 1
-                run.new_messages.append(event.message)
-                run.add_said()
+                state.tally.invalid_outputs += 1
+                state.new_messages.append(event.message)
+                state.add_said()
             case _:
                 assert_never(event)
 
@@ -118,10 +121,10 @@ class Replay:
             case ToolStart():
                 self._start(event)
             case ToolEnd():
-                self._run.tally.takeovers = 0
+                self._state.tally.takeovers = 0
                 self._end(event)
             case ToolResults():
-                self._run.close_step()
+                self._run.steps.close()
             case ApprovalRequest():
                 self._wait(event)
             case Decision():
@@ -132,23 +135,23 @@ class Replay:
                 assert_never(event)
 
     def _finish(self, done: Done) -> None:
-        self._run.settle("")
-        self._run.finish(done.reason, done.why)
-        self._run.output, self._run.tally.usage = done.output, done.usage
+        self._run.steps.settle("")
+        self._state.finish(done.reason, done.why)
+        self._state.output, self._state.tally.usage = done.output, done.usage
 
     def _take_over(self, taken: Taken) -> None:
-        self._run.tally.takeovers += taken.epoch > 1
+        self._state.tally.takeovers += taken.epoch > 1
         for member in self._run.tree():
-            member.executions.close_questions()
+            member.state.executions.close_questions()
 
     def _apply_nested(self, nested: Nested) -> None:
         """Bring an inner run to where it was after this event; its end is in the `tool_end` that follows, too."""
-        run, call_id, event = self._run, nested.path[0], unwrap(nested)
+        run, state, call_id, event = self._run, self._state, nested.path[0], unwrap(nested)
         inner = run.inner.at(call_id)
         if isinstance(nested.event, StepEnd | ToolEnd):
-            run.tally.takeovers = 0
+            state.tally.takeovers = 0
         if isinstance(event, RunStart):
-            execution = next((member for member in run.executions.table if member.call_id == call_id), None)
+            execution = next((member for member in state.executions.table if member.call_id == call_id), None)
             if execution is None or execution.state != "running":
                 raise UsageError(f"the log of a run has an agent in the call {call_id!r}, which is not running")
             run.inner.begin(execution, event)
@@ -156,37 +159,37 @@ class Replay:
             Replay(inner.run).apply(event)
             if isinstance(event, Done):
                 run.inner.take(inner, ())
-                if (execution := run.executions.table.running(inner.key)) is not None:
-                    run.executions.table.finish(execution, outcome_of(inner.run))
+                if (execution := state.executions.table.running(inner.key)) is not None:
+                    state.executions.table.finish(execution, outcome_of(inner.run.state))
         elif isinstance(event, Done):  # of a stored run, which keeps no more of an agent that has ended
             run.inner.end(None, event.usage)
-            run.record.events.append(nested)
+            state.record.events.append(nested)
         else:
             raise UsageError(f"the log of a run has {event.type} of an agent in the call {call_id!r}, which has ended")
 
     def _begin_step(self, start: StepStart) -> None:
-        run = self._run
-        if run.phase == "answer" or start.step != run.step + 1:
-            raise UsageError(f"the log of a run has step {start.step} after step {run.step}")
+        state = self._state
+        if state.phase == "answer" or start.step != state.step + 1:
+            raise UsageError(f"the log of a run has step {start.step} after step {state.step}")
         self._close_tools()
-        run.begin_step(start.changes)
+        self._run.steps.begin(start.changes)
 
     def _close_tools(self) -> None:
         """All tools of the step have ended: a log has no `ToolResults`, which would say so."""
-        if self._run.phase == "tools":
-            self._run.close_step()
+        if self._state.phase == "tools":
+            self._run.steps.close()
 
     def _end_step(self) -> None:
-        run = self._run
-        turn = run.take_turn(run.builder.build())
-        run.phase, run.tally.takeovers = "tools", 0
+        state = self._state
+        turn = state.take_turn(state.response.build())
+        state.phase, state.tally.takeovers = "tools", 0
         if not calls_of(turn.parts):
-            run.close_step()
+            self._run.steps.close()
 
     def _add_chunk(self, chunk: StreamChunk) -> None:
-        run, calls = self._run, self._run.executions.calls
-        run.numbering.restore(chunk)
-        run.builder.add(chunk)
+        state, calls = self._state, self._state.executions.calls
+        state.numbering.restore(chunk)
+        state.response.builder.add(chunk)
         match chunk:
             case ToolCallClosed(choice=0):
                 calls.closed(chunk)
@@ -195,65 +198,65 @@ class Replay:
             case ToolCallInvalid(choice=0):
                 calls.invalid(chunk)
             case Retry():
-                run.tally.withdrawn(chunk)
-                for execution in run.executions.table:
+                state.tally.withdrawn(chunk)
+                for execution in state.executions.table:
                     calls.void(execution.block, "")
             case Usage():
-                run.tally.so_far = chunk
+                state.tally.so_far = chunk
             case Error():
-                run.error = chunk
+                state.error = chunk
             case _:
                 pass
 
     def _start(self, start: ToolStart) -> None:
-        run, table = self._run, self._run.executions.table
+        state, table = self._state, self._state.executions.table
         execution = table.find(start.key)
-        if not start.key.startswith(f"{run.step}."):
-            raise UsageError(f"the log of a run has a tool with the key {start.key!r} in step {run.step}")
+        if not start.key.startswith(f"{state.step}."):
+            raise UsageError(f"the log of a run has a tool with the key {start.key!r} in step {state.step}")
         if execution is None:  # its policy was another one then
             fingerprint = fingerprint_of(start.name, start.arguments)
             execution = Execution(start.key, _block(start.key), start.call_id, start.name, start.arguments, fingerprint)
             table.add(execution)
         table.set_state(execution, "running")
-        run.starts.announced.add(start.key)
-        run.starts.began.add(start.key)
-        run.tally.calls += 1
+        state.starts.announced.add(start.key)
+        state.starts.began.add(start.key)
+        state.tally.calls += 1
 
     def _end(self, end: ToolEnd) -> None:
-        run, table = self._run, self._run.executions.table
+        state, table = self._state, self._state.executions.table
         execution = table.find(end.key)
-        if run.phase == "answer" and end.ending == "discarded":
+        if state.phase == "answer" and end.ending == "discarded":
             if execution is not None and not execution.is_confirmed:
-                run.executions.calls.void(execution.block, "")
+                state.executions.calls.void(execution.block, "")
             return
         if execution is None:
             other = table.at(_block(end.key))
             if other is not None and other.is_confirmed:
                 return  # the end of an execution of a call that has changed since
-            run.executions.calls.void(_block(end.key), "")
+            state.executions.calls.void(_block(end.key), "")
             execution = Execution(end.key, _block(end.key), end.call_id, end.name, {})
             table.add(execution)
         table.set_state(execution, "finished")
         execution.result, execution.ending, execution.is_confirmed = end.result, end.ending, True
 
     def _wait(self, request: ApprovalRequest) -> None:
-        run = self._run
-        for execution in run.executions.table:
+        state = self._state
+        for execution in state.executions.table:
             if execution.call_id != request.call_id:
                 continue
             if request.kind == "input" and execution.state == "running":
-                run.executions.table.ask(execution, request.arguments)
+                state.executions.table.ask(execution, request.arguments)
             elif request.kind != "input" and execution.state == "held":
                 execution.expires = request.expires
-                run.executions.table.set_state(execution, request.kind)
+                state.executions.table.set_state(execution, request.kind)
                 if request.kind == "deferred":
-                    run.starts.began.add(execution.key)
-                    run.tally.calls += 1
+                    state.starts.began.add(execution.key)
+                    state.tally.calls += 1
                 else:
                     execution.needs_approval = True
 
     def _decide(self, decision: Decision) -> None:
-        table = self._run.executions.table
+        table = self._state.executions.table
         execution = table.waiting.get(decision.call_id)
         if execution is not None and decision.approved:
             execution.approve(decision.arguments)

@@ -53,14 +53,19 @@ _RESULTS = ToolResults(Message("tool"))  # the results themselves are in `ToolEn
 
 
 class Record:
-    """The events of a run so far. The content of a response is added when it has ended."""
+    """The events of a run so far. The content of a response is added when it has ended.
+
+    `base` is the run as version 1 stored it, before these events; None if they begin with the run.
+    """
 
     def __init__(self, messages: Iterable[Message]) -> None:
         self.events: list[LogEvent] = [RunStart(tuple(messages))]
+        self.base: bytes | None = None
         self._earlier: Collection[int] = ()
 
-    def begin_after(self, blocks: Collection[int]) -> None:
+    def begin_after(self, base: bytes, blocks: Collection[int]) -> None:
         """The run was stored by version 1: keep only what follows, and nothing of these blocks."""
+        self.base = base
         self.events.clear()
         self._earlier = blocks
 

@@ -1,25 +1,28 @@
-"""A run as it is stored: JSON that another process can load and continue.
+"""A run as it is stored: JSON that another process can load (`load`) and continue.
 
 Version 2 has the events of the run. Version 1, which users may have stored, had its state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
 from penstock.errors import UsageError
 from penstock.messages import Message
-from penstock.run.events import EndReason, LogEvent, encode
+from penstock.run.events import Done, EndReason, LogEvent, Nested, RunStart, ToolEnd, ToolStart, encode
 from penstock.run.execution import Execution
 from penstock.run.limits import Tally
+from penstock.run.state import Phase, RunState
 from penstock.turn import Turn
 
+if TYPE_CHECKING:
+    from penstock.run.machine import Run
+
 VERSION = 2
-Phase = Literal["new", "answer", "tools", "hook", "over"]
 
 
 class Version(Struct, frozen=True):
@@ -61,10 +64,61 @@ class _Written(Version, frozen=True):
     next_block: int
 
 
-def encode_events(
-    events: Sequence[LogEvent], base: bytes | None, deadlines: Mapping[str, float], next_block: int
-) -> bytes:
-    """The events of a run as JSON, after a run that version 1 stored."""
+def dump(run: Run, deadlines: Mapping[str, float]) -> bytes:
+    """The run as JSON; `deadlines` are those of calls that expire."""
+    state = run.state
+    if state.is_over:
+        reason, why = state.ending
+        events: list[LogEvent] = [RunStart(tuple(state.messages)), Done(reason, state.output, (), run.usage, why)]
+        return _encode(events, None, {}, state.numbering.next_block)
+    return _encode(_events_of(run), state.record.base, deadlines, state.numbering.next_block)
+
+
+def snapshot(state: RunState) -> RunSnapshot:
+    """The state of a run as data, to be checked and compared."""
+    executions = [_to_store(execution) for execution in state.executions.table]
+    return RunSnapshot(
+        1, state.messages, state.phase, state.response.build(), executions, state.tally,
+        state.output, state.ending, state.numbering.next_block,
+    )  # fmt: skip
+
+
+def _events_of(run: Run) -> list[LogEvent]:
+    """The events from which the run can be rebuilt, as far as they were read."""
+    state = run.state
+    events = state.record.events
+    if state.phase == "answer":
+        events = state.record.to_store(state.response.builder, state.response.unfolded)
+    read = [event for event in events if not _is_unread_start(event, state)]
+    return [*read, *_events_of_inner(run, read)]
+
+
+def _events_of_inner(run: Run, events: Sequence[LogEvent]) -> Iterator[Nested]:
+    """The events of the inner runs, after the stored events of the run around them."""
+    open_keys = {event.key for event in events if isinstance(event, ToolStart)}
+    open_keys -= {event.key for event in events if isinstance(event, ToolEnd)}
+    for inner in run.inner:
+        if inner.key in open_keys:
+            yield from inner.wrap(_events_of(inner.run))
+        else:
+            yield inner.ending
+
+
+def _is_unread_start(event: LogEvent, state: RunState) -> bool:
+    """Whether this is the start of a tool that waits for the reader: it has not started, also not before."""
+    if not isinstance(event, ToolStart) or event.key in state.starts.began:
+        return False
+    execution = state.executions.table.find(event.key)
+    return execution is not None and execution.state == "starting"
+
+
+def _to_store(execution: Execution) -> Execution:
+    """A copy for a snapshot: without the program's data, and as not started if its start was not read."""
+    state = "ready" if execution.state in ("checking", "starting") else execution.state
+    return msgspec.structs.replace(execution, data=None, question=None, state=state)
+
+
+def _encode(events: Sequence[LogEvent], base: bytes | None, deadlines: Mapping[str, float], next_block: int) -> bytes:
     bodies = [Raw(encode(event)) for event in events]
     return msgspec.json.encode(_Written(VERSION, bodies, None if base is None else Raw(base), deadlines, next_block))
 

@@ -228,7 +228,7 @@ class Runs:
         agent = self._agent(claim.agent)
         try:
             config, run, owned = await awith_retries(partial(self._rebuild, claim, agent.config))
-            deps = self._deps(owned.meta) if self._deps and not run.is_stuck else None
+            deps = self._deps(owned.meta) if self._deps and not run.state.is_stuck else None
             if isawaitable(deps):
                 deps = await deps
         except asyncio.CancelledError:  # the worker stops

@@ -103,7 +103,7 @@ class Host:
                 raise busy(row.id)
             last = row.id
             if history is None:
-                history, origin = (await self.rebuilt(row)).history, replace(origin or Origin(), after=last)
+                history, origin = (await self.rebuilt(row)).state.history, replace(origin or Origin(), after=last)
         id = _next_id(tenant, thread, last)
         try:
             return await self.start(

@@ -125,7 +125,7 @@ class ModelResponse:
         if row is None or row.state != "waiting" or row.seq != last.seq:
             return ()
         run = await self._host.rebuilt(row)
-        calls = [request for request in run.own_waiting if self._is_of_client(request)]
+        calls = [request for request in run.state.waiting if self._is_of_client(request)]
         if not calls or len(calls) < len(run.waiting):
             return ()
         self.is_over = True

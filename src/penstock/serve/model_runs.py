@@ -83,7 +83,7 @@ class WaitingRun:
         self._tools = client_tool_names(host.agent(row.agent).config, start_meta(self._events))
         self._results = _by_call(self._events, self._tools, results.by_call)
         self._run = host.rebuild(row, self._events)
-        waiting = {request.call_id for request in self._run.own_waiting if request.kind == "deferred"}
+        waiting = {request.call_id for request in self._run.state.waiting if request.kind == "deferred"}
         self._open = [id for id in sorted(self._results) if id in waiting]
 
     @property
@@ -122,7 +122,7 @@ class WaitingRun:
                 break
         run = self._host.rebuild(self._row, self._events[:end])
         _provide(run, self._results)
-        return [*run.history, *self._messages]
+        return [*run.state.history, *self._messages]
 
 
 def under_way() -> RejectedRequest:

@@ -140,7 +140,7 @@ async def show_thread(context: ServeContext, call: Call) -> None:
         raise RejectedRequest(404, "unknown_thread", "there is no such thread")
     run = await context.host.rebuilt(rows[0])
     active = rows[0].id if rows[0].state != "over" else None
-    value = ThreadState(thread, public_messages(run.history), [summary_of(row) for row in rows], active)
+    value = ThreadState(thread, public_messages(run.state.history), [summary_of(row) for row in rows], active)
     await respond_json(call.request, call.send, value)
 
 
@@ -154,13 +154,13 @@ async def waiting_request(context: ServeContext, row: RunRow, call_id: str) -> A
 
 
 def _messages_of(host: Host, row: RunRow) -> bytes:
-    return msgspec.json.encode(RunMessages(row.id, public_messages(host.read(row).history)))
+    return msgspec.json.encode(RunMessages(row.id, public_messages(host.read(row).state.history)))
 
 
 def _public_run(run: Run) -> dict[str, Any]:
     waiting = [public_event(request) for request in run.waiting]
-    done = public_event(run.done(*run.ending)) if run.is_over else None
-    return {"output": run.output, "usage": public_event(run.usage), "waiting": waiting, "done": done}
+    end = None if (done := run.done) is None else public_event(done)
+    return {"output": run.state.output, "usage": public_event(run.usage), "waiting": waiting, "done": end}
 
 
 async def _send_events(context: ServeContext, stream: ResponseStream, run_id: str, after: int) -> None:

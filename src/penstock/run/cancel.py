@@ -1,0 +1,118 @@
+"""Cancels a run: its reader still gets the ends of tools that had started, of the step and of the run.
+
+What was not read of a response is not in the history, unless it is in a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from penstock.messages import Message
+from penstock.run.commands import CancelTool, Command, Emit, Output, StopAsking, sort_outputs
+from penstock.run.events import Done, Nested, StepEnd, StepStart, StreamEvent, ToolEnd, ToolStart, is_chunk
+from penstock.run.execution import discarded_result
+from penstock.run.inner_runs import InnerRun, InnerRuns, split
+from penstock.run.start_rules import Starts
+from penstock.run.steps import Steps
+
+
+def cancel_inner(
+    inner_runs: InnerRuns, why: str, unread: Iterable[StreamEvent]
+) -> tuple[list[StreamEvent], list[Nested], list[Nested]]:
+    """Cancel the inner runs of a run whose reader has not read these events.
+
+    Returns those of the run itself, what the reader still gets of the inner runs, and what their logs get.
+    """
+    own, by_call = split(unread)
+    shown: list[Nested] = []
+    logged: list[Nested] = []
+    for inner in inner_runs.all:
+        events = by_call.get(inner.call_id, [])
+        if inner.has_ended:
+            shown += _ended_before(inner, events)
+            continue
+        commands = [command for command in inner.run.cancel(why, events) if isinstance(command, Emit)]
+        shown += inner_runs.take(inner, [event for command in commands for event in command.events])
+        logged += inner.wrap(event for command in commands for event in command.logged)
+    return own, shown, logged
+
+
+def cancel_unlogged(steps: Steps, why: str, unread: Sequence[StreamEvent]) -> list[Output]:
+    """Cancel a run without a log; what the reader has not read of the response is not part of the history."""
+    state = steps.state
+    unread_chunks = sum(is_chunk(event) for event in unread)
+    state.response.cut(unread_chunks)
+    if state.phase == "answer" and any(isinstance(event, StepStart) for event in unread):
+        state.phase, state.tally.step = "tools", state.step - 1  # the step has not begun: no request was sent
+    if state.phase != "over":
+        outputs = steps.stop("cancelled", why)
+    elif any(isinstance(event, Done) for event in unread):
+        state.keep_read(unread_chunks)
+        state.ending = "cancelled", why
+        outputs = [steps.done(*state.ending)]
+    else:
+        return []
+    due = _due([*unread, *outputs], state.starts, _unread_starts(unread))
+    return [_as_read(output, state.messages) if isinstance(output, ToolEnd) else output for output in due]
+
+
+def cancel_logged(
+    steps: Steps, why: str, unread: Sequence[StreamEvent], shown_inner: list[Nested], logged_inner: list[Nested]
+) -> list[Command]:
+    """Cancel a run with a log: what the reader has not read is in the log, and stays."""
+    state = steps.state
+    state.response.fold(0)
+    outputs = steps.stop("cancelled", why)
+    due = _due([*unread, *outputs], state.starts, _unread_starts(unread))
+    events: list[StreamEvent] = []
+    commands: list[Command] = []
+    sort_outputs(outputs, events, commands)
+    if not outputs and any(isinstance(event, Done) for event in unread):  # it is over already
+        due.append(steps.done(*state.ending))
+    ends = [event for event in due if isinstance(event, ToolEnd | StepEnd | Done)]
+    shown: list[StreamEvent] = [*shown_inner, *ends]
+    log = [*logged_inner, *events]
+    return [*([Emit(shown, log)] if shown or log else []), *commands]
+
+
+def _ended_before(inner: InnerRun, unread: Iterable[StreamEvent]) -> list[Nested]:
+    """What still comes of unread events of a run that had ended before the run around it was cancelled."""
+    own, by_call = split(unread)
+    deeper = [event for other in inner.run.inner.all for event in _ended_before(other, by_call.get(other.call_id, []))]
+    hidden = _unread_starts(own)
+    starts = inner.run.state.starts
+    ends = [event for event in own if isinstance(event, Done) or _is_due(event, starts, hidden)]
+    return inner.wrap([*deeper, *ends])
+
+
+def _unread_starts(events: Iterable[StreamEvent]) -> set[str]:
+    """The keys of the tools whose start is among these events."""
+    return {event.key for event in events if isinstance(event, ToolStart)}
+
+
+def _due(outputs: Iterable[Output], starts: Starts, hidden: Collection[str]) -> list[Output]:
+    return [output for output in outputs if _is_due(output, starts, hidden)]
+
+
+def _is_due(output: Output, starts: Starts, hidden: Collection[str]) -> bool:
+    """Whether this still comes after the run was cancelled; `hidden` are the tools whose start was not read."""
+    match output:
+        case ToolEnd():
+            return output.key in starts.began or (output.key in starts.announced and output.key not in hidden)
+        case Done():
+            return output.reason == "cancelled"
+        case StepEnd() | StopAsking() | CancelTool():
+            return True
+        case _:
+            return False
+
+
+def _as_read(end: ToolEnd, messages: Sequence[Message]) -> ToolEnd:
+    """The end of a tool after the run was cancelled: `discarded` if the history does not have its result."""
+    if end.ending == "discarded":
+        return end
+    for message in reversed(messages):
+        for known in message.results:
+            if known.call_id == end.call_id:
+                return end if known == end.result else ToolEnd(end.key, known, "discarded")
+    return ToolEnd(end.key, discarded_result(end.result), "discarded")
