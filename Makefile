@@ -91,7 +91,8 @@ check: $(DEV) ## format, lint and types (ruff, mypy, pyright)
 	$(say) 'pyright'
 	@$(BIN)/pyright
 
-format: $(DEV) ## format the code, and fix the lint that can be fixed
+format: $(DEV) ## write what repeats the code, format it, and fix the lint that can be fixed
+	@$(BIN)/python -m tests.declared_options
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 

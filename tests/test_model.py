@@ -7,22 +7,18 @@ import json
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
-from inspect import signature
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import click.testing
 import msgspec
 import pytest
 
 import penstock
-from penstock import Agent, Model, Turn, Usage, events
-from penstock.agent.options import AgentOptions
-from penstock.agent.step import REQUEST_OPTIONS
+from penstock import Model, Turn, Usage, events
 from penstock.cli.app import penstock as command
 from penstock.events import Error, Finish, Opaque, Text, ToolCall
 from penstock.messages import result, tool_results, user
-from penstock.model.options import ModelOptions, RequestOptions, StepOptions
 from penstock.testing import (
     Loopback,
     Reply,
@@ -40,7 +36,6 @@ from penstock.testing import (
 )
 from penstock.transport.policy import Retries, Timeouts
 from penstock.wires import WireName
-from penstock.wires.shared.request import OPTIONS
 from tests.asking import (
     KEY,
     ONCE,
@@ -562,18 +557,6 @@ def test_chat_reports_refusals_and_cuts_by_its_exit_code(monkeypatch: pytest.Mon
     assert "HTTP 401" in refused.stderr
     assert "Let me look." in cut.stdout
     assert KEY not in refused.output + cut.output + well.output
-
-
-def keyword_only(function: Any) -> set[str]:
-    return {name for name, value in signature(function).parameters.items() if value.kind is value.KEYWORD_ONLY}
-
-
-def test_the_typed_options_are_the_options_that_are_checked() -> None:
-    assert set(get_type_hints(ModelOptions)) == set(OPTIONS)
-    assert set(get_type_hints(StepOptions)) == set(REQUEST_OPTIONS)
-    of_streams = {"partial_arguments"}
-    assert set(get_type_hints(RequestOptions)) == keyword_only(Model.ask) - {"output"} | of_streams | set(OPTIONS)
-    assert set(get_type_hints(AgentOptions)) == keyword_only(Agent) - {"output"} | set(REQUEST_OPTIONS)
 
 
 # The model that answered.

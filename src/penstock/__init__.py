@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from penstock.log.store import DamagedRunError, LostRunError, RunExistsError, StoreError, UnknownRunError
     from penstock.messages import File, History, Image, Message, ToolResult
     from penstock.model.model import Model
-    from penstock.model.options import ModelOptions, RequestOptions
+    from penstock.model.options import RequestOptions
     from penstock.model.render import render
     from penstock.model.stream import AsyncStream, Stream
     from penstock.providers import ProviderName
@@ -112,6 +112,7 @@ if TYPE_CHECKING:
     from penstock.transport.shared import aclose, close
     from penstock.turn import Turn, classify, collect, extract
     from penstock.wires import WireName
+    from penstock.wires.shared.request import ModelOptions
 
 _HOMES = {
     "adapters.accumulator": ("StreamingToolCallAccumulator",),
@@ -155,7 +156,7 @@ _HOMES = {
     "log.store": ("DamagedRunError", "LostRunError", "RunExistsError", "StoreError", "UnknownRunError"),
     "messages": ("File", "History", "Image", "Message", "ToolResult"),
     "model.model": ("Model",),
-    "model.options": ("ModelOptions", "RequestOptions"),
+    "model.options": ("RequestOptions",),
     "model.render": ("render",),
     "providers": ("ProviderName",),
     "run.limits": ("Limits",),
@@ -166,6 +167,7 @@ _HOMES = {
     "transport.shared": ("aclose", "close"),
     "turn": ("Turn", "classify", "collect", "extract"),
     "wires": ("WireName",),
+    "wires.shared.request": ("ModelOptions",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _PACKAGES = ("gateway", "hooks", "log", "mcp", "serve", "tracing")  # which have public names of their own

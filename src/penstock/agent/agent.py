@@ -9,21 +9,14 @@ from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 from msgspec.structs import replace
 
 from penstock.agent.agent_tool import AgentTool, task
-from penstock.agent.callbacks import Callbacks, OnToolEnd
+from penstock.agent.callbacks import OnToolEnd
 from penstock.agent.config import (
     AgentConfig,
-    Approvals,
     check_order,
     checked_approvals,
-    checked_faults,
-    checked_hooks,
-    checked_instructions,
     checked_model,
-    checked_models,
-    checked_rescue,
-    checked_start,
-    checked_tracing,
     expect_model,
+    new_config,
     unread,
 )
 from penstock.agent.observer import Observer
@@ -40,21 +33,20 @@ from penstock.agent.run_options import (
 from penstock.agent.step import REQUEST_OPTIONS, BeforeStep, Instructions
 from penstock.errors import UsageError
 from penstock.events import Fault
-from penstock.guard.guard import CheckText, Guard, as_guard
+from penstock.guard.guard import CheckText, Guard
 from penstock.history.read import as_messages
 from penstock.messages import Message, join_messages
-from penstock.model.checks import check_option_names, check_option_values, check_types
+from penstock.model.checks import check_option_names, check_option_values
 from penstock.model.event_loop import warn_if_blocking
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
-from penstock.output.output_type import OutputKind, output_type
+from penstock.output.output_type import OutputKind
 from penstock.run.envelope import Key
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.tools.options import ExecutionOptions
-from penstock.tools.policy import StartPolicy
-from penstock.tools.source import split_sources
-from penstock.tools.tool import Tool, tool_table
+from penstock.tools.policy import Approvals, StartPolicy
+from penstock.tools.tool import Tool
 from penstock.transport.policy import Retries, Timeouts
 
 if TYPE_CHECKING:
@@ -89,6 +81,8 @@ class Agent(Generic[Deps, Output]):
     - `models`: other models, which `before_step` may choose by name.
     - `run_repaired`: the faults of calls that run with repaired arguments (`duplicated`, `quoted` ...; True: any but
       `cut` and `quoted`). Other damaged calls do not run.
+    - `limits`: the limits of a run: steps, tokens, cost, time, parallel tools.
+    - `timeouts`, `retries`: replace those of the model.
     - `approvals`: a run that waits only for approvals or deferred results ends as `paused`, to be stored (`dump`) and
       resumed; with `"wait"`, a stream keeps waiting.
     - `output`: the type of a structured output: a pydantic model, a dataclass, a TypedDict, a msgspec struct, a list, a
@@ -97,8 +91,7 @@ class Agent(Generic[Deps, Output]):
     - `separate_text`: text after a tool call begins on a new line.
     - `guard`: checks the text of every response before anyone sees it: a function, or a `Guard` with settings.
     - `tracing`: a `penstock.tracing.Tracing`, which makes spans and metrics of runs.
-    - `timeouts`, `retries`: replace those of the model.
-    - `on_text`, `on_tool_end` ...: callbacks, which may be async.
+    - `on_text`, `on_reasoning`, `on_tool_start`, `on_tool_end`, `on_error`: callbacks, which may be async.
 
     Other keywords are options of every request: `temperature`, `max_tokens` ... A `tool_choice` that forces a call
     ("required" or the name of a tool) holds for the first step of a run; in later steps the model chooses.
@@ -144,34 +137,11 @@ class Agent(Generic[Deps, Output]):
         on_error: Callable[[str], Any] | None = None,
         **options: Unpack[StepOptions],
     ) -> None:
+        arguments = locals()  # the signature declares the options: `AgentConfig` has each under its name
         check_option_names(options, REQUEST_OPTIONS, Agent, "an agent")
         check_option_values(options)
         check_order(model, tools)
-        check_types(
-            name=(name, str), limits=(limits, Limits), timeouts=(timeouts, Timeouts), retries=(retries, Retries)
-        )
-        own, sources = split_sources(tools)
-        self.config = AgentConfig(
-            name=name,
-            model=checked_model(model).with_timeouts(timeouts, retries),
-            tools=tool_table(own),
-            sources=sources,
-            instructions=checked_instructions(instructions),
-            before_step=checked_hooks(before_step),
-            models=checked_models(models),
-            patience=(timeouts, retries),
-            start=checked_start(start),
-            limits=limits or Limits(),
-            run_repaired=checked_faults(run_repaired),
-            approvals=checked_approvals(approvals),
-            separate_text=separate_text,
-            tracing=checked_tracing(tracing),
-            partial_arguments=partial_arguments,
-            output=output_type(output),
-            guard=as_guard(guard),
-            callbacks=Callbacks(on_text, on_reasoning, on_tool_start, on_tool_end, on_error),
-            options={**options, "calls": calls, "rescue": checked_rescue(calls, rescue)},
-        )
+        self.config = new_config(arguments, options)
 
     def with_model(self, model: Model | str) -> Self:
         """A copy of the agent with another model, such as a scripted one for a test."""

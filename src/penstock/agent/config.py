@@ -1,31 +1,30 @@
-"""The configuration of an agent, and the checks of its options."""
+"""The configuration of an agent: its options, checked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, get_args
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.agent.agent_tool import AgentTool
 from penstock.agent.callbacks import Callbacks
 from penstock.agent.observer import Observer
+from penstock.agent.options import AgentSettings
 from penstock.agent.step import BeforeStep, Instructions
 from penstock.errors import UsageError
 from penstock.events import Fault
-from penstock.guard.guard import Guard
-from penstock.model.checks import is_connector
+from penstock.guard.guard import Guard, as_guard
+from penstock.model.checks import check_types, is_connector
 from penstock.model.model import Model
 from penstock.model.text_calls import refuse_rescue
-from penstock.output.output_type import OutputType
+from penstock.output.output_type import OutputType, output_type
 from penstock.run.limits import Limits
-from penstock.tools.policy import StartPolicy, ToolPolicy
-from penstock.tools.source import ToolSource
-from penstock.tools.tool import Tool
+from penstock.tools.policy import Approvals, StartPolicy, ToolPolicy
+from penstock.tools.source import ToolSource, split_sources
+from penstock.tools.tool import Tool, tool_table
 from penstock.transport.policy import Retries, Timeouts
-
-Approvals = Literal["pause", "wait"]
 
 REPAIRABLE: frozenset[Fault] = frozenset(get_args(Fault)) - {"cut"}
 """The faults with which a call can still run, if `run_repaired` names them and its arguments could be repaired.
@@ -34,33 +33,32 @@ REPAIRABLE: frozenset[Fault] = frozenset(get_args(Fault)) - {"cut"}
 """
 
 
-class AgentConfig(Struct, frozen=True, kw_only=True):
-    """A model, its tools, and the rules for a run.
+class AgentConfig(AgentSettings, frozen=True, kw_only=True):
+    """The options of an agent, checked, with its model and tools. A field is here if its check changes its type.
 
-    `sources` list more tools before each request. `models` are those that `before_step` may choose by name; `patience`
-    replaces the timeouts and retries of each. In a run that is not `is_read`, nobody can answer a question.
+    `sources` list more tools before each request. `options` are those of requests. In a run that is not `is_read`,
+    nobody can answer a question.
     """
 
-    name: str
     model: Model
     tools: Mapping[str, Tool[..., Any]]
+    sources: tuple[ToolSource, ...]
     instructions: Instructions
-    start: StartPolicy | None
-    limits: Limits
-    run_repaired: frozenset[Fault]
-    approvals: Approvals
-    separate_text: bool
-    partial_arguments: bool
     output: OutputType[Any] | None
     callbacks: Callbacks
     options: Mapping[str, Any]
-    sources: tuple[ToolSource, ...] = ()
-    before_step: tuple[BeforeStep, ...] = ()
-    models: Mapping[str, Model] = {}
-    patience: tuple[Timeouts | None, Retries | None] = (None, None)
     is_read: bool = True
-    tracing: Observer | None = None
-    guard: Guard | None = None
+    rescue: bool | tuple[str, ...]
+    before_step: tuple[BeforeStep, ...]
+    models: Mapping[str, Model]
+    run_repaired: frozenset[Fault]
+    limits: Limits
+    guard: Guard | None
+
+    @property
+    def patience(self) -> tuple[Timeouts | None, Retries | None]:
+        """The timeouts and retries that replace those of each model."""
+        return self.timeouts, self.retries
 
     @property
     def policies(self) -> dict[str, ToolPolicy]:
@@ -75,12 +73,12 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     @property
     def has_text_calls(self) -> bool:
         """Whether calls may come from the text of a response."""
-        return bool(self.options.get("rescue")) or self.options.get("calls") != "native"
+        return bool(self.rescue) or self.calls != "native"
 
     @property
     def rescues(self) -> bool:
         """Whether calls in the text were written there by mistake: the model has native calls."""
-        return self.has_text_calls and self.options.get("calls") == "native"
+        return self.has_text_calls and self.calls == "native"
 
     def _policy(self, tool: Tool[..., Any]) -> ToolPolicy:
         usual: StartPolicy = "closed" if tool.read_only and not tool.is_deferred else "turn"
@@ -104,6 +102,27 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
             check=tool.complete_arguments,
             new_run=tool.new_run if isinstance(tool, AgentTool) else None,
         )
+
+
+def new_config(arguments: Mapping[str, Any], options: Mapping[str, Any]) -> AgentConfig:
+    """The configuration of an agent with these arguments of `Agent`, and these options of its requests."""
+    own = {name: arguments[name] for name in (*AgentSettings.__struct_fields__, "tools", "instructions", "output")}
+    own["rescue"] = checked_rescue(arguments["calls"], arguments["rescue"])
+    return AgentConfig(
+        **checked_settings(own),
+        model=checked_model(arguments["model"]).with_timeouts(arguments["timeouts"], arguments["retries"]),
+        callbacks=Callbacks(**{name: arguments[name] for name in Callbacks.__struct_fields__}),
+        options=options,
+    )
+
+
+def checked_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of an agent as its configuration has them; a `UsageError` for a wrong one."""
+    checked = {name: _CHECKS[name](value) if name in _CHECKS else value for name, value in settings.items()}
+    if "tools" in settings:
+        own, sources = split_sources(settings["tools"])
+        checked.update(tools=tool_table(own), sources=sources)
+    return checked
 
 
 def unread(config: AgentConfig) -> AgentConfig:
@@ -227,3 +246,26 @@ def checked_faults(run_repaired: bool | Iterable[Fault]) -> frozenset[Fault]:
         expected = ", ".join(map(repr, sorted(REPAIRABLE)))
         raise UsageError(f"run_repaired may contain {expected}, not {', '.join(map(repr, sorted(unknown, key=str)))}")
     return names
+
+
+def _expect(name: str, kind: type, value: Any) -> Any:
+    check_types(**{name: (value, kind)})
+    return value
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "name": partial(_expect, "name", str),
+    "limits": lambda limits: _expect("limits", Limits, limits) or Limits(),
+    "timeouts": partial(_expect, "timeouts", Timeouts),
+    "retries": partial(_expect, "retries", Retries),
+    "instructions": checked_instructions,
+    "before_step": checked_hooks,
+    "models": checked_models,
+    "start": checked_start,
+    "run_repaired": checked_faults,
+    "approvals": checked_approvals,
+    "tracing": checked_tracing,
+    "output": output_type,
+    "guard": as_guard,
+}
+"""The options that are checked on their own. Each function returns what the configuration has."""

@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict
 
 from msgspec.structs import replace
 
-from penstock.agent.config import AgentConfig, checked_hooks, checked_instructions, checked_model
+from penstock.agent.config import AgentConfig, checked_model, checked_settings
 from penstock.agent.step import REQUEST_OPTIONS, BeforeStep, Instructions
 from penstock.errors import UsageError
-from penstock.guard.guard import CheckText, Guard, as_guard
+from penstock.guard.guard import CheckText, Guard
 from penstock.messages import Message
-from penstock.model.checks import check_option_names, check_option_values, check_types
+from penstock.model.checks import check_option_names, check_option_values
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
-from penstock.output.output_type import output_type
 from penstock.run.limits import Limits
-from penstock.tools.source import split_sources
-from penstock.tools.tool import tool_table
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -47,14 +44,13 @@ class LogOptions(TypedDict, total=False):
     meta: Any
 
 
-LOG_OPTIONS = ("log", "run_id", "thread", "tenant", "meta")
+LOG_OPTIONS = tuple(LogOptions.__annotations__)
 
 
 class RunSettings(StepOptions, Generic[Deps], total=False):
     """Settings that replace those of the agent for one run: in `stream`, `run` and `resume`, and their async twins.
 
-    They are `model`, `tools`, `instructions`, `before_step`, `limits`, `guard` and the options of requests. `deps` is
-    what tools get as `Context.deps`.
+    `Agent` explains them. `deps` is what tools get as `Context.deps`.
     """
 
     deps: Deps | None
@@ -62,7 +58,7 @@ class RunSettings(StepOptions, Generic[Deps], total=False):
     tools: Iterable[Any]
     instructions: Instructions
     before_step: BeforeStep | Sequence[BeforeStep] | None
-    limits: Limits
+    limits: Limits | None
     guard: Guard | CheckText | None
 
 
@@ -73,7 +69,7 @@ class RunOptions(LogOptions, RunSettings[Deps], total=False):
     """
 
 
-_SETTINGS = ("model", "tools", "instructions", "before_step", "limits", "guard")
+_SETTINGS = [name for name in RunSettings.__annotations__ if name != "deps"]
 
 
 def split_options(options: RunOptions[Any], agent: Callable[..., Any]) -> tuple[Any, LogOptions, dict[str, Any]]:
@@ -96,7 +92,7 @@ def split_settings(
     """
     settings = {**options}
     deps = settings.pop("deps", None)
-    check_option_names(settings, (*_SETTINGS, *REQUEST_OPTIONS), agent, "a run", ("deps", "output", *others))
+    check_option_names(settings, _SETTINGS, agent, "a run", ("deps", "output", *others))
     return deps, settings
 
 
@@ -104,26 +100,17 @@ def with_settings(config: AgentConfig, settings: Mapping[str, Any], output: Any)
     """The configuration of a run with these settings instead of the agent's."""
     if not settings and output is None:
         return config
-    changes: dict[str, Any] = {} if output is None else {"output": output_type(output)}
     options = {name: value for name, value in settings.items() if name in REQUEST_OPTIONS}
     check_option_values(options)
-    if options:
-        changes["options"] = {**config.options, **options}
-    if "model" in settings:
-        changes["model"] = checked_model(settings["model"]).with_timeouts(*config.patience)
-    if "tools" in settings:
-        own, changes["sources"] = split_sources(settings["tools"])
-        changes["tools"] = tool_table(own)
-    if "instructions" in settings:
-        changes["instructions"] = checked_instructions(settings["instructions"])
-    if "before_step" in settings:
-        changes["before_step"] = checked_hooks(settings["before_step"])
-    if "guard" in settings:
-        changes["guard"] = as_guard(settings["guard"])
-    if "limits" in settings:
-        check_types(limits=(settings["limits"], Limits))
-        changes["limits"] = settings["limits"] or config.limits
-    return replace(config, **changes)
+    own = {name: value for name, value in settings.items() if name not in options}
+    if own.get("limits", config.limits) is None:
+        del own["limits"]
+    if output is not None:
+        own["output"] = output
+    changes = checked_settings(own)
+    if "model" in own:
+        changes["model"] = checked_model(own["model"]).with_timeouts(*config.patience)
+    return replace(config, **changes, options={**config.options, **options})
 
 
 def refuse_settings(settings: Mapping[str, Any], output: Any) -> None:

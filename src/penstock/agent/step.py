@@ -22,9 +22,8 @@ from penstock.run.limits import add_usage
 from penstock.run.step_changes import ModelUsage
 from penstock.tools.signature import Context
 from penstock.tools.tool import Tool, as_tool
-from penstock.wires.shared.request import OPTIONS
 
-REQUEST_OPTIONS = ("tool_choice", "parallel", "streaming", "extra", *OPTIONS)
+REQUEST_OPTIONS = tuple(StepOptions.__annotations__)
 """The options of a request that a step has, besides its messages, tools, instructions and model."""
 
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.agent.config import AgentConfig
-from penstock.agent.step import REQUEST_OPTIONS, Step
+from penstock.agent.step import Step
 from penstock.errors import HookError, UsageError, type_name
 from penstock.events import Usage
 from penstock.messages import Message
@@ -169,16 +169,15 @@ class StepHooks:
         changes, options = request.changes, _options(config, step)
         expect_model(request.model, changes, {**config.models, **self._models})
         is_own = changes == UNCHANGED and not request.model and not callable(config.instructions)
-        if is_own and options.keys() >= config.options.keys() & set(REQUEST_OPTIONS):
+        if is_own and options.keys() >= config.options.keys():
             return config
-        others = {name: value for name, value in config.options.items() if name not in REQUEST_OPTIONS}
         instructions = "" if callable(config.instructions) else config.instructions
         return replace(
             config,
             tools=config.tools if changes.tools is None else self._chosen_tools(changes.tools, config),
             model=self._find_model(request.model, config) if request.model else config.model,
             instructions=instructions if changes.instructions is None else changes.instructions,
-            options={**others, **options, **(changes.options or {})},
+            options={**options, **(changes.options or {})},
         )
 
     def _chosen_tools(self, names: tuple[str, ...], config: AgentConfig) -> Mapping[str, Tool[..., Any]]:
@@ -204,7 +203,7 @@ def _options(config: AgentConfig, step: int) -> dict[str, Any]:
 
     A model that obeys would call the tool until a limit ends the run.
     """
-    options = {name: value for name, value in config.options.items() if name in REQUEST_OPTIONS}
+    options = dict(config.options)
     if step > 1 and options.get("tool_choice", "") not in UNFORCED_CHOICES:
         del options["tool_choice"]
     return options

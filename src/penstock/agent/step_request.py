@@ -9,5 +9,11 @@ from penstock.agent.config import AgentConfig
 
 def step_options(config: AgentConfig) -> dict[str, Any]:
     """The options of a request with this configuration: see `StepHooks.config_for`."""
-    tools = list(config.tools.values())
-    return {"tools": tools, "system_prompt": config.instructions, "output": config.output, **config.options}
+    return {
+        "tools": list(config.tools.values()),
+        "system_prompt": config.instructions,
+        "output": config.output,
+        "calls": config.calls,
+        "rescue": config.rescue,
+        **config.options,
+    }

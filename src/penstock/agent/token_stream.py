@@ -53,7 +53,7 @@ class TokenStream:
         self._executor = executor
         self._deps = deps
         self._policies = config.policies
-        dialect = config.options["calls"]
+        dialect = config.calls
         declarations = [tool.declaration for tool in config.tools.values() if not tool.is_hosted]
         self._parser = TextParser(
             "xml" if dialect == "native" else dialect, declarations, True, provenance=Provenance(history)

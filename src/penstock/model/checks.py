@@ -6,10 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from inspect import signature
-from typing import Any
+from typing import Any, get_type_hints
 
 from penstock.declarations import ToolDeclaration
 from penstock.errors import UnknownOptionError, UsageError, type_name
+from penstock.wires.shared.request import ModelOptions
 
 
 def check_option_names(
@@ -35,8 +36,9 @@ def _keywords(function: Callable[..., Any], options: Iterable[str]) -> list[str]
     return [name for name in dict.fromkeys([*names, *options]) if name != "self"]
 
 
-_NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
-_COUNTS = ("max_tokens", "top_k", "seed")
+_HINTS = get_type_hints(ModelOptions)
+_NUMBERS = [name for name, hint in _HINTS.items() if hint == float | None]
+_COUNTS = [name for name, hint in _HINTS.items() if hint == int | None]
 
 
 def check_option_values(options: Mapping[str, Any]) -> None:

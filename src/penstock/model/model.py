@@ -27,7 +27,7 @@ from penstock.model.connect import Connector, HTTPConnector
 from penstock.model.encoded_history import EncodedHistory, encode_once
 from penstock.model.endpoint import APIKey, Endpoint
 from penstock.model.event_loop import warn_if_blocking
-from penstock.model.options import ModelOptions, RequestOptions
+from penstock.model.options import RequestOptions
 from penstock.model.output_request import output_tool
 from penstock.model.prepared_request import CallOptions, PreparedRequest, prepare
 from penstock.model.stream import AsyncStream, Stream
@@ -50,7 +50,7 @@ from penstock.transport.exchange import Exchange, Recorder
 from penstock.transport.policy import Retries, Timeouts
 from penstock.turn import Turn
 from penstock.wires import WireName, wire_name
-from penstock.wires.shared.request import OPTIONS, Request
+from penstock.wires.shared.request import OPTIONS, ModelOptions, Request
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -102,6 +102,9 @@ class Model:
         output_form: OutputChoice | None = None,
         **options: Unpack[ModelOptions],
     ) -> None:
+        settings = locals()
+        self.is_plain = all(value in (None, "", {}) for key, value in settings.items() if key not in ("self", "name"))
+        """Whether its name says everything about it: it has no settings of its own."""
         check_option_names(options, OPTIONS, Model, "a model")
         check_option_values(options)
         check_model_name(name)
@@ -133,9 +136,6 @@ class Model:
         self._retries = retries or Retries()
         self._record = record
         self._options = options
-        settings = (base_url, api_key, wire, client, headers, timeouts, retries, record, via, output_form, options)
-        self.is_plain = not any(settings) and reasoning_back is None
-        """Whether its name says everything about it: it has no settings of its own."""
         self._history: EncodedHistory | None = None  # of the conversation that it is for: see `for_conversation`
 
     @property

@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-Effort = Literal["none", "off", "minimal", "low", "medium", "high", "xhigh", "max"]
-
-
-class ModelOptions(TypedDict, total=False):
-    """The options that `Model`, a request and `Agent` take; None leaves the choice to the provider.
-
-    `reasoning` is an effort, or the number of tokens that the model may use for it. `cache` asks for prompt caching
-    where a provider must be asked: True, or for how long.
-    """
-
-    max_tokens: int | None
-    temperature: float | None
-    top_p: float | None
-    top_k: int | None
-    stop: str | Sequence[str] | None
-    seed: int | None
-    presence_penalty: float | None
-    frequency_penalty: float | None
-    reasoning: Effort | int | bool | None
-    cache: Literal["5m", "1h"] | bool | None
+from penstock.wires.shared.request import ModelOptions
 
 
 class StepOptions(ModelOptions, total=False):

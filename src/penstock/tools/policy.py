@@ -14,6 +14,8 @@ from penstock.results import Outcome, failure
 from penstock.tools.interrupts import is_of_signal_handler
 
 StartPolicy = Literal["closed", "call", "turn"]
+Approvals = Literal["pause", "wait"]
+"""What a run does while its calls wait for approval: it ends as paused, or it keeps waiting."""
 
 DEFAULT_RETRIES = 3
 """How often a model may retry a tool after consecutive failures, unless the tool sets `retries`."""

@@ -222,7 +222,26 @@ def tool(function: Callable[P, R], /, **options: Unpack[ToolOptions]) -> Tool[P,
 @overload
 def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
-    """Turns a function into a tool: `@tool`, or `@tool(read_only=True)` with any of `ToolOptions`."""
+    """Turns a function into a tool: `@tool`, or `@tool(read_only=True)` with any of these options.
+
+    - `name`, `description`: replace the function's own.
+    - `read_only`: the tool has no side effects, so it may start before its call is confirmed.
+    - `idempotent`: running the tool twice for one call has the effect of running it once. It runs again if its process
+      ended while it ran.
+    - `start`: when a call starts: when its arguments are `closed`, when the `call` is confirmed, or after the `turn`.
+    - `approval`: asks a person first: always (True), or if a function returns True for the arguments. The function gets
+      a copy of the converted arguments with their defaults, and may be async. By default (None), a person is asked only
+      about calls with side effects that `rescue` found in the text; False never asks.
+    - `expires`: how many seconds a call waits for the person, or a deferred call for its result. Then it counts as
+      declined, or as failed.
+    - `timeout`: how many seconds a call may take.
+    - `retries`: how often the model may retry after consecutive failures; None means no limit.
+    - `parallel`: False if the tool must not run at the same time as others.
+    - `deferred`: the tool runs elsewhere. Its function only declares it, and the run waits for a result (`provide`).
+    - `strict`: asks the provider to enforce the schema.
+    - `vendor`: the provider's own declaration of a tool that it defines and the function runs, such as
+      `{"type": "bash_20250124", "name": "bash"}`. Name, description and schema are then the provider's.
+    """
     if function is None:
         check_names(options)
         return functools.partial(_from_function, options=options)

@@ -74,12 +74,12 @@ def command_name() -> str:
 def _next_steps(agent: Agent) -> str:
     """Suggests a wire and a dialect other than those of this demo."""
     wire = "gemini" if agent.config.model.wire != "gemini" else "openai-chat"
-    dialect = "hermes" if agent.config.options["calls"] != "hermes" else "xml"
+    dialect = "hermes" if agent.config.calls != "hermes" else "xml"
     return NEXT_STEPS.format(wire=wire, dialect=dialect, command=command_name())
 
 
 def _title(agent: Agent) -> str:
-    model, calls = agent.config.model, agent.config.options["calls"]
+    model, calls = agent.config.model, agent.config.calls
     in_text = "" if calls == "native" else f" · calls in the text, as {calls}"
     wire = model.provider if model.provider in WIRE_ALIASES else model.wire  # the name that --wire had
     return f"penstock demo · {wire} at {model.base_url}{in_text}"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.errors import UsageError
-from penstock.wires.shared.request import Request
+from penstock.wires.shared.request import EFFORTS, Request
 
-EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
 _NEAR = ((1_024, "minimal"), (4_096, "low"), (8_192, "medium"))
 
 

@@ -2,20 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypedDict, get_args
 
 from msgspec import Struct
 
 from penstock.declarations import OutputDeclaration, ToolDeclaration
 from penstock.messages import Message
 
+Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
+EFFORTS: tuple[str, ...] = get_args(Effort)
+
+
+class ModelOptions(TypedDict, total=False):
+    """The options that `Model`, a request and `Agent` take; None leaves the choice to the provider.
+
+    - `max_tokens`: the maximum length of the response.
+    - `temperature`, `top_p`, `top_k`, `presence_penalty`, `frequency_penalty`: sampling.
+    - `stop`: strings that end the response.
+    - `seed`: for repeatable sampling, where the provider supports it.
+    - `reasoning`: an effort (`none` or `off` turns reasoning off); the number of tokens that the model may use for it;
+      or True (medium) and False.
+    - `cache`: asks for prompt caching where a provider must be asked: True, or for how long (`5m`, `1h`).
+    """
+
+    max_tokens: int | None
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    stop: str | Sequence[str] | None
+    seed: int | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    reasoning: Effort | Literal["none", "off"] | int | bool | None
+    cache: Literal["5m", "1h"] | bool | None
+
+
+OPTIONS = tuple(ModelOptions.__annotations__)
+"""The names of the settings that most providers have."""
+
 
 class Request(Struct, frozen=True, kw_only=True):
     """One request to a model.
 
     `tool_choice` is "auto", "none", "required" or the name of a tool; empty leaves it to the provider. `options` are
-    the settings in `OPTIONS`; `extra` is merged into the body, for fields that only one provider has. `output` is
+    those of `ModelOptions`; `extra` is merged into the body, for fields that only one provider has. `output` is
     written as the provider's response format.
     """
 
@@ -28,16 +59,6 @@ class Request(Struct, frozen=True, kw_only=True):
     extra: Mapping[str, Any] = {}
     is_streaming: bool = True
     output: OutputDeclaration | None = None
-
-
-OPTIONS = (
-    "max_tokens", "temperature", "top_p", "top_k", "stop", "seed", "presence_penalty", "frequency_penalty", "reasoning",
-    "cache",
-)  # fmt: skip
-"""The settings that most providers have; `reasoning` is an effort ("low", "medium", "high") or a token budget.
-
-`cache` asks for prompt caching, where a provider must be asked: True, or how long ("5m", "1h").
-"""
 
 
 class OutputFormat(Struct, frozen=True):
