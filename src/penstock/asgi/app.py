@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Collection
 
 from penstock.asgi.access import Access
 from penstock.asgi.limits import ServerLimits
@@ -11,6 +12,7 @@ from penstock.asgi.metrics import Metrics
 from penstock.asgi.request import ClientGone, HTTPRequest, Receive, RejectedRequest, Scope, Send
 from penstock.asgi.response import respond, respond_error
 from penstock.asgi.sending import Sender
+from penstock.asgi.websocket import as_handshake, as_request, is_handshake, websocket_refused
 from penstock.errors import UsageError
 
 logger = logging.getLogger("penstock.asgi")
@@ -24,7 +26,12 @@ PREFLIGHT = {
 
 
 class ASGIApp:
-    """An app that answers HTTP requests. Its metrics have a counter `requests`."""
+    """An app that answers HTTP requests. Its metrics have a counter `requests`.
+
+    At its `websocket_paths`, clients try a WebSocket first: they are told to use HTTP.
+    """
+
+    websocket_paths: Collection[str] = ()
 
     def __init__(self, access: Access, limits: ServerLimits, metrics: Metrics) -> None:
         self.access = access
@@ -40,7 +47,7 @@ class ASGIApp:
             case "lifespan":
                 await self._live(receive, send)
             case "websocket":
-                await send({"type": "websocket.close", "code": 1003})
+                await self._refuse_websocket(scope, receive, send)
             case other:
                 raise UsageError(f"this app answers HTTP requests, not {other!r}")
 
@@ -76,11 +83,25 @@ class ASGIApp:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
+    async def _refuse_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (as_http := as_request(scope)) is not None:
+            request = HTTPRequest(as_http, receive, self.limits, secrets.token_hex(8))
+            if self._is_websocket(request):
+                await self._answer(request, Sender(as_handshake(send)))
+                return
+        await send({"type": "websocket.close", "code": 1003})
+
+    def _is_websocket(self, request: HTTPRequest) -> bool:
+        """Whether a client tries a WebSocket where it could use HTTP."""
+        return request.path.rstrip("/") in self.websocket_paths and is_handshake(request)
+
     async def _answer(self, request: HTTPRequest, send: Sender) -> None:
         request.scope["penstock.headers"] = self.access.cors_headers(request)
         try:
             if request.method == "OPTIONS" and request.headers.get("origin") in self.access.origins:
                 await respond(request, send, 204, b"", headers=PREFLIGHT)
+            elif self._is_websocket(request):
+                raise websocket_refused()
             else:
                 await self.route(request, send)
         except ClientGone:

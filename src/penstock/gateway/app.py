@@ -80,6 +80,8 @@ def app(
 class GatewayApp(ASGIApp):
     """A gateway as an ASGI app: see `app`."""
 
+    websocket_paths = ("/v1/responses",)
+
     def __init__(self, context: GatewayContext) -> None:
         super().__init__(context.access, context.limits, context.metrics)
         self.context = context

@@ -103,6 +103,8 @@ def app(
 class ServeApp(ASGIApp):
     """Agents as an ASGI app: see `app`."""
 
+    websocket_paths = ("/v1/responses",)
+
     def __init__(
         self,
         context: ServeContext,
