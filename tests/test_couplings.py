@@ -239,6 +239,8 @@ def test_uvicorn_server_has_what_is_overridden() -> None:
     assert server.config.http_protocol_class is mine
     assert isinstance(server.server_state.connections, set)
     assert list(inspect.signature(uvicorn.Server.serve).parameters) == ["self", "sockets"]
+    with server.capture_signals():
+        assert signal.getsignal(signal.SIGTERM) == server.handle_exit
     server.handle_exit(signal.SIGTERM, None)
     assert server.should_exit
     assert "config.loaded" in inspect.getsource(uvicorn.Server), "a server loads its config only if that was not done"
