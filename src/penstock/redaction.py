@@ -192,7 +192,7 @@ def _forms(secret: str) -> Iterator[str]:
     """The forms of a secret that a text is searched for: itself, decoded, in base64 at any alignment, and in hex."""
     data = secret.encode("utf-8", "surrogatepass")
     yield from (*_layers(secret), *_layers(data.decode("latin-1")), data.hex())
-    for shift in range(3):  # of the characters at both ends, some bits belong to what surrounds the secret
+    for shift in range(3):  # some bits of the characters at both ends belong to the text around the secret
         encoded = b64encode(b"\0" * shift + data).decode()
         core = encoded[(0, 2, 3)[shift] : (shift + len(data)) * 8 // 6].lower()
         yield from (core, core.replace("+", "-").replace("/", "_"))
@@ -246,7 +246,7 @@ def _placed_layers(text: str) -> Iterator[tuple[str, list[_Place]]]:
     for _ in range(LAYERS):
         places = [place for place, character in zip(places, text, strict=True) if ord(character) not in _IGNORED]
         text = _visible(text)
-        lower = [character.lower() for character in text]  # of some characters, this is several
+        lower = [character.lower() for character in text]  # several characters for some
         yield "".join(lower), [place for place, low in zip(places, lower, strict=True) for _ in low]
         text, places = _decoded(text, places)
 

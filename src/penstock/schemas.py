@@ -26,7 +26,7 @@ _KINDS = ("type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref")
 _SILENT = frozenset({"title", "default", "discriminator", "examples", "deprecated", "readOnly", "writeOnly"})
 """Keywords that are no constraints: if they are left out, nothing is missing."""
 _REPEATS = ("minLength", "maxLength", "minItems", "maxItems")
-_INDEX = re.compile(r"[0-9]{1,9}")  # of a list, in a reference
+_INDEX = re.compile(r"[0-9]{1,9}")  # an index of a list, in a reference
 _LOOKAROUND = re.compile(r"(?<!\\)(?:\\\\)*\(\?<?[=!]")
 
 

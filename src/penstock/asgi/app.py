@@ -106,7 +106,7 @@ class ASGIApp:
                 await self.route(request, send)
         except ClientGone:
             pass
-        except Exception as error:  # noqa: BLE001  # of an endpoint: the client gets a code, the log the rest
+        except Exception as error:  # noqa: BLE001  # an error of an endpoint: the client gets a code, the log the rest
             rejection = self.rejection(request, error)
             if not send.has_begun:
                 await self.reject(request, send, rejection)

@@ -39,7 +39,7 @@ class Sender:
 
     def begin(self, message: Message) -> Awaitable[None] | None:
         """Send a message without a task, if the sender `is_direct`; returns what is left of it, to be awaited."""
-        sending: Sending = self.body(message)  # type: ignore[assignment]  # of a server whose `send` is a coroutine
+        sending: Sending = self.body(message)  # type: ignore[assignment]  # `send` of these servers is a coroutine function
         try:
             awaited = sending.send(None)
         except StopIteration:
@@ -49,7 +49,7 @@ class Sender:
     def abort(self) -> None:
         """Close the connection without waiting until the client reads, if the sender `is_direct`."""
         if self.is_direct:
-            self.body.__self__.transport.abort()  # type: ignore[attr-defined]  # of a server that has it
+            self.body.__self__.transport.abort()  # type: ignore[attr-defined]  # these servers have a transport
 
 
 class _Begun:

@@ -100,7 +100,7 @@ def run_server(
 
         @contextmanager
         def capture_signals(self) -> Generator[None]:
-            with super().capture_signals():  # of SIGINT and SIGTERM; at its end, it raises what it got again
+            with super().capture_signals():  # for SIGINT and SIGTERM; raises captured signals again at its end
                 before = {number: signal.signal(number, self.handle_exit) for number in signals}
                 try:
                     yield

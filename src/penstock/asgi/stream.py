@@ -149,7 +149,7 @@ class ResponseStream:
             self._writing_since = now = time.monotonic()
             try:
                 rest = self._direct.begin({"type": "http.response.body", "body": piece, "more_body": True})
-            except Exception:  # noqa: BLE001  # of the server: it is raised again in the task of the work
+            except Exception:  # noqa: BLE001  # an error of the server: raised again in the task of the work
                 return False
             self.sent += len(piece)
             if rest is None:

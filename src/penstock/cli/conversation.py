@@ -113,7 +113,7 @@ class AgentConversation:
         """Checks that the run belongs to this agent, and that the history has not changed meanwhile."""
         config = self._agent.config
         unknown = {request.name for request in run.waiting} - config.tools.keys()
-        if unknown and not config.sources:  # of which it is not known yet what they have
+        if unknown and not config.sources:  # sources may add tools that are not known yet
             names = ", ".join(map(repr, sorted(unknown)))
             raise UsageError(
                 f"the run in {state.path} calls {names}, which this agent does not have: run its own agent"

@@ -52,6 +52,6 @@ def _has_open(pid: int, path: str) -> bool:
     try:
         return any(descriptor.samefile(path) for descriptor in Path(f"/proc/{pid}/fd").iterdir() if descriptor.exists())
     except PermissionError:
-        return True  # of another user, who does not show it
+        return True  # a process of another user, which we may not inspect
     except OSError:
         return False

@@ -43,7 +43,7 @@ LEASE = 5.0
 """How many seconds after this process was killed the same command can continue its run."""
 GRACE = 1.0
 """How many seconds after Ctrl-C a second one leaves the run."""
-_DIGITS = 10  # of the part of an id that is made from the start of the run
+_DIGITS = 10  # digits of an id that are derived from the start of the run
 _RECENT = 20  # runs of one command that are looked at; the last of them has the highest number
 
 

@@ -57,7 +57,7 @@ class _Block:
         self._name: str | None = ""  # None: it cannot be read
         self._unnamed: list[Frames] = []
         self._lines: list[bytes] = []
-        self._object: ValueScanner | None = None  # of the open frame, if that is an object
+        self._object: ValueScanner | None = None  # scans the open frame, if that is an object
         self._is_damaged = False  # a line of the open frame cannot be read
 
     def data(self, value: bytes) -> None:

@@ -62,7 +62,7 @@ class Answering:
         body = await self._call.request.json()
         request = _read(self._wire, body, model, is_streaming, self._context)
         self._inspected.ask(self._wire, request.settings.model, body, self._call.request.headers)
-        del body  # of which only the messages are needed while the response is streamed
+        del body  # only its messages are needed while the response is streamed
         request = self._context.memory.complete(request, self._caller.key)
         candidates = find_candidates(self._context.source.current, request.settings.model)
         self._journal.begin(request, candidates)

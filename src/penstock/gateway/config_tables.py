@@ -49,7 +49,7 @@ def _problem(message: str, table: Mapping[str, Any], types: Mapping[str, Any]) -
         return f": {key} must be {allowed(types[key])}, not {_shown(table[key])}"
     if missing := _MISSING.search(message):
         return f": the key {missing[1]!r} is missing; it must be {allowed(types[missing[1]])}"
-    return f": {message.partition(' - at `$')[0]}"  # of the struct's own checks
+    return f": {message.partition(' - at `$')[0]}"  # the message of the struct's own checks
 
 
 def allowed(kind: Any) -> str:

@@ -93,7 +93,7 @@ class ResponseMemory:
     """The responses of one gateway. Each belongs to the key of its client."""
 
     def __init__(self) -> None:
-        self._size = 0  # of all responses, besides the messages that they hold
+        self._size = 0  # bytes of all responses, without their messages
         self._held = HeldMessages()
         self._responses: Kept = OrderedDict()
         self._calls: Kept = OrderedDict()

@@ -32,7 +32,7 @@ MAX_LIST = 4 * 1024 * 1024
 """How many bytes of a list of models are read."""
 MAX_LISTS = 100
 """How many lists are kept: one per upstream and key."""
-_NO_LIST = (404, 405, 501)  # of a server that has no list of models
+_NO_LIST = (404, 405, 501)  # the statuses of a server without a list of models
 
 
 class ModelList(Struct, frozen=True):

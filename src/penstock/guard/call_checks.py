@@ -29,7 +29,7 @@ class CallChecks:
         self._are_checked = guard.call is not None
         self._are_held = self._are_checked or (has_text_calls and "text" in guard.kinds)
         self._calls: dict[_Place, Check] = {}
-        self._items: dict[HostedKey, Check] = {}  # of calls that are vendor state
+        self._items: dict[HostedKey, Check] = {}  # checks of calls that are vendor state
 
     def find(self, chunk: CallChunk) -> Check | None:
         """The check that a chunk of a call waits for. Arguments that close, or change after that, are due."""

@@ -29,7 +29,7 @@ class Passing:
 
     def __init__(self) -> None:
         self._blocks: set[tuple[int, int]] = set()  # that were changed, by choice
-        self._kinds: set[str] = set()  # of text that was changed
+        self._kinds: set[str] = set()  # kinds of text that were changed
 
     def through(self, chunk: StreamChunk, check: Check | None) -> list[StreamChunk]:
         """What is passed on of a chunk; `check` is its own, which is cleared."""

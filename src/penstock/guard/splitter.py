@@ -25,8 +25,8 @@ class Splitter:
         self._has_sentences = has_sentences
         self._open: list[str] = []
         self._is_blank = True  # the open text
-        self._tail = ""  # of all text so far
-        self.length = 0  # of the open text
+        self._tail = ""  # the end of all text so far
+        self.length = 0  # length of the open text
 
     def feed(self, text: str) -> list[str]:
         """Add text; returns the pieces that it closes."""

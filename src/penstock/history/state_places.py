@@ -27,7 +27,7 @@ def _is_in_place(state: Opaque, parts: Sequence[Part]) -> bool:
     facts = find_facts(state.wire)
     if not is_well_formed(state, facts):
         return False
-    if state.kind == PART_FIELDS and "signature" in state.data:  # of a part that has no signature
+    if state.kind == PART_FIELDS and "signature" in state.data:  # the part itself has no signature
         return False
     return is_in_place(state, parts, facts)
 

@@ -78,8 +78,8 @@ class InspectedExchange:
     ) -> None:
         self.id = id
         self.began = time.time()
-        self.size = 0  # of what came and was sent, in bytes
-        self.kept_size = 0  # of all that is kept, with the bodies of requests
+        self.size = 0  # bytes received and sent
+        self.kept_size = 0  # bytes kept, with the bodies of requests
         self.mask = Mask({})
         self.use_clock(time.monotonic)
         self._changed = changed
@@ -273,7 +273,7 @@ class ExchangeRecorder:
         exchange.mask.learn(request.headers, request.url)
         url, body = without_secrets(request.url), json.loads(request.body)
         self._request = Requested(exchange.now(), wire, model, exchange.mask.text(url), exchange.mask.value(body))
-        self.status = 0  # of the last response
+        self.status = 0  # HTTP status of the last response
         exchange.add(self._request)
 
     def hide(self, headers: Mapping[str, str]) -> None:

@@ -44,7 +44,7 @@ class FrameReader:
         self._odd = Oddities(kind.FINISH)
         self._mask = mask
         self._comments = Comments()
-        self.number = 0  # of the last frame
+        self.number = 0  # number of the last frame
         self._habits = CallHabits(kind.name)
         self._quirks: set[int] = set()  # those that were found
 

@@ -92,7 +92,7 @@ class Oddities:
 
     def __init__(self, reasons: Mapping[str, FinishReason]) -> None:
         self._reasons = reasons
-        self._types: set[str] = set()  # of all events
+        self._types: set[str] = set()  # the types of all events so far
         self._counted: dict[Oddity, tuple[int, str]] = {}
         self._endings: list[str] = []
         self._calls = CallOddities()

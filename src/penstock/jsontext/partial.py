@@ -37,7 +37,7 @@ class JSONPiece(Struct, frozen=True):
 _SAFE = re.compile(
     r'(?:[^"\\]|\\["\\/bfnrt\x00-\x1f]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+'
 )
-_PAIR_LENGTH = 12  # of an escaped surrogate pair, the longest token that must be complete to be read
+_PAIR_LENGTH = 12  # length of an escaped surrogate pair, the longest token that must be complete
 _LONE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _MAY_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]?)?)?)?)?\Z")
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z|\\u[dD][89abAB][0-9a-fA-F]{2}")

@@ -61,7 +61,7 @@ class ToolRules(Struct, frozen=True):
             options["idempotent"] = True
         if hints.read_only_hint and self.trust_hints:
             options["read_only"] = True
-        if hints.destructive_hint and not (hints.read_only_hint and self.trust_hints):  # of two claims the careful one
+        if hints.destructive_hint and not (hints.read_only_hint and self.trust_hints):  # the more careful hint counts
             options["approval"] = True
         return options
 

@@ -136,7 +136,7 @@ class Model:
         self._retries = retries or Retries()
         self._record = record
         self._options = options
-        self._history: EncodedHistory | None = None  # of the conversation that it is for: see `for_conversation`
+        self._history: EncodedHistory | None = None  # the history of its conversation: see `for_conversation`
 
     @property
     def base_url(self) -> str:

@@ -31,7 +31,7 @@ class OutputCall:
         self._reset()
 
     def _reset(self) -> None:
-        self._blocks: set[tuple[int, int]] = set()  # of calls of the final tool, by choice and block
+        self._blocks: set[tuple[int, int]] = set()  # calls of the final tool, by choice and block
         self._written: dict[int, int] = {}  # the block of the output by choice
         self._with_pieces: set[int] = set()  # the choices in which pieces of it have come
         self._with_calls: set[int] = set()  # the choices with other calls

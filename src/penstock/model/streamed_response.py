@@ -59,10 +59,10 @@ class StreamedResponse(Generic[Output]):
     def __init__(self, exchange: Exchange, derived: Derived) -> None:
         self._view = derived.view
         self._output = derived.output
-        self._outcome: Any = None  # of the output, once the response has ended
+        self._outcome: Any = None  # the validated output or its error, once the response has ended
         self._commands: Commands = exchange.commands()
         self._clock = exchange.clock
-        self._builder: TurnBuilder | None = None  # of the turn, when somebody reads the chunks or asks for it
+        self._builder: TurnBuilder | None = None  # builds the turn, once somebody reads the chunks or asks for it
         self._unfolded: list[StreamChunk] = []  # chunks that are not yet in the builder
         self._before_loop: list[StreamChunk] | None = []  # chunks that entering `with` read; None at the end
         self._body: SteadyBody | None = None  # the rest of the response, when it has begun

@@ -30,7 +30,7 @@ class PartialOutput:
     def reset(self) -> None:
         """Forget the value: another response begins."""
         self._view: PartialJSON | None = None
-        self._scanner: ValueScanner | None = None  # of the object that has not ended
+        self._scanner: ValueScanner | None = None  # scans the open object
         self._block = -1
 
     @property
@@ -71,7 +71,7 @@ class PartialOutput:
         path = piece.path[self._skipped :]
         if len(piece.path) >= self._skipped:
             problem = self._validate(path[0]) if piece.is_complete and len(path) == 1 else ""
-            is_all = not path and isinstance(piece.piece, dict | list)  # of it, all pieces have come already
+            is_all = not path and isinstance(piece.piece, dict | list)  # all its pieces have come already
             yield OutputDelta(path, None if is_all else piece.piece, piece.is_complete, problem)
 
     def _validate(self, key: str | int) -> str:

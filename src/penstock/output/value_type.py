@@ -115,7 +115,7 @@ def _pydantic_fields(kind: Any, names: Mapping[str, Any]) -> Iterator[tuple[str,
     pydantic, kind = sys.modules.get("pydantic"), _plain(kind)
     if pydantic is None or (isinstance(kind, type) and issubclass(kind, pydantic.RootModel)):
         return  # the one field of a root has no key in the JSON
-    fields: Mapping[str, Any] = getattr(kind, "__pydantic_fields__", {})  # of a model, or of a dataclass of pydantic
+    fields: Mapping[str, Any] = getattr(kind, "__pydantic_fields__", {})  # a pydantic model or dataclass has them
     if not fields and (dataclasses.is_dataclass(kind) or is_typeddict(kind)):
         fields = {name: pydantic.fields.FieldInfo.from_annotation(hint) for name, hint in _hints(kind, names)}
     for name, field in fields.items():

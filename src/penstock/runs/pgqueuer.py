@@ -86,6 +86,6 @@ async def _keep_sweeping(queries: RepositoryPort, runs: Runs, entrypoint: str, e
     while True:
         try:
             await sweep(queries, runs, entrypoint=entrypoint)
-        except Exception as error:  # noqa: BLE001  # of the store, or of whichever driver the queue uses
+        except Exception as error:  # noqa: BLE001  # errors of the store or of the queue's driver
             logger.warning("cannot look for runs: %s", error if isinstance(error, StoreError) else repr(error))
         await asyncio.sleep(every)

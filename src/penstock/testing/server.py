@@ -27,7 +27,7 @@ from penstock.wires import RESPONSE_FRAMES
 
 _BACKLOG = 4096  # a thousand clients may connect at once
 _GRACE = 0.01  # seconds for open responses when the server stops; zero would mean no limit
-_TURNS = 4  # of the event loop, after which an accepted connection is known to the server
+_TURNS = 4  # turns of the event loop until the server knows an accepted connection
 
 
 class Loopback:

@@ -194,7 +194,7 @@ def _adapter(annotation: Any, namespace: Mapping[str, Any], place: str, else_use
             adapter.rebuild(_types_namespace=namespace)
         adapter.json_schema(schema_generator=_generator())
     except (PydanticUserError, SchemaError, TypeError, NameError) as error:
-        lines = str(error).strip().split("\n")  # of a pattern that is not valid, the last one says why
+        lines = str(error).strip().split("\n")  # for an invalid pattern, the last line says why
         why = lines[-1 if isinstance(error, SchemaError) else 0].partition(". Set `")[
             0
         ]  # its advice does not help here

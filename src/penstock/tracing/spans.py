@@ -24,8 +24,8 @@ class StepSpan:
         self.chunks = 0
         self.model = ""
         self.error = ""
-        self.so_far: Usage | None = None  # of the attempt under way
-        self.usage: Usage | None = None  # of the attempts that have ended
+        self.so_far: Usage | None = None  # usage of the current attempt
+        self.usage: Usage | None = None  # usage of the finished attempts
         self.cost: float | None = None
         self.builder = TurnBuilder() if keeps_content else None
 

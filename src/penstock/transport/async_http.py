@@ -35,7 +35,7 @@ class AsyncHTTPConnection:
         self._command: OpenRequest
         self._response: Any = None
         self._content: Any = None
-        self._deadline: float | None = None  # of the read under way
+        self._deadline: float | None = None  # deadline of the current read
         self._passed: PassedReads | None = None  # the reads that are passed on; each moves their deadline
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf  # when it fires
@@ -90,7 +90,7 @@ class AsyncHTTPConnection:
         self._expect(body.timeout)
         try:
             return await reads
-        except Exception:  # noqa: BLE001  # of the connection: `read` raises it
+        except Exception:  # noqa: BLE001  # a connection error: `read` raises it
             return None
         finally:
             self._passed = self._deadline = None

@@ -62,7 +62,7 @@ def response_error(status: int, headers: Mapping[str, str], body: bytes, now: fl
             return OverloadedError(message, retryable=True, retry_after=delay, **fields)
         case _ if is_too_long(text, code):
             return ContextLengthError(message, **fields)
-        case 413:  # of a proxy, or of a provider that limits the bytes
+        case 413:  # sent by a proxy, or by a provider that limits the bytes
             return BadRequestError(f"{message} (the request has too many bytes, for example of images)", **fields)
         case _:
             return BadRequestError(message, **fields)

@@ -28,7 +28,7 @@ def close_in_children(sock: socket.socket) -> None:
 def _close_inherited() -> None:
     for sock in list(_sockets):
         try:
-            sock.close()  # of a TLS socket too, this closes only the descriptor
+            sock.close()  # closes only the descriptor, also of a TLS socket
         except OSError:
             pass
     _sockets.clear()

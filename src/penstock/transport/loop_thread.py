@@ -36,7 +36,7 @@ class LoopThread:
     """An event loop in a thread of its own. It starts when it is first needed; a `RuntimeError` if it cannot."""
 
     def __init__(self, name: str = "penstock-loop") -> None:
-        self._name = name  # of its thread
+        self._name = name  # name of its thread
         self.reset()
 
     def reset(self) -> None:
@@ -111,7 +111,7 @@ class LoopTask(Future[Any]):
         self._work = work
         self._task: asyncio.Task[Ended] | None = None
         self._is_cancelled = False
-        self._thread: threading.Thread | None = None  # of the loop, once it has begun
+        self._thread: threading.Thread | None = None  # the thread of the loop, once it has begun
 
     def begin(self, variables: Variables) -> None:
         self._thread = threading.current_thread()

@@ -33,7 +33,7 @@ class PassedReads(asyncio.Future[Awaitable[None] | None]):
         self._content = content
         self._body = body
         self._take = take
-        self._clock = clock  # of the body; deadlines of reads are times of the event loop
+        self._clock = clock  # clock of the body; deadlines of reads use the time of the event loop
         self._time = content._loop.time
         self.deadline = inf if body.timeout is None else self._time() + body.timeout
 

@@ -80,8 +80,8 @@ class Timeline:
         self.end = 0.0
         self._spans = {} if spans is None else spans
         self._zero: float | None = None
-        self._closed: dict[str, float] = {}  # of this response, by call id
-        self._tools: dict[str, Bar] = {}  # of this response, by execution key
+        self._closed: dict[str, float] = {}  # when the calls of this response closed, by call id
+        self._tools: dict[str, Bar] = {}  # bars of the tools of this response, by execution key
         self._response = Bar("", "response", 0, 0)
 
     def add(self, event: StreamEvent, at: float) -> None:

@@ -69,7 +69,7 @@ class RunLog:
         self._calls = calls  # the names of those around this run
         self._prefix = f"{'  ' * len(calls)}{' › '.join(calls)}: " if calls else ""
         self._zero = zero
-        self._names: dict[str, str] = {}  # of the calls, by id; a number follows the name of one that ran before
+        self._names: dict[str, str] = {}  # names of calls, by id; a number is added to a repeated name
         self._inner: dict[str, RunLog] = {}  # the logs of agents inside of calls, by id
         self._texts: list[str] = []
         self._kind = ""

@@ -125,7 +125,7 @@ class RunPage(Page[Shown]):
                 if card.progress.phase == "writing":
                     card.progress.phase = "held"
             case Unknown() | Opaque() | Usage() | Finish():
-                pass  # of no interest here, or `Done` has it
+                pass  # not shown, or shown by `Done`
             case _:
                 assert_never(event)
 
