@@ -140,7 +140,7 @@ def test_a_tool_that_ran_before_its_call_was_read_counts_as_a_call_of_the_stored
     run.tool_done("1.0", Outcome((Text(0, "sunny"),)))
     loaded, _ = load(run.dump(), READ_ONLY, Limits(calls=1))  # nothing of it was read
     assert loaded.state.tally.calls == 1
-    assert loaded.state.has_chunks is False
+    assert loaded.state.response.is_empty
     loaded.begin()
     assert [type(command) for command in loaded.chunks([ToolCallStart(0, "c1", "look"), LOOK])] == [Emit]
 

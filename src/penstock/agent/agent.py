@@ -41,9 +41,9 @@ from penstock.model.event_loop import warn_if_blocking
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
 from penstock.output.output_type import OutputKind
-from penstock.run.envelope import Key
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
+from penstock.run.stored import Key
 from penstock.tools.options import ExecutionOptions
 from penstock.tools.policy import Approvals, StartPolicy
 from penstock.tools.tool import Tool

@@ -20,10 +20,10 @@ from penstock.log.follower import LoggedStart
 from penstock.log.store import OwnedRun
 from penstock.messages import History
 from penstock.model.event_loop import warn_if_blocking
-from penstock.run.envelope import Key, sign
 from penstock.run.events import ApprovalRequest, Done, EndReason, StreamEvent
 from penstock.run.input_checks import checked_text, expect_decision, expect_user
 from penstock.run.machine import Run
+from penstock.run.stored import Key, sign
 
 AnySyncDriver = SyncDriver | LoggedSyncDriver
 AnyAsyncDriver = AsyncDriver | LoggedAsyncDriver

@@ -11,8 +11,8 @@ from penstock.agent.agent_run import AgentRun, AsyncAgentRun
 from penstock.errors import OutputError
 from penstock.events import Usage
 from penstock.messages import History
-from penstock.run.envelope import Key, sign
 from penstock.run.events import ApprovalRequest, EndReason
+from penstock.run.stored import Key, sign
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -13,12 +13,12 @@ from penstock.history.check import check
 from penstock.history.read import read
 from penstock.history.repair import repair
 from penstock.messages import Message
-from penstock.run.envelope import Key, verify
 from penstock.run.events import HistoryReplaced
 from penstock.run.load import load
 from penstock.run.machine import Run
 from penstock.run.state import RunState
 from penstock.run.step_changes import splices_between
+from penstock.run.stored import Key, verify
 
 
 def load_run(stored: bytes | str, key: Key | None, config: AgentConfig) -> Run:

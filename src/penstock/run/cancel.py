@@ -1,6 +1,7 @@
-"""Cancels a run: its reader still gets the ends of tools that had started, of the step and of the run.
+"""Ends a run whose reader is behind, or has cancelled it.
 
-What was not read of a response is not in the history, unless it is in a log.
+After a cancel, the reader still gets the ends of tools that had started, of the step and of the run. What was not read
+of a response is not in the history, unless it is in a log.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from penstock.run.events import Done, Nested, StepEnd, StepStart, StreamEvent, T
 from penstock.run.execution import discarded_result
 from penstock.run.inner_runs import InnerRun, InnerRuns, split
 from penstock.run.start_rules import Starts
+from penstock.run.state import ReadPart, RunState
 from penstock.run.steps import Steps
 
 
@@ -47,7 +49,7 @@ def cancel_unlogged(steps: Steps, why: str, unread: Sequence[StreamEvent]) -> li
     if state.phase != "over":
         outputs = steps.stop("cancelled", why)
     elif any(isinstance(event, Done) for event in unread):
-        state.keep_read(unread_chunks)
+        _keep_read(state, unread_chunks)
         state.ending = "cancelled", why
         outputs = [steps.done(*state.ending)]
     else:
@@ -73,6 +75,28 @@ def cancel_logged(
     shown: list[StreamEvent] = [*shown_inner, *ends]
     log = [*logged_inner, *events]
     return [*([Emit(shown, log)] if shown or log else []), *commands]
+
+
+def end_unread(state: RunState) -> None:
+    """The run ends before its reader has read all chunks: add them, and remember what was read, in case it cancels."""
+    response = state.response
+    if state.phase == "answer" and response.unfolded and not state.is_logged:
+        state.read_part = ReadPart(response.copy(), len(state.messages), state.executions)
+    response.fold(0)
+
+
+def _keep_read(state: RunState, unread: int) -> None:
+    """The reader of a run that is over will not read this many of the last chunks: take them out of the history."""
+    if (read := state.read_part) is None:
+        return
+    state.response, state.executions = read.response, read.executions
+    state.response.cut(unread)
+    turn = state.response.build()
+    state.new_messages = [message for message in state.messages[read.place :] if message.role == "user"]
+    state.messages[read.place :] = [Message("assistant", turn.parts)] if turn.parts else []
+    state.add_results()
+    state.output = turn.text
+    state.finish(*state.ending)
 
 
 def _ended_before(inner: InnerRun, unread: Iterable[StreamEvent]) -> list[Nested]:

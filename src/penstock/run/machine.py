@@ -33,7 +33,7 @@ from penstock.jsontext.values import deep_copy
 from penstock.messages import Message
 from penstock.output.output_type import OutputType
 from penstock.results import Outcome
-from penstock.run.cancel import cancel_inner, cancel_logged, cancel_unlogged
+from penstock.run.cancel import cancel_inner, cancel_logged, cancel_unlogged, end_unread
 from penstock.run.commands import (
     AnswerTool,
     AskModel,
@@ -273,7 +273,7 @@ class Run:
                 outcome = replace(outcome, data=inner.run.state.result)
             return self._after([*outputs, *state.executions.done(key, outcome)])
         if has_step_end(emit.events) and (spent := over_budget(state.rules.limits, self.usage)):
-            state.fold_all()
+            end_unread(state)
             outputs += self.steps.stop("limit", spent)
         return self._commands(outputs)
 
@@ -303,7 +303,7 @@ class Run:
 
     def expire(self, why: str) -> list[Command]:
         """The time limit of the run is over. What the reader has not read yet still comes, unless it cancels."""
-        self.state.fold_all()
+        end_unread(self.state)
         return self._commands(self.steps.stop("limit", why))
 
     def pause(self, seconds: float | None = None) -> list[Command]:

@@ -13,8 +13,7 @@ from penstock.output.output_type import OutputType
 from penstock.results import Outcome
 from penstock.run.commands import CheckApproval, ExpireLater, Output, StartTool
 from penstock.run.events import ToolStart
-from penstock.run.execution import APPROVED, Execution, State, no_such_tool
-from penstock.run.execution_table import ExecutionTable
+from penstock.run.execution import APPROVED, Execution, ExecutionTable, State, no_such_tool
 from penstock.run.limits import Limits, Tally
 from penstock.tools.policy import ToolPolicy
 

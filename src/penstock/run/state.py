@@ -66,10 +66,10 @@ class PartialResponse:
         return self.builder.build()
 
 
-class _ReadPart(Struct, frozen=True):
-    """The response of a run that ended while its reader was behind.
+class ReadPart(Struct, frozen=True):
+    """The response of a run that ended while its reader was behind, as far as it was read.
 
-    As it was read, with the place of its message in the history, and its calls.
+    `place` is that of its message in the history, `executions` are its calls.
     """
 
     response: PartialResponse
@@ -90,6 +90,7 @@ class RunState:
     - `has_answer`: the model has responded.
     - `seconds_left`: how long calls that waited already when the run was stored may still wait, by call id.
     - `record`: the events from which the run is rebuilt.
+    - `read_part`: what was read of the last response, if the run ended while its reader was behind.
     """
 
     def __init__(self, messages: Iterable[Message], rules: RunRules) -> None:
@@ -111,7 +112,7 @@ class RunState:
         self.changes = UNCHANGED
         self.seconds_left: Mapping[str, float] = {}
         self.record = Record(self.messages)
-        self._read: _ReadPart | None = None
+        self.read_part: ReadPart | None = None
         self._result: tuple[Any] | None = None  # the validated output
 
     # -- what can be asked -----------------------------------------------------------------------------------------
@@ -144,11 +145,6 @@ class RunState:
         return AskModel(tuple(messages), changes, changes.model_for(self.tally.attempt))
 
     @property
-    def has_chunks(self) -> bool:
-        """Whether anything of the response under way has come."""
-        return not self.response.is_empty or len(self.executions.table) > 0
-
-    @property
     def history(self) -> list[Message]:
         """The history as it would be if the run ended now; every provider accepts it. The run itself does not change.
 
@@ -159,7 +155,7 @@ class RunState:
             return list(self.messages)
         parts = self.response.build().parts if self.phase == "answer" else ()
         messages = [*self.messages, *([Message("assistant", parts)] if parts else [])]
-        return messages + self._results(messages)
+        return messages + _results(messages, self.executions.results)
 
     @property
     def result(self) -> Any:
@@ -229,7 +225,7 @@ class RunState:
 
     def add_results(self) -> list[Message]:
         """Add the results of the last response's calls to the history; returns their message, if there are any."""
-        results = self._results(self.messages)
+        results = _results(self.messages, self.executions.results)
         self.messages += results
         return results
 
@@ -261,34 +257,6 @@ class RunState:
         self.phase, self.ending = "over", (reason, why)
         self.executions = self.new_executions()
 
-    # -- its end, while the reader is behind -----------------------------------------------------------------------
-
-    def fold_all(self) -> None:
-        """The run ends before the reader has read all chunks: add them, and remember what was read for `keep_read`."""
-        response = self.response
-        if self.phase == "answer" and response.unfolded and not self.is_logged:
-            self._read = _ReadPart(response.copy(), len(self.messages), self.executions)
-        response.fold(0)
-
-    def keep_read(self, unread: int) -> None:
-        """The reader of a run that is over will not read this many of the last chunks: take them out of the history."""
-        if (read := self._read) is None:
-            return
-        self.response, self.executions = read.response, read.executions
-        self.response.cut(unread)
-        turn = self.response.build()
-        self.new_messages = [message for message in self.messages[read.place :] if message.role == "user"]
-        self.messages[read.place :] = [Message("assistant", turn.parts)] if turn.parts else []
-        self.add_results()
-        self.output = turn.text
-        self.finish(*self.ending)
-
-    def _results(self, messages: list[Message]) -> list[Message]:
-        """The results of the last response's calls in one message; calls that have not ended say so in theirs."""
-        known = self.executions.results
-        results = [_truthful(call, known.get(call.block)) for call in _calls(messages)]
-        return [tool_results(*results)] if results else []
-
 
 def _calls(messages: list[Message]) -> list[ToolCall | ToolCallInvalid]:
     """The calls of the last message."""
@@ -298,6 +266,12 @@ def _calls(messages: list[Message]) -> list[ToolCall | ToolCallInvalid]:
 def calls_of(parts: Iterable[Part]) -> list[ToolCall | ToolCallInvalid]:
     """The calls among the parts of a message or a turn."""
     return [part for part in parts if isinstance(part, ToolCall | ToolCallInvalid)]
+
+
+def _results(messages: list[Message], known: Mapping[int, ToolResult]) -> list[Message]:
+    """The results of the last response's calls in one message; calls that have not ended say so in theirs."""
+    results = [_truthful(call, known.get(call.block)) for call in _calls(messages)]
+    return [tool_results(*results)] if results else []
 
 
 def _truthful(call: ToolCall | ToolCallInvalid, known: ToolResult | None) -> ToolResult:

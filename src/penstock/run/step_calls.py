@@ -8,8 +8,7 @@ from typing import Any
 from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
 from penstock.jsontext.values import readable_json
 from penstock.run.commands import CancelTool, Output
-from penstock.run.execution import Execution, error_outcome, fingerprint_of
-from penstock.run.execution_table import ExecutionTable
+from penstock.run.execution import Execution, ExecutionTable, error_outcome, fingerprint_of
 from penstock.run.start_rules import RunRules
 from penstock.tools.policy import ToolPolicy
 

@@ -86,7 +86,7 @@ class Steps:
         state = self.state
         if state.executions.had_effect({call.block for call in calls_of(state.response.build().parts)}):
             return None
-        if not state.has_chunks and not model:
+        if state.response.is_empty and not state.executions.table and not model:
             return []
         retry = Retry(why, model)
         state.numbering.next_response()

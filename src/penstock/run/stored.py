@@ -1,12 +1,16 @@
 """A run as it is stored: JSON that another process can load (`load`) and continue.
 
-Version 2 has the events of the run. Version 1, which users may have stored, had its state.
+Version 2 has the events of the run. Version 1, which users may have stored, had its state. Both may stand in a signed
+envelope: with the key, one can verify that a run was not changed. The content of an envelope is text in a JSON object,
+so its bytes stay the same when the object is stored as JSON and written again.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
     from penstock.run.machine import Run
 
 VERSION = 2
+SIGNED_VERSION = 1
+Key = bytes | str
 
 
 class Version(Struct, frozen=True):
@@ -136,3 +142,72 @@ def decode(data: bytes | str) -> StoredEvents | RunSnapshot:
         raise UsageError(f"this is not a stored run: {error}") from None
     except RecursionError:
         raise UsageError("this is not a stored run: it is nested too deeply") from None
+
+
+# Signatures.
+
+
+class Envelope(Struct, frozen=True):
+    """A content and its signature: HMAC-SHA256, in hexadecimal digits."""
+
+    penstock_signed: int
+    signature: str
+    content: str
+
+
+class _Mark(Struct, frozen=True):
+    penstock_signed: int | None = None
+
+
+def sign(content: bytes, key: Key | None) -> bytes:
+    """The content in an envelope that is signed with this key; without one, the content as it is."""
+    if key is None:
+        return content
+    return msgspec.json.encode(Envelope(SIGNED_VERSION, _signature(content, key), content.decode()))
+
+
+def verify(data: bytes | str, key: Key | None) -> bytes | str:
+    """The content of an envelope with a valid signature; without a key, the data, which must not be an envelope."""
+    version = _signed_version(data)
+    if key is None:
+        if version is not None:
+            raise UsageError("the stored run is signed; pass the key that it was signed with: resume(…, key=…)")
+        return data
+    if version is None:
+        raise UsageError("the stored run has no signature, and a key was passed; store it with dump(key=…)")
+    if version > SIGNED_VERSION:
+        raise UsageError(f"the stored run was signed by a later version ({version}; this one reads {SIGNED_VERSION})")
+    try:
+        envelope = msgspec.json.decode(data, type=Envelope)
+        content = envelope.content.encode()
+    except (msgspec.MsgspecError, UnicodeEncodeError) as error:
+        raise UsageError(f"this is not a signed run: {error}") from None
+    if not hmac.compare_digest(_signature(content, key).encode(), envelope.signature.encode("utf-8", "replace")):
+        raise UsageError("the signature of the stored run is not valid: it was changed, or signed with another key")
+    return content
+
+
+def _signed_version(data: bytes | str) -> int | None:
+    """The version of an envelope; None if the data is something else."""
+    try:
+        return msgspec.json.decode(data, type=_Mark).penstock_signed
+    except (TypeError, msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def _signature(content: bytes, key: Key) -> str:
+    return hmac.new(_secret(key), b"penstock run\n" + content, hashlib.sha256).hexdigest()
+
+
+def _secret(key: Any) -> bytes:
+    """The bytes of a key. A number is refused: `bytes(number)` would be that many zeros, which anyone can guess."""
+    match key:
+        case str():
+            secret = key.encode("utf-8", "surrogatepass")
+        case bytes() | bytearray() | memoryview():
+            secret = bytes(key)
+        case _:
+            raise UsageError(f"the key of a stored run must be bytes or text, not {type(key).__name__}")
+    if not secret:
+        raise UsageError("the key of a stored run is empty")
+    return secret
