@@ -64,7 +64,7 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def hook_usage(self) -> Usage | None:
-        """The tokens that hooks have used for this step; None if there are none."""
+        """The usage of the hooks' own model calls for this step; None if there was none."""
         return total_usage(self.hook_usages)
 
     def replace(
@@ -96,7 +96,7 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
         )
 
     def replace_history(self, messages: Any) -> Step:
-        """A copy whose messages are those of the run from here on: a summary of what came before, for example.
+        """A copy whose messages replace the history of the run, such as a summary of it.
 
         Every call in them must have its result. The run emits a `HistoryReplaced`.
         """
@@ -113,7 +113,7 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
         return read
 
     def add_usage(self, usage: Usage | None, model: Model | str | None = None) -> Step:
-        """A copy that counts these tokens for the run: those of a model that the hook has asked itself.
+        """A copy that adds the usage of the hook's own model calls to the run.
 
         Their cost is that of `model`, or of the step's own model.
         """
@@ -132,7 +132,7 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def total_usage(usages: Iterable[ModelUsage]) -> Usage | None:
-    """The tokens of all of them; None if there are none."""
+    """The sum of the usages; None if there are none."""
     counts = [used.usage for used in usages]
     return reduce(add_usage, counts) if counts else None
 

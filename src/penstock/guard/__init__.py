@@ -1,1 +1,1 @@
-"""Guarding text: a response is held back in pieces until the guard of the agent has cleared them."""
+"""Guarding text: holds back each piece of a response until the agent's guard has cleared it."""

@@ -1,4 +1,4 @@
-"""The checks of calls: what the guard has to clear of each, and when that is due.
+"""The checks of calls: what the guard must clear per call, and when.
 
 | | a call that is whole | a damaged or quoted call |
 |---|---|---|
@@ -32,7 +32,7 @@ class CallChecks:
         self._items: dict[HostedKey, Check] = {}  # checks of calls that are vendor state
 
     def find(self, chunk: CallChunk) -> Check | None:
-        """The check that a chunk of a call waits for. Arguments that close, or change after that, are due."""
+        """The pending check of a chunk of a call. It is due when the arguments close, and again if they change."""
         if not self._are_held:
             return None
         place = chunk.choice, chunk.block
@@ -46,7 +46,7 @@ class CallChecks:
                 return self._damaged(place, chunk)
 
     def find_item(self, state: Opaque) -> Check | None:
-        """The check that vendor state waits for: that of its call, if it is one that the client runs or may have to.
+        """The pending check of a client-run vendor call; None for other state.
 
         The `ToolCall` of the same block makes it due; a result from the provider, which ran the call itself, clears it.
         """
@@ -63,7 +63,7 @@ class CallChecks:
         return check
 
     def close(self) -> None:
-        """The response has ended: a call that is open has neither ended nor been reported as cut."""
+        """End the response. Calls that are open then have neither ended nor been reported as cut."""
         for check in self._calls.values():
             if check.state == "open":
                 check.state = "void"
@@ -100,7 +100,7 @@ class CallChecks:
         return check
 
     def _open(self, place: _Place) -> Check:
-        """The check of a call, if nothing of it was checked yet, or else another one."""
+        """The check of a call; a new one if the first has already started."""
         if self._calls[place].state != "open":
             self._calls[place] = Check("call")
         return self._calls[place]

@@ -1,4 +1,4 @@
-"""The checks of a response: which are due, how many run, and the text before each."""
+"""The checks of a response: those due, those running, and the text before each."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CheckState = Literal["open", "due", "running", "cleared", "void"]
 class Check:
     """A piece of a response that the guard has to clear: a piece of text, or a call.
 
-    It is `open` while the piece grows, `due` until it can be started, and `void` if the piece was withdrawn. Of a call,
-    `text` is the name, and `arguments` are set; a damaged call is checked as text, and then as `next_call`, if it can
-    run with repaired arguments. `passed` is what may be passed on.
+    It is `open` while the piece grows, `due` until it can be started, and `void` if the piece was withdrawn. For a
+    call, `text` is the name, and `arguments` are set; a damaged call is checked as text, and then as `next_call`, if it
+    can run with repaired arguments. `passed` is what may be passed on.
     """
 
     __slots__ = ("arguments", "before", "kind", "next_call", "passed", "state", "text")
@@ -39,7 +39,7 @@ class Check:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing waits for it any more."""
+        """Whether the check has a verdict or was withdrawn."""
         return self.state in ("cleared", "void")
 
 
@@ -58,12 +58,12 @@ class CheckQueue:
         return bool(self._due) or self._running > 0
 
     def restart(self) -> None:
-        """Nothing is due any more; checks that run have not ended yet."""
+        """Withdraw all due checks; running checks have not ended yet."""
         self._due.clear()
         self._before.clear()
 
     def add_text(self, check: Check, text: str) -> None:
-        """The text of a check is complete: it is due, unless it is white space."""
+        """Make a text check due, unless its text is white space."""
         check.text, check.before = text, self._before.get(check.kind, "")
         self._before[check.kind] = (check.before + text)[-BEFORE:]
         if not text or text.isspace():
@@ -72,12 +72,12 @@ class CheckQueue:
             self._add(check)
 
     def add_call(self, check: Check, name: str, arguments: dict[str, Any]) -> None:
-        """The arguments of a call are complete: it is due."""
+        """Make the check of a complete call due."""
         check.text, check.arguments = name, arguments
         self._add(check)
 
     def clear(self, check: Check, passed: str) -> None:
-        """The guard passes this; a damaged call that it has not changed is checked as a call, too."""
+        """Store the text that the guard passes; an unchanged damaged call is then checked as a call too."""
         check.state, check.passed = "cleared", passed
         if check.next_call is not None and not check.is_changed:
             (name, arguments), check.next_call = check.next_call, None

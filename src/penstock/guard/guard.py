@@ -17,16 +17,16 @@ GuardUnit = Literal["sentence", "window", "answer"]
 
 
 class StopRun(Struct, frozen=True):
-    """The verdict of a guard that ends the run: nothing of the piece, and nothing after it, is shown or kept."""
+    """The verdict that ends the run: neither this piece nor anything after it is shown or kept."""
 
     why: str = "the guard stopped the run"
 
 
 class GuardContext(Struct, frozen=True):
-    """What a guard may want to know besides the piece itself, if it has one more parameter.
+    """Context for a guard function with a second parameter.
 
-    `before` is the end of what came before of this kind in the response, as the model wrote it: checks overlap, so
-    that the verdict on it may not be known yet. `deps` is that of the run.
+    `before` is the end of the preceding text of this kind in the response, as the model wrote it: checks overlap, so
+    its verdict may not be known yet. `deps` is that of the run.
     """
 
     kind: GuardKind
@@ -95,7 +95,7 @@ def _check_function(name: str, function: Any, parameters: tuple[str, ...]) -> No
 
 
 def as_guard(guard: Any) -> Guard | None:
-    """The guard that `Agent(guard=…)` was given: a `Guard`, a function that checks text, or none."""
+    """The `Guard` for the value of `Agent(guard=…)`: a `Guard`, a function that checks text, or None."""
     if guard is None or isinstance(guard, Guard):
         return guard
     if not callable(guard):

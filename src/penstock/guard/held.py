@@ -1,4 +1,4 @@
-"""The queue of what a guard holds back: chunks in their order, each with the check that it waits for."""
+"""The queue of held chunks, in order, each with its pending check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.guard.checks import Check
 
 
 class Held:
-    """A chunk that waits: for everything before it, and for its check, if it has one. Text is in its check."""
+    """A held chunk: it waits for everything before it, and for its own check, if any. Text is in its check."""
 
     __slots__ = ("check", "chunk", "size")
 
@@ -21,7 +21,7 @@ class Held:
 
 
 class HeldQueue:
-    """The chunks that are held back; `size` is how many characters they have."""
+    """The held chunks; `size` is their number of characters."""
 
     def __init__(self) -> None:
         self._items: deque[Held] = deque()
@@ -39,19 +39,19 @@ class HeldQueue:
         return held
 
     def add_usage(self, usage: Usage) -> None:
-        """Hold token counts back; they replace those before them."""
+        """Hold token counts back; they replace earlier ones."""
         if self._items and isinstance(self._items[-1].chunk, Usage):
             self._items[-1].chunk = usage
         else:
             self.add(usage)
 
     def grow(self, held: Held, size: int) -> None:
-        """The text at this place has this many characters now."""
+        """Set the number of characters of the text at this place."""
         self.size += size - held.size
         held.size = size
 
     def take(self) -> Iterator[Held]:
-        """Remove and return what need not wait any more."""
+        """Remove and return the chunks at the head that are cleared."""
         while self._items and ((check := self._items[0].check) is None or check.is_settled):
             held = self._items.popleft()
             self.size -= held.size
@@ -59,10 +59,10 @@ class HeldQueue:
                 yield held
 
     def cut(self, check: Check | None) -> Usage | None:
-        """Drop everything from the first chunk on that waits for this check; without one, all. Checks become void.
+        """Drop everything from the first chunk that waits for this check; without a check, everything.
 
-        So do open checks of what is left: nothing comes any more that could complete them. Returns the last token
-        counts that were dropped.
+        Their checks become void, and so do open checks of the remaining chunks, which nothing can complete any more.
+        Returns the last dropped token counts.
         """
         items = [*self._items]
         start = next((place for place, held in enumerate(items) if check is None or held.check is check), 0)

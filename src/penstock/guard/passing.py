@@ -1,4 +1,4 @@
-"""What of a chunk is passed on when it is cleared: text as the guard returned it, and no data that may repeat text."""
+"""Makes the chunks to pass on: text as the guard returned it, and no data that may repeat changed text."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from penstock.wires.shared.states import facts_of
 
 
 class Passing:
-    """Knows what the guard has changed in a response; vendor state that repeats or signs the original is left out."""
+    """Tracks what the guard changed in a response, and leaves out vendor state that repeats or signs the original."""
 
     def __init__(self) -> None:
         self._blocks: set[tuple[int, int]] = set()  # that were changed, by choice
         self._kinds: set[str] = set()  # kinds of text that were changed
 
     def through(self, chunk: StreamChunk, check: Check | None) -> list[StreamChunk]:
-        """What is passed on of a chunk; `check` is its own, which is cleared."""
+        """The chunk to pass on for a cleared chunk; `check` is its own check."""
         is_changed = check is not None and check.is_changed
         match chunk:
             case Text() | Reasoning() | Refusal() if check is not None:
@@ -63,7 +63,7 @@ class Passing:
 
 
 def own_text(state: Opaque) -> str:
-    """The text in vendor state that the model wrote and that is nowhere else in the response; empty if it has none."""
+    """The model's text that only the vendor state contains; empty if there is none."""
     is_own = facts_of(state, find_facts(state.wire)).text == "own"
     return "\n".join(_texts(state.data)) if is_own else ""
 

@@ -1,4 +1,4 @@
-"""Cuts text that arrives in pieces of any size into sentences or windows, however it arrives."""
+"""Splits streamed text into sentences or windows, independent of how it arrives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SPACE = re.compile(r"\s")
 
 
 class Splitter:
-    """A stage: text to pieces that are closed. What is open is returned by `close`.
+    """A stage: text to closed pieces. `close` returns the open rest.
 
     A sentence is closed by the white space after its full stop, as only that shows that it is not a number or a name.
     """
@@ -44,11 +44,11 @@ class Splitter:
         return pieces
 
     def close(self) -> str:
-        """The text ends here; returns what is open."""
+        """End the text; returns the open rest."""
         return self._close("")
 
     def _ends(self, text: str) -> list[int]:
-        """The places in the text after which a sentence ends."""
+        """The end positions of sentences in the text."""
         if not self._has_sentences:
             return []
         known = len(self._tail)

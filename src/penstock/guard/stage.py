@@ -58,9 +58,9 @@ STOPPED_BY = "guard"
 class GuardStage:
     """Chunks of one response to those that the guard has cleared.
 
-    After each method, start the checks that `take_due` returns, and pass the verdict on each to `settle`, or to `fail`
-    that there is none: `failure` ends the response when what came before the piece has been passed on. With
-    `has_text_calls`, calls may come from the text of the response: one that is damaged is checked as the text it is.
+    After each method, start the checks that `take_due` returns, and pass the verdict on each to `settle`, or call
+    `fail` if there is none: `failure` then ends the response once everything before the piece was passed on. With
+    `has_text_calls`, calls may come from the text of the response; a damaged one is checked as text.
     """
 
     def __init__(self, guard: Guard, *, has_text_calls: bool = False) -> None:
@@ -90,13 +90,13 @@ class GuardStage:
         return self._queue.size > MAX_HELD
 
     def feed(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
-        """The provider sent these chunks; returns those that can be passed on now."""
+        """Add chunks of the provider; returns the chunks that can be passed on now."""
         for chunk in () if self.is_stopped else chunks:
             self._add(chunk)
         return self._release()
 
     def close(self) -> list[StreamChunk]:
-        """The response has ended; returns the chunks that can be passed on now. Others may wait for their checks."""
+        """End the response; returns the chunks that can be passed on now. Others may wait for their checks."""
         self._texts.close_all()
         self._calls.close()
         self._is_closed = True
@@ -107,7 +107,7 @@ class GuardStage:
         return self._checks.take()
 
     def settle(self, check: Check, verdict: str | StopRun | None) -> list[StreamChunk]:
-        """The guard has checked this; returns the chunks that can be passed on now. None passes a call."""
+        """Store the verdict of the guard; returns the chunks that can be passed on now. None passes a call."""
         self._checks.end()
         if check.state == "void":
             return []
@@ -118,7 +118,7 @@ class GuardStage:
         return self._release()
 
     def fail(self, check: Check, error: GuardError) -> list[StreamChunk]:
-        """The guard has not checked this; returns the chunks that can be passed on now. Those before it still come."""
+        """Store that the guard failed; returns the chunks that can be passed on now. Earlier chunks still follow."""
         self._checks.end()
         if check.state != "void":
             self._cut(check)
@@ -185,13 +185,13 @@ class GuardStage:
         return chunks
 
     def _stop(self, check: Check, verdict: StopRun) -> None:
-        """Pass on nothing from this check on but that the response ends here; a failure after it does not count."""
+        """End the response at this check, and pass on nothing after it; later failures do not count."""
         self._cut(check)
         self.failure = None
         self._queue.add(Finish("content_filter", STOPPED_BY, verdict.why))
 
     def _cut(self, check: Check) -> None:
-        """Drop what waits for this check, and all after it; of a whole answer, everything. Token counts stay."""
+        """Drop everything from this check on; with `by="answer"`, everything. Token counts stay."""
         self.is_stopped = True
         usage = self._queue.cut(None if self._guard.by == "answer" else check)
         self._texts.restart()
@@ -199,7 +199,7 @@ class GuardStage:
             self._queue.add(usage)
 
     def _restart(self) -> None:
-        """The response begins again: everything that is held back is void."""
+        """Start the response again: all held chunks are void."""
         self._queue.cut(None)
         self._checks.restart()
         self._texts.restart()

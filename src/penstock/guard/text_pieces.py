@@ -1,4 +1,4 @@
-"""The text of a response in pieces: what is complete is due to be checked, what is open grows in its place."""
+"""Splits the text of a response into pieces: complete pieces are due, the open piece grows in place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TextChunk = Text | Reasoning | Refusal
 
 
 class _Block:
-    """The block of text that a choice is writing, and the place of what is open of it."""
+    """The text block that a choice is writing, and the place of its open piece."""
 
     def __init__(self, chunk: TextChunk, splitter: Splitter) -> None:
         self.chunk = chunk
@@ -43,18 +43,18 @@ class TextPieces:
             self._queue.grow(self._place(block), block.splitter.length)
 
     def close(self, choice: int) -> None:
-        """The text of a choice is followed by something else: what is open of it is complete."""
+        """Complete the open piece of a choice, because something other than text follows."""
         block = self._blocks.pop(choice, None)
         if block is not None and (text := block.splitter.close()):
             self._end(block, text)
 
     def close_all(self) -> None:
-        """What is open in any choice is complete."""
+        """Complete the open pieces of all choices."""
         for choice in list(self._blocks):
             self.close(choice)
 
     def restart(self) -> None:
-        """Forget what is open."""
+        """Forget the open pieces."""
         self._blocks.clear()
 
     def _splitter(self) -> Splitter:

@@ -1,4 +1,4 @@
-"""Checks a history before it is sent: the problems for which a provider would refuse it."""
+"""Checks a history before it is sent: finds the problems for which a provider would reject it."""
 
 from __future__ import annotations
 

@@ -36,18 +36,17 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     settings: RequestSettings
 
     def foreign_tools(self, wire: str, *, has_hosted: bool = True) -> tuple[ToolDeclaration, ...]:
-        """The tools that run at a provider, and that a server on this wire does not have."""
+        """The hosted tools that a server on this wire does not have."""
         is_known = has_hosted and wire_name(wire) == self.wire
         return () if is_known else tuple(tool for tool in self.settings.tools if tool.hosted is not None)
 
     def request_for(
         self, wire: str, *, has_hosted: bool = True, has_exact: bool = True
     ) -> tuple[Request, tuple[Dropped, ...]]:
-        """The request for a provider on this wire, and what of it is not passed on, with the reasons.
+        """The request for a provider on this wire, and the dropped parts with the reasons.
 
-        Fields that only the client's protocol has, and tools that its provider runs, are passed on to the same wire
-        alone: the tools if the server there `has_hosted` ones, and settings in a form that only the vendor's own
-        provider knows if it `has_exact` forms.
+        Protocol-specific fields and hosted tools are forwarded only to an upstream on the same wire. Hosted tools also
+        need `has_hosted`, and settings in a form that only the vendor's own provider knows need `has_exact`.
         """
         settings, is_same = self.settings, wire_name(wire) == self.wire
         if not is_same:
@@ -81,14 +80,14 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
         return extra if "output" in exact else merge(extra, self._output_for(wire))
 
     def _output_for(self, wire: str) -> dict[str, Any]:
-        """The fields that ask for the output format; none if there is no format, or this wire cannot ask for it."""
+        """The fields for the output format; empty if there is no format, or this wire has no field for it."""
         output = self.settings.output
         if output is not None and output.schema is not None and wire_name(wire) != self.wire:
             output = replace(output, schema=json_schema(output.schema))
         return {} if output is None else find_output_fields(wire_name(wire))(output)
 
     def _dropped_for(self, wire: str, hosted: tuple[ToolDeclaration, ...]) -> Iterator[Dropped]:
-        """What cannot be said on this wire."""
+        """The settings that this wire cannot express."""
         if wire_name(wire) != self.wire:
             yield from (Dropped(name, ONLY_HERE) for name in self.settings.own_fields)
             if names := own_parts(self.messages, self.wire):
@@ -99,14 +98,14 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
             yield Dropped("tools", f"{hosted_name(tool)} runs at its provider; there is no such tool here")
 
     def _callable_tools(self, hosted: tuple[ToolDeclaration, ...]) -> Iterator[ToolDeclaration]:
-        """The tools that may be called, for servers that cannot be told which of the declared ones may."""
+        """The allowed tools, for servers without an `allowed_tools` setting."""
         allowed = self.settings.allowed_tools
         for tool in self.settings.tools:
             if tool not in hosted and (not allowed or tool.name in allowed):
                 yield tool
 
     def _refuse_kept_elsewhere(self) -> None:
-        """Raises if a part of the prompt is kept by the provider of the client's protocol: it would be missing."""
+        """Raises if a part of the prompt is stored at the provider of the client's protocol: it would be missing."""
         facts = find_facts(self.wire)
         for name in facts.kept_fields:
             if name in self.settings.extra:
@@ -157,12 +156,12 @@ def decode_request(
 
 
 def hosted_name(tool: ToolDeclaration) -> str:
-    """The name of a tool that its provider runs; some have only a field of their own."""
+    """The name of a hosted tool; some are declared only by a field of their own."""
     return tool.name or next(iter(tool.hosted or ()), "a tool")
 
 
 def _without_headers(message: Message, start: str) -> Message:
-    """The message without the lines before a system prompt that begin so: they change with every request."""
+    """The message without leading lines that begin so: they change with every request."""
     if message.role != "system" or not any(
         isinstance(part, Text) and part.text.startswith(start) for part in message.parts
     ):
@@ -199,7 +198,7 @@ def _parse(body: bytes | Mapping[str, Any], *, is_clean: bool) -> Mapping[str, A
 
 
 def _with_flat_names(message: Message, namespaces: Mapping[str, ToolPath]) -> Message:
-    """The message with the flat names of calls in a namespace, as their tools are declared."""
+    """The message with flat names for calls in a namespace, as their tools are declared."""
     flat = {path: name for name, path in namespaces.items()}
     spaces = {
         part.block: part.data["namespace"]

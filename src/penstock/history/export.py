@@ -25,8 +25,8 @@ def export_messages(
 ) -> dict[str, Any]:
     """The fields of a request body that hold this history, in the form of the wire.
 
-    The messages may be in any shape that `as_messages` reads. `model` and `provider` matter where these want the
-    history in a form that is unusual on the wire.
+    The messages may be in any shape that `as_messages` reads. `model` and `provider` matter where they need a form that
+    is unusual on the wire.
     """
     known = wire_name(wire)
     quirks = find_provider(provider)[1].quirks if provider else frozenset[str]()

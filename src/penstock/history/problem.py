@@ -8,9 +8,9 @@ from penstock.providers import ProblemKind
 
 
 class Problem(Struct, frozen=True):
-    """Something in a history that providers refuse: where it is, what it is, and who refuses it.
+    """A reason why providers reject a history: its place, its description, and which providers.
 
-    `where` is its place in what was passed; `message` and `part` are its numbers in the messages read from it.
+    `where` is its place in the value that was passed; `message` and `part` are indexes in the messages read from it.
     """
 
     kind: ProblemKind

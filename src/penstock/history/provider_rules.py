@@ -19,7 +19,7 @@ from penstock.wires.shared.request import Request
 
 
 def find_problems(history: CheckedHistory, provider: str | None) -> list[Problem]:
-    """The problems of a history, in its order; with a provider, those for which that one refuses it."""
+    """The problems of a history, in order; with `provider`, only those that this provider rejects."""
     problems = [problem for rule in RULES for problem in rule(history)]
     if provider is not None:
         target = Target.of(history, provider)
@@ -30,7 +30,7 @@ def find_problems(history: CheckedHistory, provider: str | None) -> list[Problem
 
 
 class Target(Struct, frozen=True):
-    """The provider that a history is for, and the wire on which it is sent there."""
+    """The provider and the wire of a history."""
 
     name: str
     wire: str
@@ -38,7 +38,7 @@ class Target(Struct, frozen=True):
 
     @classmethod
     def of(cls, history: CheckedHistory, provider: str) -> Target:
-        """The target; a provider with several wires is sent a history on the wire that it was written for."""
+        """The target. For a provider with several wires, it has the wire that the history was written for."""
         name, row = find_provider(provider)
         return cls(name, history.wire if history.wire in row.other_wires else row.wire, row.quirks)
 
@@ -47,9 +47,8 @@ class Target(Struct, frozen=True):
         return fit_name(tool, find_facts(self.wire)) if self.name in REFUSED_BY["refused_name"] else tool
 
     def refusal(self, part: Part, message: Message) -> str:
-        """Why the provider refuses an image or a file; empty if it does not.
-
-        It refuses none in a result: the encoder replaces what cannot be shown by a note.
+        """Why the provider rejects an image or a file; empty if it accepts it. Media in results are always accepted:
+        the encoder replaces unsupported ones by a note.
         """
         if not isinstance(part, Image | File) or not isinstance(part, ALLOWED[message.role]):
             return ""

@@ -1,7 +1,7 @@
 """Reads histories of any shape as messages: strings, turns, dicts and objects of the vendors' SDKs, request bodies.
 
-The shapes may be mixed in one list. What a message has no place for raises an error with its place, or is kept as
-vendor state: nothing is dropped silently.
+The shapes may be mixed in one list. Fields without a counterpart raise an error with their place, or are kept as vendor
+state: nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Reading(Struct, frozen=True):
 def as_messages(history: Any) -> list[Message]:
     """The messages of a history: a string (of the user), a message of any shape, a list of these, or a request body.
 
-    Of a request body the history is read, system messages first; its options and tools are not.
+    A request body gives its history, system messages first, without its options and tools.
     """
     if isinstance(history, list | tuple) and {*map(type, history)} <= {Message}:
         return [*history]  # the case of every step of an agent, and so not a loop of Python
@@ -87,7 +87,7 @@ def _numbered(field: str, items: Iterable[Any]) -> list[PlacedItem]:
 
 
 def read_request(body: Json, wire: str, *, is_clean: bool = False) -> Reading:
-    """The messages of a request body of this wire; raises a `UsageError` with the place of what cannot be read.
+    """The messages of a request body of this wire; raises a `UsageError` with the place of an invalid field.
 
     A body that `is_clean` has few levels and no lone surrogates: it is neither searched for these nor copied.
     """
@@ -135,7 +135,7 @@ def _read(
 
 
 def _in_turns(items: list[PlacedItem], shapes: list[str], family: str) -> list[PlacedMessage]:
-    """The messages of the items, of which several may be joined."""
+    """The messages of the items; several items may become one message."""
     context = new_context()
     groups: list[list[PlacedMessage]] = []
     for (place, item), shape in zip(items, shapes, strict=True):
@@ -150,7 +150,7 @@ def _in_turns(items: list[PlacedItem], shapes: list[str], family: str) -> list[P
 
 
 def _read_item(item: Any, place: str, context: ReadContext, shape: str, family: str) -> list[PlacedMessage]:
-    """The messages that an item becomes."""
+    """The messages of one item."""
     try:
         return [*_messages(item, place, context, shape, family)]
     except RecursionError:  # the caller may be deep in the stack already
@@ -158,7 +158,7 @@ def _read_item(item: Any, place: str, context: ReadContext, shape: str, family: 
 
 
 def _open(item: Any, place: str, clean: Clean) -> Any:
-    """The clean fields of an item, or the `Message` if it is a stored one."""
+    """The clean fields of an item, or the `Message` if it is a stored message."""
     match item:
         case Message() | Turn():
             return item
@@ -214,7 +214,7 @@ def _shape(item: Any, family: str, wire: str) -> str:
 
 
 def _is_own(message: Json) -> bool:
-    """Whether it is a stored `Message`, and not a vendor's content: its parts, if it has any, have a type."""
+    """Whether an item is a stored `Message`, and not a vendor's content: its parts, if any, have a type."""
     parts: Any = message.get("parts")
     if message.get("role") not in _OURS or "content" in message or not isinstance(parts, list):
         return False
@@ -224,7 +224,7 @@ def _is_own(message: Json) -> bool:
 
 
 def _with_calls_added(message: Message, calls: CallMatcher) -> Message:
-    """The message, after its calls were added, which may be answered by messages of other shapes."""
+    """The message, after registering its calls: messages of other shapes may answer them."""
     for part in message.parts:
         match part:
             case ToolCall() | ToolCallInvalid():

@@ -1,4 +1,4 @@
-"""Repairs a history that was interrupted, mixed up or pieced together, so that every provider accepts it.
+"""Repairs an interrupted, reordered or merged history, so that every provider accepts it.
 
 Nothing is made up: a call without a result gets one that says so. A part that is out of place becomes text that says
 where it comes from. Every change is noted.
@@ -61,7 +61,7 @@ class Repaired(list[Message]):
 
 
 def read_again(messages: Any) -> Reading:
-    """A history as `read` reads it; a repaired one keeps the `wire` and `is_continued` of the history before."""
+    """A history as `read` reads it; a repaired history keeps its original `wire` and `is_continued`."""
     reading = read(messages)
     if isinstance(messages, Repaired):
         return replace(reading, wire=messages.wire, is_continued=messages.is_continued)
@@ -69,7 +69,7 @@ def read_again(messages: Any) -> Reading:
 
 
 def repair(messages: Any, provider: ProviderName | None = None) -> Repaired:
-    """The history without the problems that `check` finds; its `changes` say what was done.
+    """The history without the problems that `check` finds; `changes` describes each repair.
 
     A history without problems stays as it is. With a `provider`, media that it does not accept are replaced by a text
     that says so, and calls get names that it accepts.
@@ -84,7 +84,7 @@ def repair(messages: Any, provider: ProviderName | None = None) -> Repaired:
 
 
 class _RepairSteps(HistorySteps):
-    """The steps that a request takes too, and some more; each change is noted."""
+    """The steps of encoding a request, and some more; each change is noted."""
 
     def __init__(self, history: CheckedHistory, provider: str | None) -> None:
         super().__init__(all_facts())
@@ -155,7 +155,7 @@ class _RepairSteps(HistorySteps):
     # Calls and results.
 
     def fit_call(self, pair: CallResults) -> tuple[str, str]:
-        """A call gets an id that no other call has; of our messages, only calls of the same turn are compared."""
+        """The unique id and the name of a call; in our own messages, the id is unique within its turn."""
         index, call = pair.place[0], pair.call
         if self._history.is_ours and index != self._turn:
             self._free_ids, self._turn = UniqueIds(), index
@@ -165,7 +165,7 @@ class _RepairSteps(HistorySteps):
         return id, self._name(index, call)
 
     def _name(self, index: int, call: ToolCall | ToolCallInvalid) -> str:
-        """The name of a call; of our messages, names are fitted when they are sent."""
+        """The name of a call as the provider accepts it; in our own messages, encoders fit the names."""
         if self._target is None or self._history.is_ours:
             return call.name
         name = self._target.fit_name(call.name)
@@ -174,7 +174,7 @@ class _RepairSteps(HistorySteps):
         return name
 
     def call(self, pair: CallResults) -> ToolCall | ToolCallInvalid:
-        """An invalid call that succeeded becomes a valid one; of our messages, not if its arguments were repaired."""
+        """The call as a valid one, if it succeeded; in our own messages, repaired calls stay as they are."""
         if isinstance(pair.call, ToolCall) or pair.result is None or pair.result.is_error:
             return pair.call
         if self._history.is_ours and pair.is_repaired:  # with which it is sent
@@ -258,7 +258,7 @@ def _orphan_text(what: str, text: str) -> str:
 
 
 def _separated(messages: Iterable[Message]) -> Iterable[Message]:
-    """The messages; each text that follows text of another message begins with a blank line."""
+    """The messages, with a blank line before each text that follows the text of another message."""
     has_text = False
     for message in messages:
         first = next((part for part in message.parts if isinstance(part, Text)), None)

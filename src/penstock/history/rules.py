@@ -76,7 +76,7 @@ def results_have_calls(history: CheckedHistory) -> Iterator[Problem]:
 
 
 def hosted_calls_have_results(history: CheckedHistory) -> Iterator[Problem]:
-    """Hosted calls have results too; of our messages, encoders leave out those that have none."""
+    """Hosted calls have results too; in our own messages, encoders leave out calls without one."""
     if history.is_ours:
         return
     for place, call in history.hosted.unfinished.items():
@@ -84,7 +84,7 @@ def hosted_calls_have_results(history: CheckedHistory) -> Iterator[Problem]:
 
 
 def hosted_results_have_calls(history: CheckedHistory) -> Iterator[Problem]:
-    """Hosted results have calls too; of our messages, encoders leave out those in a response."""
+    """Hosted results have calls too; in our own messages, encoders leave out results without one."""
     if history.is_continued:
         return
     for place, result in history.hosted.orphans.items():
@@ -137,7 +137,7 @@ def _wanting_order(history: CheckedHistory) -> frozenset[str]:
 
 
 def _last_results_after(history: CheckedHistory, index: int) -> int:
-    """The last of the consecutive messages with results after this one."""
+    """The last of the consecutive result messages after this one."""
     number = index
     while number + 1 < len(history.messages) and history.messages[number + 1].results:
         number += 1
@@ -151,7 +151,7 @@ def _leading(history: CheckedHistory, index: int) -> int:
 
 
 def calls_are_whole(history: CheckedHistory) -> Iterator[Problem]:
-    """Arguments are JSON objects; of our messages, an error as the result is enough, and so are repaired arguments."""
+    """Arguments are JSON objects; in our own messages, an error result or repaired arguments are enough."""
     for pair in history.pairs:
         is_sendable = history.is_ours and (pair.result is None or pair.result.is_error or pair.is_repaired)
         if isinstance(pair.call, ToolCallInvalid) and pair.call.kind == "function" and not is_sendable:
@@ -176,7 +176,7 @@ def ids_are_unique(history: CheckedHistory) -> Iterator[Problem]:
 
 
 def items_come_once(history: CheckedHistory) -> Iterator[Problem]:
-    """An item occurs once; of our messages, encoders leave out the others."""
+    """An item occurs once; in our own messages, encoders leave out repetitions."""
     if history.is_ours:
         return
     seen: set[str] = set()
@@ -220,7 +220,7 @@ def messages_have_parts(history: CheckedHistory) -> Iterator[Problem]:
 
 
 def states_are_on_their_parts(history: CheckedHistory) -> Iterator[Problem]:
-    """State is on its part; of our messages, encoders leave out what is not."""
+    """State is on its part; in our own messages, encoders leave out misplaced state."""
     for index, message in enumerate(history.messages):
         for number in sorted(misplaced_states(message)):
             state = message.parts[number]

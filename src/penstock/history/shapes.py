@@ -1,4 +1,4 @@
-"""Finds the wire that the messages of a history were written for, and reads them, by the readers of all wires."""
+"""Detects the wire of a history's messages, and reads them with the readers of all wires."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from penstock.wires.shared.places import PlacedMessage
 
 
 def new_context() -> ReadContext:
-    """What the readers of one history share."""
+    """The context that the readers of one history share."""
     return ReadContext(all_readers().values(), all_facts(), _default_wire())
 
 
 def _default_wire() -> str:
-    """The wire of messages that could be of any wire: the last one, which is the most general."""
+    """The wire of ambiguous messages: the last one, which is the most general."""
     return next(reversed(all_readers()))
 
 
@@ -25,7 +25,7 @@ def _default_wire() -> str:
 
 
 def find_family(messages: list[Json]) -> str:
-    """The wire of messages that only their neighbours can identify, such as a text with `cache_control`."""
+    """The wire of messages that only their neighbours identify, such as a text with `cache_control`."""
     readers = all_readers().values()
     typical = (reader.wire for reader in readers if any(_is_typical(message, reader) for message in messages))
     possible = (reader.wire for reader in readers if any(map(reader.is_possible, messages)))
@@ -49,7 +49,7 @@ def _is_response_of_another(message: Json, owner: RequestReader) -> bool:
 
 
 def read_message(message: Json, place: str, context: ReadContext, shape: str, family: str) -> Iterable[PlacedMessage]:
-    """The messages that a message of this shape becomes."""
+    """The messages of a message of this shape."""
     return all_readers()[shape].read(message, place, context, family)
 
 
@@ -57,7 +57,7 @@ def read_message(message: Json, place: str, context: ReadContext, shape: str, fa
 
 
 def history_fields(body: Json) -> tuple[str, ...]:
-    """The fields of a request that its history is read from, the messages first; none if it is not a request."""
+    """The history fields of a request, the messages first; empty if it is not a request."""
     for messages in _message_fields():
         if messages in body:
             return (messages, *[name for name in _system_fields() if name in body])
@@ -76,18 +76,18 @@ def _system_fields() -> tuple[str, ...]:
 
 
 def _readers_of(body: Json) -> list[RequestReader]:
-    """The readers of the wires that have the messages of a request in this field."""
+    """The readers of the wires whose requests have their messages in this field."""
     field = history_fields(body)[0]
     return [reader for reader in all_readers().values() if reader.history_field == field]
 
 
 def request_wire(body: Json) -> str:
-    """The wire of a request, by its fields; empty if they do not say."""
+    """The wire of a request, by its fields; empty if they are ambiguous."""
     return next((reader.wire for reader in _readers_of(body) if reader.is_request(body)), "")
 
 
 def is_continued(body: Json) -> bool:
-    """Whether a request continues a history that the provider keeps."""
+    """Whether a request continues a history that the provider stores."""
     return any(reader.is_continued(body) for reader in _readers_of(body))
 
 

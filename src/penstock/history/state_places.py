@@ -1,4 +1,4 @@
-"""Which part vendor state belongs to: it must go back on that part, or the vendor refuses it."""
+"""The part that vendor state belongs to: the vendor rejects state on any other part."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.wires.shared.states import facts_of, is_in_place, is_well_formed, 
 
 
 def misplaced_states(message: Message) -> set[int]:
-    """The numbers of the states that are on a part of the wrong kind, or are not of their own type.
+    """The indexes of states on a part of the wrong kind, or of the wrong type.
 
     State without a part is in place: reasoning can be a signature alone.
     """

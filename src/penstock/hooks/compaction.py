@@ -47,7 +47,7 @@ def compact(
     summary_words: int = 400,
     count: Count = estimate_tokens,
 ) -> Callable[[Step], Any]:
-    """A hook that makes the history shorter, for good, when it has more than `max_tokens`.
+    """A hook that permanently shortens the history when it exceeds `max_tokens`.
 
     It then shortens results to `max_result` characters, without their images and files, from the oldest on, and
     replaces the oldest exchanges by a summary of `model`, until `target` of the tokens are left; without a model, or if
@@ -86,12 +86,12 @@ class _Rules(Struct, frozen=True):
 
     @property
     def least(self) -> int:
-        """How many tokens a summary must replace if the history is too long in any case."""
+        """The tokens that a summary must replace at least, if the history stays too long anyway."""
         return max(self.max_tokens - self.target, self.max_tokens // 4)
 
 
 class _Parts(Struct, frozen=True):
-    """A history that is too long: its first messages, the summaries in them, what is removed, and what is kept."""
+    """The parts of a history that is too long: first messages, their summaries, removed and kept messages."""
 
     head: list[Message]
     summaries: list[Message]
@@ -100,14 +100,14 @@ class _Parts(Struct, frozen=True):
 
 
 class _Report:
-    """Warns, once, of a history that cannot be made short enough."""
+    """Warns once if a history cannot be shortened enough."""
 
     def __init__(self, rules: _Rules) -> None:
         self._rules = rules
         self._has_warned = False
 
     def add(self, tokens: int) -> None:
-        """A history has this many tokens after compaction."""
+        """Report the tokens of a history after compaction."""
         if tokens > self._rules.max_tokens and not self._has_warned:
             self._has_warned = True
             _logger.warning(
@@ -170,7 +170,7 @@ def _joined(rules: _Rules, parts: _Parts, summary: str) -> list[Message]:
 
 
 def _without_summaries(head: list[Message]) -> tuple[list[Message], list[Message]]:
-    """The first messages without an earlier summary, and without what was joined to it; both go into the next one."""
+    """The first messages without an earlier summary and the text joined to it; both go into the next summary."""
     parts = head[-1].parts if head else ()
     texts = [part.text if isinstance(part, Text) else "" for part in parts]
     start = next((index for index, text in enumerate(texts) if text.startswith(SUMMARY)), -1)
@@ -207,7 +207,7 @@ def _flat(groups: Iterable[list[Message]]) -> list[Message]:
 
 
 async def _summary(model: Model, messages: Sequence[Message], words: int) -> tuple[str, Usage | None]:
-    """A summary by the model, and its tokens; the note if it gives none, or not all of it."""
+    """A summary by the model, and its usage; the note if the summary is missing or incomplete."""
     try:
         turn = await model.acomplete(_PROMPT.format(words=words) + transcript(messages))
     except PenstockError as error:

@@ -1,4 +1,4 @@
-"""Fallback models: which models are asked if a request fails."""
+"""Fallback models: other models for requests that fail."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from penstock.model.model import Model
 
 
 def fallback(*models: Model | str) -> Callable[[Step], Step]:
-    """A hook with which other models are asked, in order, if the request fails after the model's own retries.
+    """A hook that adds fallback models, tried in order if the request fails after the model's own retries.
 
-    The reader gets a `Retry` with the name of the next model. What has arrived of the response before it is void. A
-    response with a call that already had side effects is kept, and the run fails.
+    The reader gets a `Retry` with the name of the next model. The part of the response before it is void. A response
+    with a call that already had side effects is kept, and the run fails.
     """
     if not models:
         raise UsageError("fallback needs at least one other model")

@@ -12,7 +12,7 @@ from penstock.errors import UsageError
 
 
 def stop_when(condition: Callable[[Step], Any], why: str = "a stop condition was met") -> Callable[[Step], Any]:
-    """A hook that ends the run when the condition is true of the next step; a string that it returns says why.
+    """A hook that ends the run when the condition is true for the next step. A returned string is the reason.
 
     The condition may be async.
     """

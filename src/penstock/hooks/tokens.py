@@ -18,7 +18,7 @@ PER_MEDIA = 1000
 
 
 def estimate_tokens(messages: Iterable[Message]) -> int:
-    """About how many tokens these messages have: a quarter of their characters, and 1,000 for an image or a file."""
+    """An estimate of the tokens of messages: a quarter of their characters, and 1,000 per image or file."""
     return sum(PER_MESSAGE + sum(map(_tokens_of, message.parts)) for message in messages)
 
 

@@ -1,4 +1,4 @@
-"""Tool search: the model sees a search tool instead of hundreds of tools, and gets those that it found."""
+"""Tool search: the model sees a search tool instead of hundreds of tools, and then the tools it found."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ToolSearch:
         return [self._search, *self._always, *self._searched]
 
     def __call__(self, step: Step) -> Step:
-        """The step with the search tool and what was found so far."""
+        """The step with the search tool and the tools found so far."""
         own = {tool.name for tool in self.tools}
         is_own = step.messages is step.history
         names = {*self._names_in(step.history if is_own else step.history + step.messages), *step.last_tools}
@@ -60,7 +60,7 @@ class ToolSearch:
         return step.replace(tools=[self._search, *self._always, *other, *tools])
 
     def _names_in(self, messages: Sequence[Message]) -> Iterator[str]:
-        """The names of the tools that were found or called."""
+        """The names of found or called tools."""
         for message in messages:
             yield from (call.name for call in message.tool_calls)
             for result in message.results:
@@ -69,7 +69,7 @@ class ToolSearch:
 
 
 def _listed(tools: Iterable[Any]) -> Iterable[Any]:
-    """The tools, with those that sources such as MCP servers have now."""
+    """The tools, including the current tools of sources such as MCP servers."""
     own, sources = split_sources(tools)
     return [*own, *(tool for source in sources for tool in source)] if sources else tools
 
@@ -98,7 +98,7 @@ class _Index:
 
 
 def _weights(tool: Tool[..., Any]) -> dict[str, float]:
-    """How much each word says about a tool: most if it is in the name."""
+    """The weight of each word of a tool: highest in its name."""
     fields: Any = tool.parameters.get("properties")
     weights = dict.fromkeys(_words_in(" ".join(fields) if isinstance(fields, dict) else ""), 0.5)
     weights |= dict.fromkeys(_words_in(tool.description), 1.0)

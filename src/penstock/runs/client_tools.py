@@ -16,7 +16,7 @@ CLIENT_TOOLS = "client_tools"
 
 
 def with_declarations(meta: Any, tools: Iterable[Mapping[str, Any]]) -> Any:
-    """The `meta` of a run whose client has these tools; a `UsageError` if one of them cannot be declared to a model."""
+    """The `meta` of a run with these client tools; a `UsageError` if one cannot be declared to a model."""
     declarations = [_declaration(tool) for tool in _client_tools(tools)]
     if not declarations:
         return meta
@@ -35,7 +35,7 @@ def with_client_tools(config: AgentConfig, meta: Any) -> AgentConfig:
 
 
 def client_tool_names(config: AgentConfig, meta: Any) -> frozenset[str]:
-    """The names of the tools in such a configuration that the client has."""
+    """The names of the client tools in such a configuration."""
     return frozenset(with_client_tools(config, meta).tools) - frozenset(config.tools)
 
 

@@ -43,7 +43,7 @@ logger = logging.getLogger("penstock.runs")
 
 
 def executor_id() -> str:
-    """A name for this process that no other one has, for the configuration of DBOS."""
+    """A unique name for this process, for the configuration of DBOS."""
     return new_owner()
 
 
@@ -58,7 +58,7 @@ def register(runs: Runs, *, queue: str = QUEUE) -> None:
 
 
 def enqueue(run_id: str, *, queue: str = QUEUE, priority: int = 0) -> str:
-    """Add a workflow for a run; returns its id, or that of the workflow that the run has already."""
+    """Add a workflow for a run; returns the id of the new or existing workflow."""
     options: EnqueueOptions = {
         "workflow_name": queue, "queue_name": queue, "workflow_id": f"{run_id}:{uuid.uuid4().hex}",
         "deduplication_id": run_id, "duplication_policy": "return-existing",
@@ -69,11 +69,10 @@ def enqueue(run_id: str, *, queue: str = QUEUE, priority: int = 0) -> str:
 
 
 def sweep(runs: Runs, *, queue: str = QUEUE) -> list[str]:
-    """Add workflows for all runs that can continue and have none; returns their ids.
+    """Add workflows for all runs that can continue and have no workflow; returns their ids.
 
-    These are runs that were started or decided without `enqueue`, those with an approval that has expired, and those
-    whose process has died. The workflow of a dead process is cancelled, because it would count for the limits of the
-    queue.
+    These are runs that were started or decided without `enqueue`, runs with an expired approval, and runs of dead
+    processes. The workflow of a dead process is cancelled, because it would count for the limits of the queue.
     """
     workflows = _active(queue)
     before = (time.time() - runs.lease) * 1000

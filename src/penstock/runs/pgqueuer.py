@@ -49,7 +49,7 @@ def register(queuer: PgQueuer, runs: Runs, *, entrypoint: str = ENTRYPOINT, conc
 async def enqueue(
     queries: RepositoryPort, run_ids: Iterable[str], *, entrypoint: str = ENTRYPOINT, priority: int = 0
 ) -> list[str]:
-    """Add jobs for runs; returns the ids of the runs that had none."""
+    """Add jobs for runs; returns the ids of the runs that had no job."""
     added: list[str] = []
     waiting = list(run_ids)
     for page in (waiting[start : start + PAGE] for start in range(0, len(waiting), PAGE)):
@@ -62,10 +62,10 @@ async def enqueue(
 
 
 async def sweep(queries: RepositoryPort, runs: Runs, *, entrypoint: str = ENTRYPOINT) -> list[str]:
-    """Add jobs for the runs that can continue and have none; returns their ids.
+    """Add jobs for all runs that can continue and have no job; returns their ids.
 
-    These are runs that were started or decided without `enqueue`, those with an approval that has expired, and those
-    whose job has failed.
+    These are runs that were started or decided without `enqueue`, runs with an expired approval, and runs with a failed
+    job.
     """
     return await enqueue(queries, await asyncio.to_thread(runs.claimable), entrypoint=entrypoint)
 

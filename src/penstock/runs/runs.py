@@ -115,9 +115,8 @@ class Runs:
         return self._store.put(result_input(run_id, call_id, value, is_error))
 
     def say(self, run_id: str, message: Any, *, key: str | None = None) -> bool:
-        """Add a user message; the model gets it with its next request. With a `key`, it counts once.
-
-        A `UsageError` if the run is over. A message that comes while the run ends may not be read any more.
+        """Add a user message; the model gets it with its next request. With a `key`, it counts once. A `UsageError` if
+        the run has finished. A message that arrives while the run ends may not be read any more.
         """
         messages = as_messages(message)
         if len(messages) != 1:
@@ -149,7 +148,7 @@ class Runs:
         return await asyncio.to_thread(self.cancel, run_id, why)
 
     def find(self, run_id: str) -> RunRow:
-        """What the store knows of a run."""
+        """The row of a run in the store."""
         row = self._store.find(run_id)
         if row is None:
             raise unknown_run(run_id)
@@ -165,9 +164,9 @@ class Runs:
         return self._store.list(state=state, agent=agent, thread=thread, tenant=tenant, limit=limit)
 
     def claimable(self, limit: int | None = None) -> builtins.list[str]:
-        """The ids of runs that can continue and that nobody owns: for a job engine that drives them.
+        """The ids of runs that can continue and have no owner, for a job engine.
 
-        All of them, or the first ones in the order of their last changes.
+        All of them, or the first `limit` by the time of their last change.
         """
         rows: builtins.list[RunRow] = []
         while limit is None or len(rows) < limit:
@@ -186,7 +185,7 @@ class Runs:
     # -- of a worker ---------------------------------------------------------------------------------------------------
 
     async def adrive(self, run_id: str) -> RunRow:
-        """Drive a run until it is over or waits for a decision or a result; returns its row in the store.
+        """Drive a run until it finishes or waits for a decision or a result; returns its row in the store.
 
         While another process owns the run, this waits, and takes the run over when its owner dies. So a job engine
         may call it at any time, more than once, in several processes.
@@ -207,7 +206,7 @@ class Runs:
                 await asyncio.sleep(POLL)
 
     def drive(self, run_id: str) -> RunRow:
-        """Drive a run until it is over or waits for a decision or a result: see `adrive`."""
+        """Drive a run until it finishes or waits for a decision or a result: see `adrive`."""
         return run_coroutine(self.adrive(run_id), "runs.drive()", "await runs.adrive()")
 
     async def awork(self, *, parallel: int = 100, poll: float = 0.5) -> None:
@@ -222,7 +221,7 @@ class Runs:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     async def _go_on(self, claim: Claim) -> None:
-        """Drive a run that was claimed, until it is over, waits, or has another owner."""
+        """Drive a claimed run until it finishes, waits, or has another owner."""
         if points.hook is not None:
             points.hook("after_claim", (), None)
         agent = self._agent(claim.agent)
@@ -254,7 +253,7 @@ class Runs:
                 await result
 
     def _rebuild(self, claim: Claim, config: AgentConfig) -> tuple[AgentConfig, Run, OwnedRun]:
-        """The run that was claimed, and its configuration."""
+        """The claimed run, rebuilt, and its configuration."""
         config = replace(config, approvals="pause", callbacks=Callbacks(), separate_text=False)
         with suppress(DamagedRunError):  # which `take_up` reports
             config = with_client_tools(config, read_start(self._store, claim.run_id).meta)
@@ -268,14 +267,14 @@ class Runs:
 
 
 def _beginning(claim: Claim) -> str:
-    """What a worker does with a run that it has claimed."""
+    """What a worker does with a claimed run, for the log."""
     if claim.previous_state == "running":
         return "taken over from a worker that has died or did not renew its lease"
     return "started" if claim.epoch == 1 else "continued"
 
 
 def _ending(done: Done | None) -> str:
-    """What a worker did with a run last."""
+    """How a worker left a run, for the log."""
     if done is None:
         return "given back, so that another worker can continue it"
     if done.reason == "paused":

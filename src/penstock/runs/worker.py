@@ -1,4 +1,4 @@
-"""The loop of a worker: claims runs that nobody owns, and drives several of them at once."""
+"""The loop of a worker: claims runs without an owner, and drives several at once."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class Worker:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def take(self) -> Claim | None:
-        """Claim a run, if there is one. A store that fails is logged, and when it is back.
+        """Claim a run, if there is one. Logs when the store fails, and when it is back.
 
-        After a failure, first those runs are secured that this process owns, and whose leases may have ended: otherwise
-        it would take them from itself, with what it has not written yet.
+        After a failure, this worker's own leases are renewed first. Otherwise it could claim its own run again and lose
+        unwritten events.
         """
         if flusher_of(self._store).is_behind:
             return None
@@ -72,7 +72,7 @@ class Worker:
 
 
 async def claim_run(store: Store, take: TakeRun, seconds: float | None = None) -> Claim | None:
-    """Claim a run in a thread, again while the store fails; one that is claimed when this is cancelled is given back.
+    """Claim a run in a thread, and retry while the store fails. A cancelled claim is given back.
 
     Otherwise that run would wait for the end of its lease.
     """
