@@ -17,7 +17,7 @@ from penstock.agent.step import Step
 from penstock.model.options import RequestOptions, StepOptions
 from penstock.tools.options import ToolOptions
 from penstock.wires.shared.request import ModelOptions
-from tests import declared_options
+from tests import declared_options, reference_tables
 from tests.cases import each
 from tests.declared_options import COPIES, Copy
 
@@ -94,3 +94,20 @@ def test_the_configuration_of_an_agent_has_every_option() -> None:
     assert (agent.config.name, agent.config.separate_text, agent.config.partial_arguments) == ("x", True, False)
     assert agent.config.patience == (penstock.Timeouts(idle=3), None)
     assert {*fields(StepOptions)} & {*inspect.signature(Step.replace).parameters} == set()
+
+
+# -- the reference -----------------------------------------------------------------------------------------------------
+
+
+def test_the_tables_of_the_reference_are_made_from_the_code() -> None:
+    page = reference_tables.PAGE.read_text(encoding="utf-8")
+    assert set(reference_tables.PLACE.findall(page)) == {*reference_tables.TABLES}
+    assert reference_tables.written(page) == page, "make format"
+
+
+def test_a_table_has_types_and_defaults() -> None:
+    table = reference_tables.TABLES["agent"]()
+    assert '| [`approvals`](#agentapprovals) | `"pause"` or `"wait"` | `"pause"` | a run that waits only' in table
+    assert "| [`models`](#agentbefore_step-agentmodels) | `Mapping[str, Model or str]` or" in table
+    assert "| [`retries`](#toolretries) | `int` or `None` | `3` | how often" in reference_tables.TABLES["tool"]()
+    assert "| `MAX_FRAME_BYTES` | 32 Mi | `penstock.framing` | How many bytes" in reference_tables.TABLES["buffers"]()

@@ -1,33 +1,34 @@
 """The exceptions that penstock raises, grouped by who can fix the cause. Stages report bad input as events instead.
+The errors about stores and their runs are defined in log/store.py.
 
 PenstockError
 ├── UsageError                   the caller asked for something that cannot be done; also a ValueError
-│   ├── UnknownNameError             a name that does not exist
+│   ├── UnknownNameError             a name that does not exist; has `name` and `known`
 │   │   ├── UnknownWireError             ... of a wire
 │   │   ├── UnknownDialectError          ... of a dialect
 │   │   ├── UnknownOptionError           ... of an option
 │   │   └── UnknownProviderError         ... of a provider
-│   ├── MissingKeyError              no API key is set for the provider
+│   ├── MissingKeyError              no API key is set for the provider; has `provider` and `variables`
 │   ├── AlreadyReadError             a stream is read a second time
-│   ├── ReplayMissError              a recording has no response for the request
-│   ├── RunExistsError               the id of a run is taken by a run that began with something else (log/store.py)
-│   └── UnknownRunError              there is no run with the id (log/store.py)
-├── ToolError                    a tool failed; the model reads the message
-├── ArgumentsError               the arguments of a call do not fit the tool
-├── HookError                    `before_step` raised, took too long, or returned something that is not a step
-├── StoreError                   the store of a log failed (log/store.py)
-│   └── DamagedRunError              the log of a run lacks events, or has some that cannot be read (log/store.py)
-├── LostRunError                 another process has taken over the run (log/store.py)
+│   ├── ReplayMissError              a recording has no response for the request; says what differs first
+│   ├── RunExistsError               the id of a run is taken by a run that began with something else
+│   └── UnknownRunError              there is no run with the id
+├── ToolError                    raised by a tool that failed; the model reads the message
+├── ArgumentsError               the arguments of a call do not fit the tool; names the fields
+├── HookError                    `before_step` or `instructions` raised, took too long, or returned something else
+├── StoreError                   the store of a log failed; `is_temporary` if the same may work later
+│   └── DamagedRunError              the log of a run lacks events, or has some that cannot be read
+├── LostRunError                 another process has taken over the run
 ├── GuardError                   the guard of an agent raised, took too long, or returned something else
-├── OutputError                  a response or a run has no output of the type that was asked for
+├── OutputError                  there is no output of the type that was asked for; has `problem` and `text`
 └── ProviderError                the provider or the connection failed before the response began
-    ├── AuthenticationError          the key is wrong, or lacks permission
-    ├── NotFoundError                no such model or address
-    ├── BadRequestError              the provider rejected the request
-    │   └── ContextLengthError           ... because it is too long
-    ├── RateLimitError               too many requests; `retry_after` says how long to wait
-    ├── OverloadedError              the provider failed or is overloaded; try later
-    ├── UnexpectedReplyError         the response is not one of a model: a redirect, a web page
+    ├── AuthenticationError          401, 403: the key is wrong, or lacks permission
+    ├── NotFoundError                404: no such model or address
+    ├── BadRequestError              other 4xx: the provider rejected the request
+    │   └── ContextLengthError           ... because it is too long: 413, or a message that says so
+    ├── RateLimitError               429: too many requests, or the quota is used up; has `retry_after`
+    ├── OverloadedError              5xx, 408, 409, 425: the provider failed or is overloaded; try later
+    ├── UnexpectedReplyError         the response is not one of a model: a redirect (set `base_url`), a web page
     ├── ConnectionFailed             no connection, or it broke before the response began
     └── TimedOut                     nothing arrived in time
 """

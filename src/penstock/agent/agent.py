@@ -81,8 +81,9 @@ class Agent(Generic[Deps, Output]):
     - `models`: other models, which `before_step` may choose by name.
     - `run_repaired`: the faults of calls that run with repaired arguments (`duplicated`, `quoted` ...; True: any but
       `cut` and `quoted`). Other damaged calls do not run.
-    - `limits`: the limits of a run: steps, tokens, cost, time, parallel tools.
-    - `timeouts`, `retries`: replace those of the model.
+    - `limits`: the limits of a run: steps, tokens, time, parallel tools and more.
+    - `timeouts`: replace those of the model.
+    - `retries`: replace those of the model.
     - `approvals`: a run that waits only for approvals or deferred results ends as `paused`, to be stored (`dump`) and
       resumed; with `"wait"`, a stream keeps waiting.
     - `output`: the type of a structured output: a pydantic model, a dataclass, a TypedDict, a msgspec struct, a list, a
@@ -91,7 +92,10 @@ class Agent(Generic[Deps, Output]):
     - `separate_text`: text after a tool call begins on a new line.
     - `guard`: checks the text of every response before anyone sees it: a function, or a `Guard` with settings.
     - `tracing`: a `penstock.tracing.Tracing`, which makes spans and metrics of runs.
-    - `on_text`, `on_reasoning`, `on_tool_start`, `on_tool_end`, `on_error`: callbacks, which may be async.
+    - `on_text`, `on_reasoning`, `on_error`: callbacks with a piece of text or of reasoning, or the message of an error.
+    - `on_tool_start`: a callback with the id of a call, the name of its tool, and its arguments.
+    - `on_tool_end`: a callback with the id of a call and its result; with a third parameter, also with the text that
+      the model reads. In async runs, callbacks may be async.
 
     Other keywords are options of every request: `temperature`, `max_tokens` ... A `tool_choice` that forces a call
     ("required" or the name of a tool) holds for the first step of a run; in later steps the model chooses.

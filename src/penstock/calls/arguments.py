@@ -18,7 +18,7 @@ from penstock.jsontext.portable import as_json_value
 from penstock.jsontext.scan import MAX_DEPTH, is_too_deep
 
 MAX_ARGUMENTS = 32 * 1024 * 1024
-"""How many characters of arguments a call may have; the rest is dropped, and the call is invalid."""
+"""How many characters of arguments a call may have; the rest is dropped, and the call is invalid (`too_large`)."""
 
 Diagnosis = tuple[Fault, str, dict[str, Any] | None]
 """The fault, a message, and the repaired arguments if they are clear."""

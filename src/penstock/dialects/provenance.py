@@ -34,9 +34,9 @@ from penstock.messages import Message
 MIN_VALUE = 12
 """How many characters make a value, or the markup around a name, distinctive."""
 MAX_VALUES = 32
-"""How many values of one call are looked for: the longest ones."""
+"""How many values of one call are looked for in the conversation: the longest ones."""
 MAX_SEARCHES = 512
-"""How many calls of one request are looked for. Later ones count as quoted if a text has their name as in a call."""
+"""How many calls of one request are looked for. Later ones are `quoted` if a text has their name as in a call."""
 
 _MIN_FOLDED = 8  # how many characters of a distinctive value must remain when it is folded
 _FORMS = 3  # in how many readings the markup of a call is looked for

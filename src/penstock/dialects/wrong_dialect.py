@@ -21,7 +21,7 @@ LOOKED_FOR = (
 ALONE = ("cohere_r_plus", "muse_glimmer", "functionary_v32")
 """Dialects that are looked for after these, each alone, because they read the marks of others or others theirs."""
 MAX_WATCHED = 200_000
-"""How many characters of a response are kept to be looked at."""
+"""How many characters of a response are searched for calls in another dialect."""
 
 
 class WrongDialect:

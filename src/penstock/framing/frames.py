@@ -7,8 +7,8 @@ from typing import Protocol
 from msgspec import Struct
 
 MAX_FRAME_BYTES = 32 * 1024 * 1024
-"""The size of the largest frame that is kept (images come whole, up to about 20 MB); larger ones are skipped and
-reported."""
+"""How many bytes a frame may have (images come whole, up to about 20 MB). A larger one is skipped, and reported as an
+`Error` with the code `frame_too_large`."""
 
 
 class Frames(Struct, gc=False):

@@ -49,7 +49,10 @@ from penstock.guard.passing import Passing, own_text
 from penstock.guard.text_pieces import TextChunk, TextPieces
 
 MAX_HELD = 1_000_000
-"""How many characters of a response are held back; then the stream waits for the checks that run."""
+"""How many characters of a response are held back; then the stream waits for the checks that run.
+
+If none runs, because whole answers are checked, the run ends with an error.
+"""
 
 STOPPED_BY = "guard"
 """The `raw_reason` of a response that the guard has stopped."""

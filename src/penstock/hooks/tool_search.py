@@ -15,7 +15,7 @@ from penstock.tools.source import split_sources
 from penstock.tools.tool import Tool, as_tools
 
 MAX_QUERY = 1000
-"""The characters of a query that are read."""
+"""The characters of a query of `ToolSearch` that are read."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _NAME = re.compile(r'"name":\s*"([^"\\]+)"')  # in the JSON of a result, which may have been shortened

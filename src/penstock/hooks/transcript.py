@@ -9,9 +9,9 @@ from penstock.jsontext.values import canonical_json
 from penstock.messages import Message, ToolResult
 
 MAX_PART = 2000
-"""The characters of a text, a call or a result in a transcript; longer ones are truncated in the middle."""
+"""The characters of a text, a call or a result to be summarized; of a longer one the middle is left out."""
 MAX_TRANSCRIPT = 400_000
-"""The characters of a transcript; of a longer one the middle is left out."""
+"""The characters of a conversation to be summarized; of a longer one the middle is left out."""
 
 
 def transcript(messages: Iterable[Message]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 MAX_DEPTH = 512
-"""How deep values may be nested; recursive parsers fail a little above this as well."""
+"""How deep values may be nested; deeper JSON is malformed. Recursive parsers fail a little above this as well."""
 
 _TO_BRACKET = re.compile(r'[^"{}\[\]]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}\[\]]*+)*+', re.DOTALL)
 TO_QUOTE = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)

@@ -69,18 +69,19 @@ class Model:
             for chunk in stream: ...
         stream.turn
 
-    - `base_url`, `api_key`: if missing, the environment variables of the provider are read when a request is made.
-      `api_key` may be a function that returns the key, also an async one; it is called for each request.
+    - `base_url`: the address; if missing, the provider's own, or the one in the environment.
+    - `api_key`: the key; if missing, the environment variables of the provider are read when a request is made. It may
+      be a function that returns the key, also an async one; it is called for each request.
     - `wire`: selects another protocol if the provider has several.
     - `client`: your own HTTP client (httpx2, httpx or aiohttp).
     - `headers`: more headers for every request.
-    - `timeouts`, `retries`: how long to wait, and how often to try again.
+    - `timeouts`: how long to wait.
+    - `retries`: how often to try again.
     - `record`: a file to which each exchange is appended.
     - `via`: replaces HTTP, for example by a script of `penstock.testing`.
     - `reasoning_back`: the field of Chat Completions in which reasoning is sent back; False sends none back, and None
       does what the provider expects.
-    - `output_form`: how the model is asked for structured output: `native`, `tool` or `prompt`; without it, the wire
-      chooses.
+    - `output_form`: how the model is asked for structured output; without it, the wire chooses.
 
     Other keywords are options of every request: `temperature`, `max_tokens` ...
     """

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 NewRun = Callable[[list[Message]], "Run"]
 
 MAX_LEVELS = 8
-"""How deep agents may be nested: the run of an agent that a person started is level 0."""
+"""How deep agents may be nested: the run of an agent that a person started is level 0.
+
+An agent that would be nested deeper does not run, and the model reads why.
+"""
 
 _STOPPED = "the call of this agent was stopped"
 

@@ -24,14 +24,15 @@ class Limits(Struct, frozen=True, kw_only=True):
     - `calls`: executions of tools.
     - `tokens`: all input and output, cached or not.
     - `seconds`: the duration of the run.
-    - `repeats`: how often the model may make a call with the same arguments.
-    - `parallel`: tools that run at the same time; more of them wait for each other.
-    - `calls_per_answer`: calls in one response; more of them do not run, and their results say so.
+    - `repeats`: how often the same call with the same arguments may come.
+    - `parallel`: how many tools run at once; further calls wait. This limit does not end the run.
+    - `calls_per_answer`: how many calls of one response run; the surplus gets a result that says so. This limit does
+      not end the run.
     - `output_retries`: how often structured output that is not valid goes back to the model.
-    - `hook_seconds`: how long `before_step` may take; a run whose hook takes longer fails. It is also how long the
-      approval predicate of a tool may take; if one takes longer, a person is asked.
-    - `takeovers`: for runs with a log, how often workers may take the run over in a row without any progress. A run
-      that exceeds it ends, because it may be what kills its workers.
+    - `hook_seconds`: how long `before_step` may take; a run whose hook takes longer ends with an error. It is also how
+      long the approval predicate of a tool may take; if one takes longer, a person is asked.
+    - `takeovers`: for runs with a log, how many workers in a row may take the run over without any progress. A run that
+      exceeds it ends, because it may be what kills its workers.
     """
 
     steps: int | None = 50

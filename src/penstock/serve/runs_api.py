@@ -30,6 +30,7 @@ from penstock.serve.public_events import approval_hash, public_event, public_mes
 from penstock.serve.replies import Accepted, RunList, RunMessages, StartedRun, ThreadState, state_of, summary_of
 
 MAX_LISTED = 100
+"""How many runs a list has."""
 _STATES: tuple[RunPhase, ...] = get_args(RunPhase)
 
 

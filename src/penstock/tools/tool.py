@@ -224,7 +224,8 @@ def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], Tool[P, R
 def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
     """Turns a function into a tool: `@tool`, or `@tool(read_only=True)` with any of these options.
 
-    - `name`, `description`: replace the function's own.
+    - `name`: the name for the model, instead of that of the function.
+    - `description`: the description for the model, instead of the docstring.
     - `read_only`: the tool has no side effects, so it may start before its call is confirmed.
     - `idempotent`: running the tool twice for one call has the effect of running it once. It runs again if its process
       ended while it ran.

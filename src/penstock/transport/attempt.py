@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from penstock.transport.exchange import Exchange
 
 MAX_ERROR_BODY = 64 * 1024
-"""How many bytes of an error response are read."""
+"""How many bytes of an error response are read; the rest is ignored."""
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
-"""The size of the largest response that is read, without its compression."""
+"""How many bytes of a response are read, without compression; beyond it, an `Error` with `response_too_large`."""
 _NOTABLE = REDACTED | {ToolCall}
 _SIGNS_OF_LIFE = (Usage, Unknown)
 

@@ -15,9 +15,11 @@ from penstock.errors import ProviderError, UsageError
 class Timeouts(Struct, frozen=True, kw_only=True):
     """Timeouts in seconds; None waits without limit.
 
-    `connect` is for the connection, `idle` between two reads, `total` for the whole exchange including retries.
-    `first_event` is from the request to the response, and from there to its first event; signs of life, such as
-    keep-alive comments, start it again.
+    - `connect`: until the connection is open.
+    - `first_event`: from the request to the response, for each attempt, and from there to its first event. Signs of
+      life (keep-alive comments, `ping`, `response.in_progress`) start it again.
+    - `idle`: between two pieces of the response.
+    - `total`: for everything, including retries and delays.
     """
 
     connect: float | None = 10.0
@@ -33,16 +35,19 @@ class Timeouts(Struct, frozen=True, kw_only=True):
 
 
 class Retries(Struct, frozen=True, kw_only=True):
-    """How often to retry, and how long to wait before: `first_delay`, doubled each time, up to `longest_delay`.
+    """How often a request is retried, and how long to wait before.
 
-    A `Retry-After` of the provider is honoured up to `longest_wait`; if it is longer, the error is raised at once. A
-    request is not sent again once the provider has accepted it (with the status 200), unless the response begins with
-    an error that may be temporary. With `after_start` it is: a response that failed or broke off is requested again
-    unless it had a complete tool call, and a `Retry` event says that what came before is void.
-
-    Requests share rate limits: after a 429, or another error with a `Retry-After`, all requests of the process to the
-    same model with the same key wait, and then start one after another. With `shared=False`, or without `attempts`,
-    a request is sent at once.
+    - `attempts`: how often to retry: 2 means at most three requests; 0 never retries.
+    - `first_delay`: seconds before the first retry; the delay doubles each time.
+    - `longest_delay`: the longest of these delays.
+    - `longest_wait`: the longest `Retry-After` of the provider that is waited for; if it is longer, the error is raised
+      at once.
+    - `after_start`: also retry a request that the provider accepted (with the status 200), if the response times out,
+      breaks off, ends too early or ends with a temporary error, unless it had a complete call. A `Retry` event says
+      that what came before is void. Without it, only a response that begins with a temporary error is requested again.
+    - `shared`: after a 429, or another temporary error with a `Retry-After`, all requests of this process to the same
+      model with the same key wait, and then start one after another. With False, or without `attempts`, a request is
+      sent at once.
     """
 
     attempts: int = 2

@@ -252,7 +252,7 @@ class Unframed:
 NS = "]<]minimax[>["
 ANY_ELEMENT: TagNames = {f"{NS}<": ""}
 MAX_NESTING = 64
-"""How deep the elements of a call may be nested."""
+"""How deep the elements of a call may be nested; a call with deeper ones is malformed."""
 MINIMAX = Tags(
     opens=(f"{NS}<tool_call>",),
     call=f"{NS}<invoke ",

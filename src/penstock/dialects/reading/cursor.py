@@ -21,7 +21,7 @@ Reading = Generator[None, None, Result]
 """A generator that yields to wait for more text, and returns what it read."""
 
 MAX_HEADER = 4096
-"""How many characters a name, an id or an attribute between two marks may have."""
+"""How many characters a name, an id or an attribute between two marks may have; a longer one does not match."""
 
 _SPACE = re.compile(r"\s*")
 

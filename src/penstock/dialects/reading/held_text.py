@@ -16,7 +16,7 @@ If more than MAX_HELD characters are held, that is a `Mismatch`: what is held co
 from __future__ import annotations
 
 MAX_HELD = 1024 * 1024
-"""How many characters may be held back."""
+"""How many characters may be held back because they may become a call; then they are released as text."""
 
 
 class HeldText:

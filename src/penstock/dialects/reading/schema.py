@@ -18,7 +18,7 @@ from penstock.jsontext.scan import is_too_deep
 from penstock.tools.declare import declare
 
 MAX_ALTERNATIVES = 256
-"""How many `$ref`s and alternatives of one value are followed."""
+"""How many `$ref`s and alternatives of a value's schema are followed; further ones are ignored."""
 MAX_DIGITS = 1000
 """How many digits a number may have; a longer one stays a string."""
 

@@ -17,10 +17,11 @@ EFFORTS: tuple[str, ...] = get_args(Effort)
 class ModelOptions(TypedDict, total=False):
     """The options that `Model`, a request and `Agent` take; None leaves the choice to the provider.
 
-    - `max_tokens`: the maximum length of the response.
-    - `temperature`, `top_p`, `top_k`, `presence_penalty`, `frequency_penalty`: sampling.
-    - `stop`: strings that end the response.
-    - `seed`: for repeatable sampling, where the provider supports it.
+    - `max_tokens`: the maximum number of output tokens.
+    - `temperature`, `top_p`, `top_k`: sampling.
+    - `stop`: one or more strings that end the response.
+    - `seed`: the seed of the sampling, for providers with repeatable responses.
+    - `presence_penalty`, `frequency_penalty`: penalties for repetition.
     - `reasoning`: an effort (`none` or `off` turns reasoning off); the number of tokens that the model may use for it;
       or True (medium) and False.
     - `cache`: asks for prompt caching where a provider must be asked: True, or for how long (`5m`, `1h`).
