@@ -1,1 +1,1 @@
-"""ASGI: requests with caps and timeouts, streams that notice when a client leaves, and who may use a server."""
+"""ASGI: requests with limits and timeouts, streams that notice disconnected clients, and access control."""

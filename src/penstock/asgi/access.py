@@ -1,4 +1,4 @@
-"""Who may use a server: this machine only, holders of a token, or whoever a function of the program lets in."""
+"""Access control of a server: this machine only, holders of a token, or a function of the program."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Access(Struct, frozen=True, kw_only=True):
         return ""
 
     def check_place(self, request: HTTPRequest) -> None:
-        """Refuse clients from elsewhere, other names of the server, and pages of other hosts."""
+        """Refuse clients of other machines, unknown host names, and pages of other origins."""
         if self.is_local and request.client and not is_loopback(request.client):
             raise RejectedRequest(
                 403, "local_only", "this server has no token, so it accepts only clients on its own machine"
@@ -104,7 +104,7 @@ class Access(Struct, frozen=True, kw_only=True):
         }
 
     def session_cookie(self, request: HTTPRequest) -> str:
-        """A cookie for a browser that has shown the token, so that the page need not keep it."""
+        """A session cookie for a browser that sent the token, so that the page need not keep it."""
         expires = int(time.time()) + SESSION_SECONDS
         secure = "; Secure" if request.scope.get("scheme") == "https" else ""
         value = f"{expires}.{self._signature(expires)}"
@@ -135,7 +135,7 @@ class Access(Struct, frozen=True, kw_only=True):
 
 
 def shown_key(request: HTTPRequest) -> str:
-    """The key that a client has sent, in any header that the clients of providers use; empty if there is none."""
+    """The key of a client, from any header that clients of providers use; empty if there is none."""
     kind, _, key = request.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and key.strip():
         return key.strip()

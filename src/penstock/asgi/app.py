@@ -1,4 +1,4 @@
-"""An ASGI app: its lifespan, who may use it from where, the ids of its requests, and errors as responses."""
+"""An ASGI app: lifespan, access control, request ids, and errors as responses."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ASGIApp:
         raise NotImplementedError
 
     def rejection(self, request: HTTPRequest, error: Exception) -> RejectedRequest:
-        """The answer to a request that failed. Only what the client did wrong is explained to it."""
+        """The response for a failed request. Only mistakes of the client are explained."""
         if isinstance(error, RejectedRequest):
             return error
         logger.exception("request %s failed", request.id, exc_info=error)

@@ -1,7 +1,7 @@
-"""Connections that are being closed, but whose clients do not read what is left.
+"""Ends closing connections whose clients do not read the rest.
 
-A transport that is closed sends first what it has buffered. If the client does not read it, the connection would stay
-open forever, and count as one of those that a server may have.
+A closed transport first sends its buffer. If the client does not read it, the connection would stay open forever and
+count towards the limit of connections.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ LONGEST_PAUSE = 1.0
 
 
 class ClosingConnections:
-    """What is left to be sent on connections that are being closed, and since when it is so much."""
+    """The unsent bytes of closing connections, and since when their number is unchanged."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._left: dict[asyncio.WriteTransport, tuple[int, float]] = {}
 
     def end_stuck(self, transports: Iterable[asyncio.WriteTransport], now: float) -> None:
-        """End the connections whose clients have read nothing for this many seconds."""
+        """Abort connections whose clients have read nothing for too long."""
         before, self._left = self._left, {}
         for transport in transports:
             if not transport.is_closing():

@@ -1,4 +1,4 @@
-"""The limits of a server: what one client may send, and how long anything may take."""
+"""The limits of a server: sizes of requests and responses, and timeouts."""
 
 from __future__ import annotations
 

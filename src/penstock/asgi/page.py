@@ -17,7 +17,7 @@ _INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
 
 
 class Page:
-    """The page `index.html` of a folder, with the style sheets and scripts that it names put into it.
+    """The page `index.html` of a folder, with its style sheets and scripts inlined.
 
     Its policy (CSP) lets the page run these and no others, and talk to its own server only: no fonts, pictures or
     scripts from anywhere, no frame around it, and no markup from a model that would run.

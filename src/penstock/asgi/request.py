@@ -20,7 +20,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class RejectedRequest(Exception):
-    """A request that is answered with an error: its status, a code for programs, and what to do about it."""
+    """An error response: its status, a code for programs, and a message that says what to do."""
 
     def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class RejectedRequest(Exception):
 
 
 class ClientGone(Exception):
-    """The client closed the connection before it had sent its request, or while it was answered."""
+    """The client disconnected before its request was complete, or during the response."""
 
 
 class HTTPRequest:
@@ -49,7 +49,7 @@ class HTTPRequest:
         self._limits = limits
 
     def values(self, name: str) -> list[str]:
-        """The values of a header, which may come more than once; `headers` has the last."""
+        """All values of a repeated header; `headers` has the last."""
         header = name.encode("latin-1")
         return [value.decode("latin-1") for key, value in self.scope["headers"] if key.lower() == header]
 
@@ -65,7 +65,7 @@ class HTTPRequest:
         return str(client[0]) if client else ""
 
     async def body(self) -> bytes:
-        """The body, if it is small enough and comes in time."""
+        """The body, within the size limit and the timeout."""
         if self._length > self._limits.body:
             raise self._too_large()
         try:
@@ -101,7 +101,7 @@ class HTTPRequest:
             pass
 
     async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of some work; if the client closes the connection first, it is cancelled, and `ClientGone`."""
+        """The result of some work; if the client disconnects first, cancels the work and raises `ClientGone`."""
         task, watcher = asyncio.create_task(work), asyncio.create_task(self.wait_for_disconnect())
         try:
             await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
@@ -115,7 +115,7 @@ class HTTPRequest:
 
     @property
     def _length(self) -> int:
-        """The length of the body as the client declares it, or 18 digits of it: Python does not read thousands."""
+        """The declared length of the body, of at most 18 digits: Python does not parse thousands."""
         length = self.headers.get("content-length", "")[:18]
         return int(length) if length.isascii() and length.isdigit() else 0
 

@@ -23,7 +23,7 @@ class Route(Generic[E]):
         self._pattern = re.compile("/".join(parts))
 
     def match(self, path: str) -> Mapping[str, str] | None:
-        """The parts of a path that vary; None if it is another path."""
+        """The variable parts of a matching path; None if the path does not match."""
         match = self._pattern.fullmatch(path)
         return match.groupdict() if match else None
 
@@ -35,7 +35,7 @@ class Routes(Generic[E]):
         self.routes = routes
 
     def find(self, request: HTTPRequest) -> tuple[Route[E], Mapping[str, str]]:
-        """The route of a request, and the parts of its path that vary."""
+        """The route of a request, and the variable parts of its path."""
         methods: set[str] = set()
         path = request.path.rstrip("/") or "/"
         for route in self.routes:
@@ -46,6 +46,6 @@ class Routes(Generic[E]):
         raise not_allowed(methods) if methods else not_found(request, self._similar(path))
 
     def _similar(self, path: str) -> str:
-        """A path with another beginning than this one: base URLs often have one `/v1` too few, or one too many."""
+        """The path that was probably meant: base URLs often lack `/v1`, or have it twice."""
         literal = (route.path for route in self.routes if "{" not in route.path and route.path != "/")
         return next((known for known in literal if known.endswith(path) or path.endswith(known)), "")

@@ -20,7 +20,7 @@ Sending = Coroutine[Any, None, None]
 
 
 class Sender:
-    """Sends the messages of a response, and remembers its status; `body` sends those that are not its head."""
+    """Sends the messages of a response, and remembers its status; `body` sends all but its head."""
 
     def __init__(self, send: Send) -> None:
         self.status = 0
@@ -38,7 +38,7 @@ class Sender:
         return self.body(message)
 
     def begin(self, message: Message) -> Awaitable[None] | None:
-        """Send a message without a task, if the sender `is_direct`; returns what is left of it, to be awaited."""
+        """Send a message without a task, if the sender `is_direct`; returns an awaitable for the rest, if any."""
         sending: Sending = self.body(message)  # type: ignore[assignment]  # `send` of these servers is a coroutine function
         try:
             awaited = sending.send(None)
@@ -53,7 +53,7 @@ class Sender:
 
 
 class _Begun:
-    """The rest of a coroutine that was begun without a task, and waits for something."""
+    """The rest of a suspended coroutine that was started without a task."""
 
     def __init__(self, coroutine: Sending, awaited: Any) -> None:
         self._coroutine = coroutine

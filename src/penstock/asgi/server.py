@@ -1,4 +1,4 @@
-"""Runs an ASGI app with uvicorn: limits for the heads of requests, a cap on connections, a stop that is clean."""
+"""Runs an ASGI app with uvicorn: limits for request heads and connections, and a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FILES_PER_CONNECTION = 2
 
 
 def allow_files(count: int) -> None:
-    """Raise the limit of open files of this process, as far as the system allows: the usual 1,024 are soon reached."""
+    """Raise the limit of open files of this process, as far as the system allows: 1,024 are usual."""
     with suppress(ImportError, ValueError, OSError):
         resource = import_module("resource")  # which Windows does not have, nor such a limit
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -41,7 +41,7 @@ def allow_files(count: int) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket on this address; a `UsageError` says why there is none."""
+    """A listening socket on this address; raises a `UsageError` with the reason if that fails."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -117,7 +117,7 @@ def run_server(
 
 
 def _timed(protocol: Any, seconds: float) -> Any:
-    """A protocol of uvicorn that closes a connection whose client takes longer than this for the head of a request."""
+    """A uvicorn protocol that closes a connection if the head of a request takes longer than this."""
 
     class TimedProtocol(protocol):  # type: ignore[misc]
         head_timer: asyncio.TimerHandle | None = None
@@ -152,10 +152,7 @@ def _timed(protocol: Any, seconds: float) -> Any:
 
 
 def _without_trailers(protocol: Any) -> Any:
-    """A protocol of uvicorn that ignores what comes after the body of a request.
-
-    The app would take it for headers, by which a proxy says who the client is.
-    """
+    """A uvicorn protocol that ignores trailers: the app would take them for headers of a trusted proxy."""
 
     class HeadersOnlyProtocol(protocol):  # type: ignore[misc]
         is_head_over = False
@@ -176,12 +173,11 @@ def _without_trailers(protocol: Any) -> Any:
 
 
 def _measured(protocol: Any, most: int) -> Any:
-    """A protocol of uvicorn that closes a connection whose client sends a head with more bytes than this.
+    """A uvicorn protocol that closes a connection if the head of a request has more bytes than this.
 
-    The parser keeps whatever comes before and after a body in memory, without a limit. All of that counts: what is
-    received of a request besides its body, except for the pieces of the network that it shares with others, and some
-    bytes per byte of a body that comes in chunks. The trailers after such a body may have as many bytes as a head,
-    however long the body was.
+    The parser keeps heads and trailers in memory, without a limit. Every byte of a request counts except its body.
+    Reads shared with another request are not counted; chunked bodies get an allowance per byte. The trailers after such
+    a body may have as many bytes as a head, however long the body was.
     """
 
     class MeasuredProtocol(protocol):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Streams to a client: one write per piece, comments while it is silent, and an end when the client has left.
+"""Streams to a client: one write per piece, comments during silence, and an end when the client disconnects.
 
 A server's `send` does not tell that the client is gone, so a task waits for the message that says so, and cancels the
 one that writes. A timer, and not a timeout per write, sends comments and ends the stream of a client that does not
@@ -29,7 +29,7 @@ BEFORE_JSON = b" "
 
 
 class ResponseStream:
-    """One response that is sent in pieces. The first piece sends the head; an empty one sends nothing but the head."""
+    """A streamed response. The first piece sends the head; an empty first piece sends only the head."""
 
     def __init__(
         self, request: HTTPRequest, send: Send, limits: ServerLimits, headers: Headers = SSE_HEADERS,
@@ -54,21 +54,18 @@ class ResponseStream:
 
     @property
     def is_full(self) -> bool:
-        """Whether the client was sent more than the limit: then the response ends."""
+        """Whether the response exceeds its size limit, which ends it."""
         return self.sent > self._limits.answer
 
     async def send_all(self, pieces: AsyncIterator[bytes]) -> bool:
-        """Send the pieces as they come; returns whether the client got all of them.
-
-        If the client leaves, does not read, or was sent more than the limit, the iterator is closed. An exception of
-        the iterator is raised here.
+        """Send the pieces as they come; returns whether the client got all of them. If the client disconnects, does not
+        read, or the size limit is reached, the iterator is closed. An exception of the iterator is raised here.
         """
         return await self.run(self._write_all(pieces))
 
     async def run(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Do work that sends pieces by `write`, and end the response; returns whether the client got all of it.
-
-        If the client leaves or does not read, the work is cancelled. An exception of it is raised here.
+        """Do work that sends pieces by `write`, and end the response; returns whether the client got all of it. If the
+        client disconnects or does not read, the work is cancelled. An exception of it is raised here.
         """
         runner = asyncio.current_task()
         cancelled_before = 0 if runner is None else runner.cancelling()
@@ -99,7 +96,7 @@ class ResponseStream:
         self._task = None
 
     def _on_gone(self, watcher: asyncio.Task[None]) -> None:
-        """The client has left, or the server can no longer tell."""
+        """Handle a disconnected client, or a server that can no longer tell."""
         if not watcher.cancelled():
             watcher.exception()  # retrieved, so that asyncio does not log it
             self._give_up()
@@ -111,7 +108,7 @@ class ResponseStream:
             self._task.cancel()
 
     async def complete(self, status: int, body: bytes, headers: Headers) -> None:
-        """Send a response that is not streamed, with its status; if a comment has been sent, only its body.
+        """Send a non-streamed response with its status; after a comment, only its body.
 
         The status was 200 then. So that nobody takes an error for the answer, it is sent without the end of the
         response: the server closes the connection, and the client sees that something is missing.
@@ -170,7 +167,7 @@ class ResponseStream:
         self._task = None  # which ends by itself: for the server, a client that has its response has left
 
     async def _end_aside(self) -> None:
-        """Wait for what is being sent beside the work: pieces and comments do not mix."""
+        """Wait for a write in progress beside the work: pieces and comments do not mix."""
         if self._aside is not None:
             aside, self._aside = self._aside, None
             await aside
@@ -181,7 +178,7 @@ class ResponseStream:
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _in_time(self, sending: Awaitable[None]) -> None:
-        """Wait for what is being sent; the timer ends the stream if the client does not read it."""
+        """Wait for a write in progress; the timer ends the stream if the client does not read."""
         self._writing_since = time.monotonic()
         await sending
         self._last_write, self._writing_since = time.monotonic(), 0.0

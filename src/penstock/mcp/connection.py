@@ -1,4 +1,4 @@
-"""One connection to an MCP server: a task that opens and closes it, and the requests of others on it."""
+"""One connection to an MCP server: a task that opens and closes it, and the requests on it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Connection:
     """A connection to a server. Everything here runs on the loop of the connections.
 
     `open_client` makes a client of the SDK with these callbacks. `is_stale`: the list of tools may have changed.
-    `skipped` says why tools of the last list are not valid, by their names.
+    `skipped`: why listed tools are invalid, by name.
     """
 
     def __init__(self, name: str, open_client: Callable[..., Client], input_seconds: float) -> None:
@@ -54,7 +54,7 @@ class Connection:
         return self._client.instructions or ""
 
     async def open(self, seconds: float) -> None:
-        """Connect; a `ServerError` if that fails, or takes longer."""
+        """Connect; a `ServerError` on failure or timeout."""
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # In a context of its own: the connection outlives the run that needs it first.
         self._task = asyncio.create_task(self._run(opened), context=contextvars.Context())
@@ -157,7 +157,7 @@ class Connection:
                     await watching
 
     async def _watch(self, client: Client) -> None:
-        """Subscribe to changes of the list, as the protocol of 2026 has it; without it, each step lists the tools."""
+        """Subscribe to changes of the tool list (protocol of 2026); without it, each step lists the tools."""
         try:
             async with client.listen(tools_list_changed=True) as changes:
                 self._is_watched = bool(changes.honored.tools_list_changed)
@@ -172,15 +172,14 @@ class Connection:
             self.is_stale = True
 
     async def _asked(self, context: Any, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:
-        """The server asks a question: in the name of a call, or of the newest one if it does not say which."""
+        """Answer a question of the server, for the call that it names, or else for the newest call."""
         call = CALL.get() or (self._calls[-1] if self._calls else None)
         return mcp_types.ElicitResult(action="cancel") if call is None else await call.ask(params, self._input_seconds)
 
     @asynccontextmanager
     async def _errors(self, when: str, problem: str = "") -> AsyncGenerator[None]:
-        """Raise errors of the SDK as a `ServerError`, with `problem` before the message of the server.
-
-        A connection that has ended is not used again.
+        """Raise errors of the SDK as a `ServerError`, with `problem` before the server's message. A closed connection
+        is not used again.
         """
         try:
             yield
@@ -197,11 +196,11 @@ class Connection:
 
 
 async def _accept(name: str, result: mcp_types.CallToolResult) -> None:
-    """Replaces the validation of the SDK, which raises, so that the result would be lost."""
+    """Replaces the SDK's validation, which would raise and lose the result."""
 
 
 def reason(error: BaseException) -> str:
-    """The first cause of an error of the SDK, which puts errors into groups."""
+    """The first error in an exception group of the SDK, as text."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) or type(error).__name__

@@ -19,7 +19,7 @@ _KIND = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 
 
 class OutputSchema:
-    """What a server declares about the structured content of a tool; `schema` is None if it declares nothing."""
+    """The declared output schema of a tool; `schema` is None if there is none."""
 
     def __init__(self, schema: Any = None) -> None:
         self._checks: SchemaArguments | None = None
@@ -75,7 +75,7 @@ def _part(block: Any) -> ResultPart:
 
 
 def _is_base64(data: str) -> bool:
-    """Whether this is data that can be decoded; a provider would refuse the request, and every later one."""
+    """Whether this is valid base64; with invalid data, a provider would reject this and every later request."""
     try:
         return bool(base64.b64decode(data, validate=True))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The tools that a server lists, as tools of an agent: names, schemas, and what their annotations mean here."""
+"""Listed tools of a server as tools of an agent: names, schemas, and the meaning of their annotations."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class ToolRules(Struct, frozen=True):
     overrides: Mapping[str, ToolOptions] = {}
 
     def options_of(self, listed: mcp_types.Tool) -> dict[str, Any]:
-        """The options of a tool: of its annotations, then those of the caller for all tools, then for this one."""
+        """The options of a tool: from its annotations, then the caller's for all tools, then for this one."""
         return {"timeout": CALL_SECONDS, **self._hints(listed), **self.options, **self.overrides.get(listed.name, {})}
 
     def _hints(self, listed: mcp_types.Tool) -> dict[str, Any]:
-        """What the annotations say. Without the caller's consent, none of them lets a tool start early."""
+        """The options from annotations. Without the caller's consent, none of them lets a tool start early."""
         hints = listed.annotations or mcp_types.ToolAnnotations()
         options: dict[str, Any] = {}
         if hints.idempotent_hint or hints.read_only_hint:
@@ -69,7 +69,7 @@ class ToolRules(Struct, frozen=True):
 def declare(
     listed: list[mcp_types.Tool], rules: ToolRules, call: Call
 ) -> tuple[tuple[Tool[..., Any], ...], dict[str, str]]:
-    """The tools, and why others are left out, by their names."""
+    """The tools, and the reasons for omitted ones, by name."""
     tools: dict[str, Tool[..., Any]] = {}
     skipped: dict[str, str] = {}
     size = 0
@@ -97,7 +97,7 @@ def declare(
 
 
 def unknown_names(listed: list[mcp_types.Tool], rules: ToolRules) -> list[str]:
-    """The names in `only` and `overrides` that the server does not have: an option for such a tool has no effect."""
+    """The names in `only` and `overrides` that the server does not have: their options have no effect."""
     names = {tool.name for tool in listed}
     return sorted({*(rules.only or ()), *rules.overrides} - names)
 
@@ -124,7 +124,7 @@ def _declared(listed: mcp_types.Tool, rules: ToolRules, call: Call) -> Tool[...,
 
 
 def _short_name(name: str) -> str:
-    """The name of a tool; of a long one the beginning, and a digest, which is the same in every process."""
+    """The name of a tool; a long name is truncated and gets a digest, the same in every process."""
     if len(name) <= _NAME_LENGTH:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_LENGTH]

@@ -26,7 +26,7 @@ class TooLargeError(httpx2.StreamError):
 
 
 class Body(httpx2.AsyncByteStream):
-    """The body of a response, in place of what the server sent: `body` is read only in part, or not at all."""
+    """A replacement for the body of a response: `body` is read only in part, or not at all."""
 
     def __init__(self, body: httpx2.AsyncByteStream) -> None:
         self._body = body
@@ -36,7 +36,7 @@ class Body(httpx2.AsyncByteStream):
 
 
 class Capped(Body):
-    """The body of a response, which ends with an error at the cap."""
+    """The body of a response, with an error at the size limit."""
 
     def __init__(self, body: httpx2.AsyncByteStream, limit: int) -> None:
         super().__init__(body)
@@ -69,7 +69,7 @@ Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping
 
 @asynccontextmanager
 async def connect(url: str, headers: Headers, limit: int) -> AsyncGenerator[Any]:
-    """The streams of messages of a server at this URL, open until the end of the context."""
+    """The message streams of the server at this URL, open until the end of the context."""
     async with (
         http_client(headers, limit) as client,
         streamable_http_client(url, http_client=client, max_sse_event_size=limit) as streams,
@@ -78,7 +78,7 @@ async def connect(url: str, headers: Headers, limit: int) -> AsyncGenerator[Any]
 
 
 def http_client(headers: Headers, limit: int) -> httpx2.AsyncClient:
-    """A client that refuses whole responses over the limit; those in a stream of events have their own cap."""
+    """A client that rejects JSON responses over the limit; event streams have their own cap."""
 
     async def cap(response: httpx2.Response) -> None:
         body, kind = response.stream, response.headers.get("content-type", "").lower()
@@ -104,7 +104,7 @@ def http_client(headers: Headers, limit: int) -> httpx2.AsyncClient:
 
 
 async def _called(headers: Any) -> dict[str, str]:
-    """The headers that a function of the caller returns; it is called in a thread, as it may block."""
+    """The headers from the caller's function; it is called in a thread, as it may block."""
     try:
         value: Any = await asyncio.to_thread(headers)
         made = dict(await value if isawaitable(value) else value)
@@ -116,7 +116,7 @@ async def _called(headers: Any) -> dict[str, str]:
 
 
 def _problem(response: httpx2.Response, kind: str) -> str:
-    """Why the body of a response is not read; empty if it is. The SDK would not say which status it was."""
+    """Why the body of a response is not read; empty if it is. The SDK would not report the status."""
     status = response.status_code
     if status in (401, 403):
         return f"status {status}: it needs a key, as in headers={{'authorization': 'Bearer …'}}"

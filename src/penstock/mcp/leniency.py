@@ -1,7 +1,7 @@
 """Lenient reading of lists and results: one invalid tool or one unknown kind of content does not discard the rest.
 
-The SDK validates a message as a whole, and raises. Here a tool that is not valid is left out of its list, and reported,
-and content of an unknown kind becomes text.
+The SDK validates a message as a whole, and raises. Here an invalid tool is left out of its list and reported, and
+content of an unknown kind becomes text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Skip = Callable[[str, str], None]
 
 
 def make_lenient(session: Any, skip: Skip) -> None:
-    """Let a session of the SDK accept what is valid of a message; `skip` gets the name of a tool, and the reason."""
+    """Make a session of the SDK accept the valid part of a message; `skip` gets the name of a tool, and the reason."""
     dispatcher: Any = getattr(session, "_dispatcher", None)
     strict = getattr(dispatcher, "send_raw_request", None)
     if strict is None:  # in another version of the SDK: then it is strict
@@ -36,7 +36,7 @@ def make_lenient(session: Any, skip: Skip) -> None:
 
 
 def _valid_part(method: str, version: str, raw: dict[str, Any], skip: Skip) -> dict[str, Any]:
-    """What is valid of a message. It is shortened first, because the SDK takes a second for 30,000 items."""
+    """The valid part of a message. It is shortened first, because the SDK takes a second for 30,000 items."""
     raw = _shortened(method, raw, skip)
     match method, raw:
         case "tools/list", {"tools": list(tools)} if _problem(method, version, raw):
@@ -60,7 +60,7 @@ def _valid_part(method: str, version: str, raw: dict[str, Any], skip: Skip) -> d
 
 
 def _shortened(method: str, raw: dict[str, Any], skip: Skip) -> dict[str, Any]:
-    """The message with a limited number of tools, or of parts of a result."""
+    """The message with a limited number of tools or result parts."""
     match method, raw:
         case "tools/list", {"tools": list(tools)} if len(tools) > MAX_LISTED:
             skip("…", f"the server lists {len(tools)} tools at once, of which only {MAX_LISTED} are read")
@@ -74,7 +74,7 @@ def _shortened(method: str, raw: dict[str, Any], skip: Skip) -> dict[str, Any]:
 
 
 def _problem(method: str, version: str, raw: dict[str, Any]) -> str:
-    """Why the protocol does not allow this; empty if it does."""
+    """Why a result is invalid in this protocol version; empty if it is valid."""
     try:
         methods.validate_server_result(method, version, raw)
     except ValidationError as error:

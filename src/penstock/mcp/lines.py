@@ -1,4 +1,4 @@
-"""Lines of JSON-RPC from a server's standard output, with a cap, and which request a line answers that is not read."""
+"""Lines of JSON-RPC from a server's standard output, with a size limit; oversized lines keep their request id."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _TOKEN = re.compile(rb'"progressToken"\s*:\s*("[^"\\]*"|\d+)')
 
 
 class TooLong(Struct, frozen=True):
-    """A line that is longer than the limit; `head` and `tail` are its ends."""
+    """A line over the size limit; `head` and `tail` are its two ends."""
 
     head: bytes
     tail: bytes
 
     @property
     def request_id(self) -> int | str | None:
-        """The id of the request that this line answers; None if it is not at one of the ends."""
+        """The request id in this line; None if it is not near one of the ends."""
         return _request_id(self.head, self.tail)
 
 
 def request_id(line: bytes) -> int | str | None:
-    """The id of the request that a line answers which is not valid; None if it is not at one of its ends."""
+    """The request id in an invalid line; None if it is not near one of the ends."""
     return _request_id(line[:_KEPT], line[-_KEPT:])
 
 
@@ -58,7 +58,7 @@ def without_superseded(lines: Iterable[bytes | TooLong]) -> list[bytes | TooLong
 
 
 def _replaceable(line: bytes) -> tuple[bytes, ...] | None:
-    """What the next notification of the same kind replaces: its method, and the token of a call; None for others."""
+    """The key by which later notifications replace earlier ones: method and progress token; None if not replaceable."""
     head = line[:_NOTIFICATION]
     if (method := _REPLACEABLE.search(head)) is None:
         return None
@@ -75,7 +75,7 @@ def _request_id(head: bytes, tail: bytes) -> int | str | None:
 
 
 class Lines:
-    """Splits bytes into lines, in time linear in their number; of a line over `limit` only the ends are kept."""
+    """Splits bytes into lines, in linear time; for a line over `limit`, only its two ends are kept."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -22,7 +22,7 @@ class ProgressRelay:
         self._timer: asyncio.TimerHandle | None = None
 
     async def offer(self, progress: float, total: float | None, message: str | None) -> None:
-        """The server reports progress; called on the loop of the connections, and never waits."""
+        """Pass on progress of the server; called on the loop of the connections, and never waits."""
         self._latest = {"progress": progress, "total": total, "message": message}
         if not self._is_due:
             self._is_due = True
@@ -32,7 +32,7 @@ class ProgressRelay:
                 pass
 
     def close(self) -> None:
-        """Report what was not reported yet: the call has ended."""
+        """Report the remaining progress: the call has ended."""
         if self._timer is not None:
             self._timer.cancel()
         self._flush()

@@ -1,4 +1,4 @@
-"""Elicitation: a server asks the person who reads the run, while one of its tools runs."""
+"""Elicitation: a server asks the reader of the run, while one of its tools runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_ANSWERS = 3
 
 
 class RunningCall:
-    """A call that a server is running, with what connects it to its run."""
+    """A call in progress at a server, with its connection to the run."""
 
     def __init__(self, context: Context[Any]) -> None:
         self._context = context
@@ -57,7 +57,7 @@ def _question(params: mcp_types.ElicitRequestParams) -> dict[str, Any]:
 
 
 def _problem(schema: Any, answer: Any) -> str:
-    """Why this does not answer the question; empty if it does."""
+    """Why an answer is invalid; empty if it is valid."""
     if not isinstance(answer, dict):
         return "the answer must be an object with the fields of the schema"
     try:

@@ -42,7 +42,7 @@ _logger = logging.getLogger("penstock.mcp")
 
 
 class Address(Struct, frozen=True):
-    """Where a server is: its URL, its command, or an object of the SDK (or a function that makes one)."""
+    """The address of a server: its URL, its command, or an object of the SDK (or a function that makes one)."""
 
     server: Any
     headers: Any = {}  # `http.Headers`, whose module needs the SDK
@@ -83,7 +83,7 @@ class Address(Struct, frozen=True):
 
 
 class State:
-    """The connection of a server in this process, and the tools that it listed."""
+    """The connection of a server in this process, and its listed tools."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -191,7 +191,7 @@ class MCPTools(ToolSource):
             raise ServerError(problem) from None
 
     def _take(self, state: State, listed: list[Any], invalid: dict[str, str]) -> None:
-        """The server has these tools; the listing stays the same object if nothing has changed."""
+        """Store the listed tools; the listing stays the same object if nothing has changed."""
         from penstock.mcp.declared import declare, unknown_names
 
         if state.listing is not None and listed == state.listed:

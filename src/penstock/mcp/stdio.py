@@ -1,7 +1,7 @@
 """A server as a subprocess: JSON-RPC over its standard input and output, one message per line.
 
-Unlike the transport of the SDK, it has a cap on the size of a message, reads in linear time, and keeps the end of what
-the server wrote to its standard error, which says why a server did not start.
+Unlike the transport of the SDK, it has a cap on the size of a message, reads in linear time, and keeps the end of the
+server's standard error, which says why a server did not start.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Subprocess:
 
     @property
     def stderr_tail(self) -> str:
-        """The end of what the server wrote to its standard error."""
+        """The end of the server's standard error."""
         return self._written.decode("utf-8", "replace").strip()
 
     @asynccontextmanager
@@ -81,7 +81,7 @@ class Subprocess:
                 await self._stop()
 
     async def _explained(self, error: Exception) -> Exception:
-        """An error of a server that has ended, with what it wrote to its standard error."""
+        """The error of an exited server, with the end of its standard error."""
         with anyio.move_on_after(_GRACE, shield=True):
             await self._errors_are_read.wait()
             await self._process.wait()
@@ -101,7 +101,7 @@ class Subprocess:
                             await inbox.send(message)
 
     def _message(self, line: bytes | TooLong) -> SessionMessage | None:
-        """The message in a line; None if it is not JSON-RPC, such as what a program prints."""
+        """The message in a line; None if it is not JSON-RPC, such as printed text."""
         if isinstance(line, TooLong):
             if (request := line.request_id) is None:
                 raise ServerError(f"the MCP server sent a message of more than {self._limit} bytes")
@@ -119,7 +119,7 @@ class Subprocess:
         self._errors_are_read.set()
 
     async def _write(self, outbox: Any, inbox: Any) -> None:
-        """Send the messages of the client; when the server reads no more, the connection is over."""
+        """Send the messages of the client; closes the connection when the server stops reading."""
         assert self._process.stdin is not None
         try:
             async for item in outbox:
@@ -130,7 +130,7 @@ class Subprocess:
             inbox.close()
 
     async def _stop(self) -> None:
-        """End the server: its input is closed, then it is asked to end, then it is killed, with its children."""
+        """Stop the server and its children: close its input, then SIGTERM, then SIGKILL."""
         process = self._process
         assert process.stdin is not None
         process.stdin.close()
@@ -171,7 +171,7 @@ def _decoded(line: bytes) -> Any:
 
 
 def _rejected(line: bytes, value: Any) -> SessionMessage | None:
-    """What becomes of a line that is not JSON-RPC: an error for the call that waits for it, if it is an answer."""
+    """The error for the waiting call, if an invalid line is a response; else None."""
     request = value.get("id") if isinstance(value, dict) else request_id(line)
     is_call = "method" in value if isinstance(value, dict) else b'"method"' in line
     if is_call or isinstance(request, bool) or not isinstance(request, int | str):

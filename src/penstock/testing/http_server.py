@@ -1,4 +1,4 @@
-"""The HTTP server of the loopback provider: aiohttp's, made to accept what the servers of providers accept."""
+"""The HTTP server of the loopback provider: aiohttp's, as lenient as real providers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names and units of the semantic conventions for generative AI that are used here, and our own.
+"""The names and units of the semantic conventions for generative AI, and our own.
 
 A constant has the name that it has in `opentelemetry-semantic-conventions`, and a test compares the values with the
 pinned version of that package. Names that the conventions do not have begin with `penstock.`.

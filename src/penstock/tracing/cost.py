@@ -19,7 +19,7 @@ _logger = logging.getLogger("penstock.tracing")
 class Prices(Struct, frozen=True, kw_only=True):
     """Prices of a model per million tokens.
 
-    Without prices of their own, cached input costs what input does, and reasoning what output does.
+    By default, cached input costs the same as input, and reasoning the same as output.
     """
 
     input: float
@@ -47,7 +47,7 @@ Cost = Callable[[str, Usage], float | None]
 
 
 def as_cost(prices: Cost | Mapping[str, Prices] | None) -> Cost | None:
-    """The function for a table of prices by the name of the model, with or without its provider."""
+    """A cost function for a price table by model name, with or without its provider."""
     if prices is None or callable(prices):
         return prices
     table: Any = prices
@@ -62,7 +62,7 @@ def as_cost(prices: Cost | Mapping[str, Prices] | None) -> Cost | None:
 
 
 def safe_cost(cost: Cost | None, model: str, usage: Usage | None) -> float | None:
-    """The cost; None if it is not known, or the caller's function fails."""
+    """The cost; None if it is unknown, or the caller's function fails."""
     if cost is None or usage is None:
         return None
     try:

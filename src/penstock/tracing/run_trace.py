@@ -1,8 +1,8 @@
 """The trace of one run: a span for the run, and in it one for each step and each tool.
 
-The driver of the run calls these methods as things happen, not when the reader reads of them. `begin`, `begin_request`
-and `begin_tool` make their span the current one of the context that they are called in, so that what the run, the
-request or the tool does is inside of it.
+The driver of the run calls these methods as things happen, not when the reader gets the events. `begin`,
+`begin_request` and `begin_tool` make their span current in the caller's context, so that spans of the run, the request
+or the tool become its children.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _current: ContextVar[RunTrace | None] = ContextVar("penstock_run_trace", default
 
 
 class RunTrace:
-    """Makes spans and metrics of what happens in a run."""
+    """Creates the spans and metrics of a run."""
 
     def __init__(self, tracing: Tracing, config: AgentConfig, run_id: str, meta: Any) -> None:
         self._tracing = tracing
@@ -100,12 +100,12 @@ class RunTrace:
         self._step = StepSpan(span, time.monotonic(), self._tracing.content)
 
     def request_failed(self, kind: str) -> None:
-        """The request under way failed; another model may be asked."""
+        """The current request failed; a fallback model may follow."""
         if self._step is not None:
             self._step.error = kind
 
     def spent(self, model: str, usage: Usage) -> None:
-        """A hook has asked a model itself, such as for a summary."""
+        """A hook called a model itself, for example for a summary."""
         provider, colon, name = model.partition(":")
         attributes = {**self._metric("chat"), **_model_attributes(provider if colon else "", name or provider)}
         cost = self._spending.attributes(self._spending.pay(model, usage, attributes))
@@ -132,7 +132,7 @@ class RunTrace:
             tool.end = time.monotonic()
 
     def add(self, events: Sequence[StreamEvent]) -> None:
-        """These events were emitted: all that one input to the run has caused."""
+        """Add the events that one input to the run emitted."""
         now = time.monotonic()
         if (step := self._step) is not None and events and is_chunk(events[0]):
             self._add_chunks(step, events, None if isinstance(events[0], Retry | Error) else now)
@@ -160,7 +160,7 @@ class RunTrace:
                     pass
 
     def close(self) -> None:
-        """This process no longer drives the run: spans that are still open end."""
+        """End all open spans: this process no longer drives the run."""
         for tool in self._tools.values():
             tool.span.end()
         self._tools.clear()
@@ -175,13 +175,13 @@ class RunTrace:
     # -- spans ---------------------------------------------------------------------------------------------------------
 
     def _start(self, name: str, kind: SpanKind, attributes: Attributes) -> Span:
-        """Start a span in that of the run, and make it the current one."""
+        """Start a child span of the run's span, and make it current."""
         span = self._tracing.instruments.tracer.start_span(name, self._context, kind, attributes)
         attach(set_span_in_context(span, self._context))
         return span
 
     def _add_chunks(self, step: StepSpan, events: Sequence[StreamEvent], now: float | None) -> None:
-        """These chunks came at this time; None if they say that nothing comes."""
+        """Add chunks that arrived at this time; without a time, chunks that report a missing response."""
         if now is not None and (gap := step.add_chunk(now)) is not None:
             self._tracing.instruments.record(names.CHUNK_TIME, gap, self._chat)
         elif now is not None:
@@ -208,7 +208,7 @@ class RunTrace:
         self._close_step(step, step.error or (self._error if end.finish_reason == "error" else ""), now)
 
     def _close_step(self, step: StepSpan, error: str, now: float) -> None:
-        """A response has ended, or failed so that another model is asked."""
+        """Close the span of a step, after its response ended or failed over to another model."""
         set_all(step.span, {names.GEN_AI_RESPONSE_MODEL: step.model or None, **step.timing})
         if error:
             fail(step.span, error)
@@ -236,7 +236,7 @@ class RunTrace:
         self._tracing.instruments.record(names.DURATION, tool.end - tool.begin, attributes)
 
     def _close_tools_of_step(self) -> None:
-        """All tools of a step have ended: how much time did early starts gain?"""
+        """Record how much time early starts gained, after all tools of a step have ended."""
         if (gain := early_gain(self._done, self._response_end)) > 0:
             self._gain += gain
             self._tracing.instruments.record(names.EARLY_GAIN, gain, self._metric("execute_tool"))
@@ -255,7 +255,7 @@ class RunTrace:
         self.close()
 
     def _priced(self, step: StepSpan) -> tuple[str, Attributes]:
-        """The model of a step, by whose price it is paid, and the attributes of its metrics."""
+        """The model of a step, for its price, and the attributes of its metrics."""
         model: Attributes = {names.GEN_AI_RESPONSE_MODEL: step.model} if step.model else {}
         return self._config.model.name, {**self._metric("chat", step.error), **model}
 
@@ -268,7 +268,7 @@ class RunTrace:
 
 
 def _common(config: AgentConfig) -> Attributes:
-    """The attributes that all spans and metrics of a run have."""
+    """The common attributes of all spans and metrics of a run."""
     model = config.model
     attributes = _model_attributes(model.provider, model.model)
     if config.name:
@@ -298,7 +298,7 @@ def _options(options: Mapping[str, Any]) -> Attributes:
 
 
 def _parent(meta: Any) -> Context | None:
-    """The trace in which a run was started, if whoever started it put its `carrier()` into `meta`."""
+    """The trace that started the run, if its `carrier()` is in `meta`."""
     if not isinstance(meta, Mapping) or not isinstance(meta.get("traceparent"), str):
         return None
     fields = {

@@ -1,4 +1,4 @@
-"""Spans of one step and of one tool, with the times that their events do not have."""
+"""Spans of one step and of one tool, with times that their events lack."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StepSpan:
         self.builder = TurnBuilder() if keeps_content else None
 
     def add_chunk(self, now: float) -> float | None:
-        """A read of the network has brought something; returns the seconds since the last one, if there was one."""
+        """Add a network read; returns the seconds since the previous one, if any."""
         self.chunks += 1
         gap = None if self.first is None else now - self.last
         self.first = now if self.first is None else self.first
@@ -38,14 +38,14 @@ class StepSpan:
         return gap
 
     def add(self, usage: Usage, cost: float | None) -> None:
-        """An attempt has ended, or was withdrawn, with these tokens."""
+        """Add the usage of a finished or withdrawn attempt."""
         self.usage = usage if self.usage is None else add_usage(self.usage, usage)
         if cost is not None:
             self.cost = (self.cost or 0.0) + cost
 
     @property
     def timing(self) -> Attributes:
-        """The attributes for how fast the response came."""
+        """The timing attributes of the response."""
         if self.first is None:
             return {}
         attributes: Attributes = {
@@ -68,7 +68,7 @@ class ToolSpan:
 
 
 def usage_attributes(usage: Usage | None) -> Attributes:
-    """The token counts; the parts of a count only if there are any."""
+    """The token counts; cached and reasoning tokens only if there are any."""
     if usage is None:
         return {}
     parts = {
@@ -84,13 +84,13 @@ def usage_attributes(usage: Usage | None) -> Attributes:
 
 
 def fail(span: Span, kind: str, message: str = "") -> None:
-    """Mark a span as failed; the message only if it has no content."""
+    """Mark a span as failed; with the message only if that has no content of the run."""
     span.set_attribute(names.ERROR_TYPE, kind)
     span.set_status(Status(StatusCode.ERROR, message or None))
 
 
 def early_gain(tools: list[ToolSpan], response_end: float) -> float:
-    """How many seconds earlier the tools of a step were done than if all had started when the response had ended."""
+    """The seconds gained by early starts, compared with starting all tools at the end of the response."""
     if not any(tool.is_early for tool in tools):
         return 0.0
     ends = [response_end if tool.end is None else tool.end for tool in tools]

@@ -1,4 +1,4 @@
-"""What a run has used and paid: tokens and money of its responses, with attempts that were withdrawn."""
+"""The usage and cost of a run, including withdrawn attempts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Spending:
-    """The cost of a run so far, with that of the runs in its calls: `outer` is the spending of the run around it."""
+    """The cost of a run so far, including its sub-agents; `outer` is the spending of the run around it."""
 
     def __init__(self, tracing: Tracing) -> None:
         self.total: float | None = None
@@ -23,7 +23,7 @@ class Spending:
         self._tracing = tracing
 
     def pay(self, model: str, usage: Usage, attributes: Attributes) -> float | None:
-        """Count a response of this model, with metrics of these attributes; returns its cost, if it is known."""
+        """Count a response of this model, with these metric attributes; returns its cost, if known."""
         record = self._tracing.instruments.record
         cost = safe_cost(self._tracing.cost, model, usage)
         self._count(model, usage, cost)
@@ -34,7 +34,7 @@ class Spending:
         return cost
 
     def end_attempt(self, step: StepSpan, model: str, attributes: Attributes) -> None:
-        """An attempt of a step has ended, or was withdrawn: it was paid in both cases."""
+        """Count a finished or withdrawn attempt of a step: both were paid."""
         usage, step.so_far = step.so_far, None
         if usage is not None:
             step.add(usage, self.pay(model, usage, attributes))
@@ -50,7 +50,7 @@ class Spending:
         return {} if cost is None else {names.PENSTOCK_COST: cost, names.PENSTOCK_COST_CURRENCY: self._tracing.currency}
 
     def _count(self, model: str, usage: Usage, cost: float | None) -> None:
-        """Add a cost, also for the run around this one, whose own prices hold if it pays in another currency."""
+        """Add a cost, also to the outer run, at that run's own prices if its currency differs."""
         if cost is not None:
             self.total = (self.total or 0.0) + cost
         if (outer := self.outer) is not None:

@@ -1,4 +1,4 @@
-"""What the caller configures: `Agent(tracing=Tracing(...))`."""
+"""The configuration of tracing: `Agent(tracing=Tracing(...))`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Tracing:
 
 
 def carrier() -> dict[str, str]:
-    """The trace of the current span, for `meta=` of a run with a log: all processes that drive the run continue it."""
+    """The current trace context, for `meta=` of a run with a log: every process that drives the run continues it."""
     _expect_api()
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 

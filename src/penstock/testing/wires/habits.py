@@ -55,11 +55,11 @@ class VendorHabits:
         yield from ()
 
     def failed_end(self) -> Error | None:
-        """The error with which a response fails that has nothing else to say; None if a finish reason says it."""
+        """The error of a failed response without content; None if a finish reason reports it."""
         return None
 
     def with_vendor_frames(self, frames: list[bytes]) -> Iterable[bytes]:
-        """The frames with what the vendor adds to them, and with frames of its own between them."""
+        """The frames with the vendor's additions, and the vendor's own frames between them."""
         return frames
 
 

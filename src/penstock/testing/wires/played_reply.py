@@ -174,7 +174,7 @@ def _wants_usage(request: ReceivedRequest) -> bool:
 
 
 def _size_and_end(request: ReceivedRequest) -> tuple[int, bytes]:
-    """The bytes of a request, and the last of them: what is new in it is there, so each has ids of its own."""
+    """The size of a request and its last bytes, which contain what is new, so that each request has its own ids."""
     content = request.content
     parts = content if isinstance(content, JSONParts) else JSONParts((msgspec.json.encode(content),))
     return parts.size, parts.end(SEED_BYTES)
