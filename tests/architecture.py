@@ -17,15 +17,16 @@ import penstock
 SOURCE = Path(penstock.__file__).parent
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 
-VOCABULARY = "errors events content results messages declarations turn redaction"
+VOCABULARY = "errors events sentences content results messages declarations turn redaction"
 ALLOWED = {
     "errors": "",
     "events": "errors",
+    "sentences": "events",
     "jsontext": "errors events",
     "content": "errors events",
     "results": "errors events jsontext content",
     "turn": "errors events",
-    "messages": "errors events content results turn",
+    "messages": "errors events sentences content results turn",
     "declarations": "errors",
     "schemas": "",
     "redaction": "",
@@ -38,13 +39,13 @@ ALLOWED = {
     "dialects": "errors events messages declarations jsontext calls tools",
     "decoder": "errors events declarations framing wires",
     "providers": "errors redaction",
-    "history": "errors events messages declarations turn jsontext framing calls wires providers",
-    "run": "errors events results messages turn jsontext calls tools output",
+    "history": "errors events sentences messages declarations turn jsontext framing calls wires providers",
+    "run": "errors events sentences results messages turn jsontext calls tools output",
     "log": "errors events results messages redaction jsontext tools output run",
     "transport": "errors events redaction jsontext",
     "model": f"{VOCABULARY} wires dialects tools output decoder providers history transport",
-    "agent": "errors events results messages turn jsontext wires dialects tools output guard history run log transport"
-    " model",
+    "agent": "errors events sentences results messages turn jsontext wires dialects tools output guard history run log"
+    " transport model",
     "hooks": "errors events content messages jsontext tools model agent",
     "runs": "errors events messages tools history run log agent",
     "adapters": f"{VOCABULARY} jsontext framing calls wires dialects tools decoder run model agent",
@@ -61,9 +62,9 @@ ALLOWED = {
 }
 """What each module or package of the top level may import, in the order of the layers; `*` is everything."""
 
-PURE = ("events", "errors", "jsontext", "content", "results", "messages", "turn", "declarations", "schemas",
-        "redaction", "framing", "calls", "wires", "dialects", "tools", "output", "guard", "decoder", "providers",
-        "history", "run")  # fmt: skip
+PURE = ("events", "errors", "sentences", "jsontext", "content", "results", "messages", "turn", "declarations",
+        "schemas", "redaction", "framing", "calls", "wires", "dialects", "tools", "output", "guard", "decoder",
+        "providers", "history", "run")  # fmt: skip
 """What does no I/O: no sockets, threads, tasks, clocks or loggers."""
 
 

@@ -129,6 +129,14 @@ def _is_equality(node: ast.Compare) -> bool:
 
 
 @every_module
+def test_what_a_model_reads_about_calls_that_did_not_run_stands_in_one_module(path: Path) -> None:
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and path.name != "sentences.py":
+            where = f"{path.relative_to(SOURCE)}:{node.lineno}"
+            assert not node.value.startswith(("Not run", "Discarded: ")), f"{where}: add it to penstock/sentences.py"
+
+
+@every_module
 def test_no_value_is_named_by_a_verb_of_speech(path: Path) -> None:
     """A name says what the value is: `messages`, `arguments`, `events`."""
     for node in ast.walk(tree_of(path)):

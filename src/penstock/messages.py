@@ -30,7 +30,8 @@ from penstock.content import (
 )
 from penstock.errors import UsageError, type_name
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
-from penstock.results import ToolResult, as_outcome, invalid_call_text
+from penstock.results import ToolResult, as_outcome
+from penstock.sentences import invalid_call
 from penstock.turn import Turn
 
 __all__ = [
@@ -195,7 +196,7 @@ def answer_invalid(turn: Turn | Message, *results: ToolResult) -> Message:
     order = {call.id: number for number, call in reversed([*enumerate(calls)])}
     answered = {tool_result.call_id for tool_result in results}
     errors = [
-        result(call, invalid_call_text(call), is_error=True)
+        result(call, invalid_call(call), is_error=True)
         for call in calls
         if isinstance(call, ToolCallInvalid) and call.id not in answered
     ]

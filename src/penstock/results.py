@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from penstock.content import File, Image, file, image, states_by_kind
 from penstock.errors import ArgumentsError, ToolError, UsageError
-from penstock.events import Event, Opaque, Text, ToolCallInvalid
+from penstock.events import Event, Opaque, Text
 from penstock.jsontext.error_text import whole_message
 from penstock.jsontext.nearest import NoJSONFormError, compact_json, placeholder, text_of
 from penstock.jsontext.surrogates import join_surrogates
@@ -90,9 +90,9 @@ class Outcome(Struct, frozen=True):
         return "".join(part.text for part in self.content if isinstance(part, Text))
 
 
-def invalid_call_text(call: ToolCallInvalid) -> str:
-    """The text of the result of a call that cannot run."""
-    return f"Not run: the call is {call.why.replace('_', ' ')} ({call.message or 'no JSON object'})."
+def error_outcome(text: str) -> Outcome:
+    """An outcome that tells the model what went wrong."""
+    return Outcome((Text(0, text),), is_error=True)
 
 
 def as_outcome(value: Any) -> Outcome:

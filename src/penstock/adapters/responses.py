@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.agent.run_errors import provider_error
 from penstock.events import Error, Finish, Retry, StreamChunk, ToolCall, ToolCallInvalid
-from penstock.results import invalid_call_text
+from penstock.sentences import invalid_call
 from penstock.turn import Turn
 
 
@@ -52,4 +52,4 @@ class Failures:
 
 
 def _invalid(call: ToolCallInvalid) -> Error:
-    return Error(invalid_call_text(call), call.why)
+    return Error(invalid_call(call), call.why)

@@ -25,11 +25,11 @@ from penstock.errors import UsageError, type_name
 from penstock.events import StreamChunk, ToolCall, ToolCallInvalid
 from penstock.jsontext.values import deep_copy
 from penstock.messages import Message, ToolResult, tool_results
-from penstock.results import Outcome, as_outcome, failure, invalid_call_text
+from penstock.results import Outcome, as_outcome, error_outcome, failure
 from penstock.run.commands import CheckApproval, StartTool
 from penstock.run.events import StreamEvent, ToolEnd, ToolEnding, ToolStart
-from penstock.run.execution import error_outcome, no_such_tool
 from penstock.run.numbering import RunNumbering
+from penstock.sentences import CANNOT_ASK, CANNOT_DEFER, invalid_call, no_such_tool, too_many_calls, took_too_long
 from penstock.tools.policy import ToolPolicy
 from penstock.tools.tool import Context, Tool, as_tool
 from penstock.turn import TurnBuilder
@@ -84,7 +84,7 @@ class TokenStream:
                 case ToolCallInvalid(repaired=dict(arguments), why=why) if why in self._config.run_repaired:
                     await self._run(event, arguments)
                 case ToolCallInvalid():
-                    await self._end(event, error_outcome(invalid_call_text(event)))
+                    await self._end(event, error_outcome(invalid_call(event)))
                 case _:
                     pass
 
@@ -101,7 +101,7 @@ class TokenStream:
             async with asyncio.timeout(self._timeout(call.name)):
                 outcome = await self._execute(start)
         except TimeoutError:
-            outcome = error_outcome(f"Cancelled: it took longer than {self._timeout(call.name):g} seconds.")
+            outcome = error_outcome(took_too_long(self._timeout(call.name) or 0.0))
         await self._end(call, outcome)
 
     async def _execute(self, start: StartTool) -> Outcome:
@@ -125,7 +125,7 @@ class TokenStream:
             limit for limit in (self._config.limits.calls, self._config.limits.calls_per_answer) if limit is not None
         ]
         if limits and self._runs >= min(limits):
-            return error_outcome(f"Not run: there may be {min(limits)} calls.")
+            return error_outcome(too_many_calls(min(limits)))
         return None
 
     async def _find_refusal(self, call: ToolCall | ToolCallInvalid, arguments: dict[str, Any]) -> Outcome | None:
@@ -134,14 +134,14 @@ class TokenStream:
             return None
         policy: ToolPolicy | None = self._policies.get(call.name)
         if policy is None:
-            return no_such_tool(call.name, self._policies)
+            return error_outcome(no_such_tool(call.name, self._policies))
         if policy.is_deferred:
-            return error_outcome("Not run: its result would have to come from elsewhere.")
+            return error_outcome(CANNOT_DEFER)
         check = CheckApproval(call.id, call.name, arguments, is_in_text=True)
         answer = await ask_on_loop(policy, check, self._config.limits.hook_seconds)
         if isinstance(answer, Outcome):
             return answer
-        return error_outcome("Not run: it needs approval, which cannot be requested here.") if answer else None
+        return error_outcome(CANNOT_ASK) if answer else None
 
     async def _call_back(self, event: StreamEvent) -> None:
         if self._line_breaks is not None:

@@ -33,14 +33,13 @@ from penstock.messages import (
     user,
 )
 from penstock.providers import ProviderName
+from penstock.sentences import CUT_OR_MALFORMED, NO_RESULT
 from penstock.wires import all_facts
 from penstock.wires.shared.foreign_blocks import block_text
 from penstock.wires.shared.history_steps import ALLOWED, HistorySteps
 from penstock.wires.shared.media import media_note
 from penstock.wires.shared.pairing import CallResults
 
-NO_RESULT = "There is no result: the run was interrupted before the tool ended, so it may have had side effects."
-NOT_RUN = "Not run: the call was cut off or malformed."
 BEFORE = "(Earlier messages are not part of this history.)"
 
 
@@ -187,7 +186,7 @@ class _RepairSteps(HistorySteps):
         index, call, result = pair.place[0], pair.call, pair.result
         if result is None:
             self.note(index, f"gave the call {call.id!r} an error as its result, as it has none")
-            text = NOT_RUN if isinstance(call, ToolCallInvalid) else NO_RESULT
+            text = CUT_OR_MALFORMED if isinstance(call, ToolCallInvalid) else NO_RESULT
             return ToolResult(call.id, call.name, (Text(0, text),), is_error=True)
         if len(pair.results) > 1:
             self.note(index, f"kept one of {len(pair.results)} results of the call {call.id!r}")

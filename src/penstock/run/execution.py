@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
@@ -10,8 +10,22 @@ from msgspec import Struct
 from penstock.events import CallKind, Text
 from penstock.jsontext.values import canonical_json, deep_copy, readable_json
 from penstock.messages import ToolResult
-from penstock.results import Outcome
+from penstock.results import Outcome, error_outcome
 from penstock.run.events import ApprovalRequest, RequestKind, ToolEnd, ToolEnding
+from penstock.sentences import (
+    AWAITS_APPROVAL,
+    NO_RESULT_YET,
+    NOT_RUN_YET,
+    UNCONFIRMED_YET,
+    UNREAD_REST,
+    cancelled,
+    left_elsewhere,
+    no_result_within,
+    not_approved,
+    not_run,
+    still_running,
+    unconfirmed,
+)
 from penstock.tools.policy import ToolPolicy
 
 State = Literal["held", "checking", "approval", "ready", "starting", "deferred", "running", "finished"]
@@ -207,28 +221,17 @@ APPROVED = Outcome((Text(0, "true"),))
 """The outcome of a call that the provider runs, after a person has approved it."""
 
 
-def error_outcome(text: str) -> Outcome:
-    """An outcome that tells the model what went wrong."""
-    return Outcome((Text(0, text),), is_error=True)
-
-
-def no_such_tool(name: str, known: Iterable[str]) -> Outcome:
-    """The outcome of a call of an unknown tool."""
-    return error_outcome(f"There is no tool called {name!r}. There are: {', '.join(known) or 'none'}.")
-
-
-def effect_warning(policy: ToolPolicy | None) -> str:
-    """The end of a sentence about a tool that was started: it may have had a side effect."""
-    return ", so it may have had an effect" if policy is None or policy.may_have_effect else ""
+def may_have_effect(policy: ToolPolicy | None) -> bool:
+    """Whether a tool that was started may have had a side effect."""
+    return policy is None or policy.may_have_effect
 
 
 def expired_outcome(execution: Execution) -> tuple[Outcome, ToolEnding]:
     """The outcome of a call that has waited too long."""
-    seconds = f"{execution.expires or 0:g} seconds"
+    seconds = execution.expires or 0
     if execution.state == "approval":
-        return error_outcome(f"Not run: nobody approved this call within {seconds}."), "declined"
-    text = f"It was handed on to run elsewhere, so it may have an effect; no result came within {seconds}."
-    return error_outcome(text), "failed"
+        return error_outcome(not_approved(seconds)), "declined"
+    return error_outcome(no_result_within(seconds)), "failed"
 
 
 def abandoned_outcome(
@@ -237,22 +240,19 @@ def abandoned_outcome(
     """The outcome of a call that has not ended when its run ends, in this state."""
     match state:
         case "finished":
-            text = f"It ran, but the call was never confirmed, so its result was discarded: {why}."
-            return error_outcome(text), "discarded"
+            return error_outcome(unconfirmed(why)), "discarded"
         case "running":
-            text = f"Cancelled after it had been started{effect_warning(policy)}: {why}."
+            text = cancelled(why, may_have_effect=may_have_effect(policy))
             return error_outcome(text), "cancelled" if execution.is_confirmed else "discarded"
         case "deferred":
-            text = "It was handed on to run elsewhere, so it may have an effect; nobody waits for it"
-            return error_outcome(f"{text}: {why}."), "cancelled"
+            return error_outcome(left_elsewhere(why)), "cancelled"
         case "held" | "checking" | "approval" | "ready" | "starting":
-            return error_outcome(f"Not run: {why}."), "cancelled"
+            return error_outcome(not_run(why)), "cancelled"
 
 
 def discarded_result(known: ToolResult) -> ToolResult:
     """The result of a call that was not read to its end."""
-    text = "Discarded: the tool ran, but the run was stopped before the rest of its call was read."
-    return ToolResult(known.call_id, known.name, (Text(0, text),), is_error=True)
+    return ToolResult(known.call_id, known.name, (Text(0, UNREAD_REST),), is_error=True)
 
 
 def result_so_far(execution: Execution, state: State, policy: ToolPolicy | None) -> ToolResult:
@@ -261,13 +261,13 @@ def result_so_far(execution: Execution, state: State, policy: ToolPolicy | None)
         case "finished" if execution.is_confirmed and execution.result is not None:
             return execution.result
         case "finished":
-            text = "It ran, but its call was not confirmed yet when this was written."
+            text = UNCONFIRMED_YET
         case "running":
-            text = f"It was still running when this was written{effect_warning(policy)}."
+            text = still_running(may_have_effect=may_have_effect(policy))
         case "deferred":
-            text = "It was handed on to run elsewhere, so it may have an effect; its result has not come yet."
+            text = NO_RESULT_YET
         case "approval":
-            text = "Not run yet: it waits for approval."
+            text = AWAITS_APPROVAL
         case _:
-            text = "Not run yet."
+            text = NOT_RUN_YET
     return ToolResult(execution.call_id, execution.name, (Text(0, text),), is_error=True)

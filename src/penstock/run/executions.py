@@ -10,20 +10,20 @@ from penstock.errors import ArgumentsError, UsageError
 from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
 from penstock.jsontext.values import canonical_json
 from penstock.messages import ToolResult
-from penstock.results import Outcome, invalid_call_text
+from penstock.results import Outcome, error_outcome
 from penstock.run.commands import CancelTool, ExpireLater, Output, StartTool
 from penstock.run.execution import (
     Execution,
     State,
     abandoned_outcome,
-    effect_warning,
-    error_outcome,
     expired_outcome,
+    may_have_effect,
     result_so_far,
 )
 from penstock.run.limits import Tally
 from penstock.run.start_rules import RunRules, StartRules, Starts
 from penstock.run.step_calls import StepCalls
+from penstock.sentences import STARTED_BEFORE, declined, interrupted, invalid_call, surplus_call, timed_out
 
 
 class Executions:
@@ -57,7 +57,7 @@ class Executions:
             if policy is not None and policy.may_run_again:
                 outputs += self._start.start_again(execution, policy)
             else:
-                text = f"It was running when the run was interrupted{effect_warning(policy)}."
+                text = interrupted(may_have_effect=may_have_effect(policy))
                 outputs.append(self.table.finish(execution, error_outcome(text), "cancelled"))
         return outputs
 
@@ -89,9 +89,9 @@ class Executions:
         execution, outputs = self.calls.invalid(call)
         if execution is None or execution.fault:
             return outputs + self._start.start_ready()
-        text = invalid_call_text(call)
+        text = invalid_call(call)
         if outputs:
-            text += " What was started before that was known has been discarded."
+            text += f" {STARTED_BEFORE}"
         return [*outputs, self.table.finish(execution, error_outcome(text)), *self._start.start_ready()]
 
     def release(self) -> list[Output]:
@@ -109,8 +109,7 @@ class Executions:
         """A person decided about a call that waits for approval."""
         execution = self.table.waiting[call_id]
         if not approved:
-            text = f"The user declined this call{f': {reason}' if reason else ''}."
-            return [self.table.finish(execution, error_outcome(text), "declined")]
+            return [self.table.finish(execution, error_outcome(declined(reason)), "declined")]
         execution.approve(None if arguments is None else json.loads(_json(arguments)))
         return self._start.queue(execution) + self._start.start_ready()
 
@@ -160,8 +159,7 @@ class Executions:
         if execution is None:
             return []
         policy = self._rules.policies[execution.name]
-        text = f"The tool timed out after {policy.timeout:g} seconds{effect_warning(policy)}."
-        return self.done(key, error_outcome(text))
+        return self.done(key, error_outcome(timed_out(policy.timeout or 0.0, may_have_effect=policy.may_have_effect)))
 
     def close_questions(self) -> None:
         """The process that ran the tools has ended: nobody waits for answers to their questions."""
@@ -234,9 +232,7 @@ class Executions:
 
     def _refuse(self, execution: Execution) -> Output:
         """End a call that is one too many."""
-        limit = self._rules.limits.calls_per_answer
-        text = f"Not run: a response may have {limit} calls, and this one has more. Make the others in the next one."
-        return self.table.finish(execution, error_outcome(text))
+        return self.table.finish(execution, error_outcome(surplus_call(self._rules.limits.calls_per_answer or 0)))
 
 
 def _json(arguments: Any) -> str:

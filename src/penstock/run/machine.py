@@ -32,7 +32,7 @@ from penstock.events import Error, Fault, Retry, StreamChunk, ToolCall, ToolCall
 from penstock.jsontext.values import deep_copy
 from penstock.messages import Message
 from penstock.output.output_type import OutputType
-from penstock.results import Outcome
+from penstock.results import Outcome, error_outcome
 from penstock.run.cancel import cancel_inner, cancel_logged, cancel_unlogged, end_unread
 from penstock.run.commands import (
     AnswerTool,
@@ -57,7 +57,6 @@ from penstock.run.events import (
     Waiting,
     is_chunk,
 )
-from penstock.run.execution import error_outcome
 from penstock.run.inner_runs import MAX_LEVELS, InnerRuns, has_step_end, outcome_of
 from penstock.run.input_checks import expect_open, expect_undecided, expect_waiting
 from penstock.run.limits import Limits, over_budget
@@ -67,6 +66,7 @@ from penstock.run.state import RunState
 from penstock.run.step_changes import StepDecision
 from penstock.run.steps import Steps
 from penstock.run.stored import dump
+from penstock.sentences import nested_too_deeply
 from penstock.tools.policy import ToolPolicy
 
 
@@ -256,8 +256,7 @@ class Run:
         if execution is None:
             return []
         if self.inner.level >= MAX_LEVELS:
-            refusal = error_outcome(f"Not run: agents may be nested {MAX_LEVELS} levels deep.")
-            return self._after(executions.done(key, refusal))
+            return self._after(executions.done(key, error_outcome(nested_too_deeply(MAX_LEVELS))))
         start = RunStart(tuple(messages), agent)
         return self._commands([*self.inner.begin(execution, start).wrap([start])])
 

@@ -38,6 +38,7 @@ from penstock.run.events import (
     ToolResults,
     ToolStart,
 )
+from penstock.sentences import UNREAD
 from penstock.turn import TurnBuilder
 
 CONSEQUENTIAL = frozenset({ToolCallClosed, ToolCall, ToolCallInvalid, Opaque, Retry, Usage, Error})
@@ -131,7 +132,7 @@ def _with_discarded(events: Iterable[LogEvent], calls: Collection[str]) -> Itera
             yield event
         elif isinstance(event, ToolStart):
             yield event
-            result = ToolResult(event.call_id, event.name, (Text(0, "Discarded: its call was not read."),), True)
+            result = ToolResult(event.call_id, event.name, (Text(0, UNREAD),), True)
             yield ToolEnd(event.key, result, "discarded")
 
 

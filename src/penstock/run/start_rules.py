@@ -10,11 +10,12 @@ from msgspec import Struct
 from penstock.events import Fault
 from penstock.jsontext.values import deep_copy
 from penstock.output.output_type import OutputType
-from penstock.results import Outcome
+from penstock.results import Outcome, error_outcome
 from penstock.run.commands import CheckApproval, ExpireLater, Output, StartTool
 from penstock.run.events import ToolStart
-from penstock.run.execution import APPROVED, Execution, ExecutionTable, State, no_such_tool
+from penstock.run.execution import APPROVED, Execution, ExecutionTable, State
 from penstock.run.limits import Limits, Tally
+from penstock.sentences import no_such_tool
 from penstock.tools.policy import ToolPolicy
 
 _ELSEWHERE = ToolPolicy(is_deferred=True)
@@ -215,7 +216,7 @@ class StartRules:
     def _end_unknown(self, execution: Execution) -> Output:
         policies = self._rules.policies.items()
         known = [name for name, policy in policies if not (policy.is_hosted and policy.is_deferred)]
-        return self._table.finish(execution, no_such_tool(execution.name, known))
+        return self._table.finish(execution, error_outcome(no_such_tool(execution.name, known)))
 
     def _needs_approval(self, execution: Execution, policy: ToolPolicy) -> bool | Outcome | None:
         """Whether a person must approve it, or why it cannot run; None if a predicate must be asked."""

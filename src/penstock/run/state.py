@@ -25,6 +25,7 @@ from penstock.run.numbering import RunNumbering
 from penstock.run.record import Record
 from penstock.run.start_rules import RunRules, Starts
 from penstock.run.step_changes import UNCHANGED, Splice, StepChanges, spliced
+from penstock.sentences import STILL_GROWING
 from penstock.turn import Turn, TurnBuilder
 
 Phase = Literal["new", "answer", "tools", "hook", "over"]
@@ -277,7 +278,7 @@ def _results(messages: list[Message], known: Mapping[int, ToolResult]) -> list[M
 def _truthful(call: ToolCall | ToolCallInvalid, known: ToolResult | None) -> ToolResult:
     """The result of a call in the history: a call that had not ended, or was read only in part, did not succeed."""
     if known is None:
-        return result(call, "Not run: the call had not come to its end yet.", is_error=True)
+        return result(call, STILL_GROWING, is_error=True)
     if isinstance(call, ToolCallInvalid) and call.why == "cut" and not known.is_error:
         return discarded_result(known)
     return known

@@ -7,9 +7,11 @@ from typing import Any
 
 from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
 from penstock.jsontext.values import readable_json
+from penstock.results import error_outcome
 from penstock.run.commands import CancelTool, Output
-from penstock.run.execution import Execution, ExecutionTable, error_outcome, fingerprint_of
+from penstock.run.execution import Execution, ExecutionTable, fingerprint_of
 from penstock.run.start_rules import RunRules
+from penstock.sentences import discarded
 from penstock.tools.policy import ToolPolicy
 
 
@@ -121,7 +123,7 @@ class StepCalls:
         was_running = early.state == "running"
         is_open = early.state in ("starting", "running", "deferred", "finished")
         early.state = "finished"  # so that it leaves the queue of those that may start
-        early.finish(error_outcome(f"Discarded: {why}."), "discarded")
+        early.finish(error_outcome(discarded(why)), "discarded")
         return [*([CancelTool(early.key)] if was_running else []), *([early.end] if is_open else [])]
 
     def withdraw_all(self, why: str) -> list[Output]:
