@@ -42,20 +42,15 @@ LARGER_CLASSES = {
     "runs/runs.py Runs": API,
     "tracing/run_trace.py RunTrace": INPUTS,
     "wires/shared/answer_writer.py AnswerWriter": "what a wire may report of an answer",
-    "wires/anthropic/decode_response.py Anthropic": "one method per kind of frame of its protocol",
-    "wires/shared/numbered_blocks.py NumberedWire": "what a wire may report of a numbered block",
+    "wires/shared/numbered_blocks.py NumberedBlocks": "what a wire may report of a numbered block",
+    "wires/shared/reports.py Reports": "what a wire may report besides content",
     "wires/shared/response_encoder.py ResponseEncoder": "one event stream in, one byte stream out",
     "wires/shared/response_frames.py ResponseFrames": HOOKS,
-    "wires/shared/wire.py Wire": "a fast lane beside its reference, and the hooks of a protocol",
 }
 """Classes with more methods, and why they are one class."""
 
-MANY_NAMES = {
-    "penstock.wires.anthropic.decode_response.Anthropic",
-    "penstock.wires.bedrock.decode_response.Bedrock",
-    "penstock.wires.shared.numbered_blocks.NumberedWire",
-}
-"""Classes with more names, until they are reduced; one that has to stay here says why in its docstring."""
+MANY_NAMES: set[str] = set()
+"""Classes with more names; each says why in its docstring."""
 
 
 def modules() -> Iterator[tuple[str, ast.Module, int]]:

@@ -12,6 +12,7 @@ from penstock.framing import Body, Frames
 from penstock.framing.sdk_objects import payload_of
 from penstock.framing.sniff import CLOSED
 from penstock.wires import WireName, find_wire
+from penstock.wires.shared.response_decoder import ResponseDecoder
 from penstock.wires.shared.text_frames import ReadText, TextFrames
 
 
@@ -27,15 +28,17 @@ class Decoder:
     where a server sends a tool's name in pieces. `id_prefix` is the prefix of the ids that are generated for calls
     without one.
 
-    `feed` has a fast lane for a read that is exactly one frame (`Body.fast_lane`, `Wire.feed_one`), and a faster one
-    for such a read that differs from the last one only in its piece of text (`TextFrames`). The reference is
-    `Body.feed` and `Wire.feed`; test_laws cuts every vector frame by frame and elsewhere, and expects the same events.
+    `feed` has a fast lane for a read that is exactly one frame (`Body.fast_lane`, `ResponseDecoder.feed_one`), and a
+    faster one for such a read that differs from the last one only in its piece of text (`TextFrames`). The reference is
+    `Body.feed` and `ResponseDecoder.feed`; test_laws cuts every vector frame by frame and elsewhere, and expects the
+    same events.
     """
 
     def __init__(self, wire: WireName, tools: Iterable[Any] | None = None, *, id_prefix: str = "call_") -> None:
         kind = find_wire(wire)
         self._wire = kind(tool_names(tools), id_prefix)
-        self._end_signs = self._wire.end_signs
+        self._response = ResponseDecoder(self._wire)
+        self._end_signs = self._wire.answers.end_signs
         self._body = Body(kind.framing)
         self._texts = TextFrames(kind.text_key) if kind.text_key else None
         self._is_closed = False
@@ -49,9 +52,9 @@ class Decoder:
                 return [text]
             payload = lane.single_frame(data)
             if payload is not None:
-                chunks = self._wire.feed_one(payload, lane.event)
+                chunks = self._response.feed_one(payload, lane.event)
             else:
-                chunks = self._wire.feed(self._body.feed(data))
+                chunks = self._response.feed(self._body.feed(data))
         except TypeError:
             if isinstance(data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's may be anything
                 raise
@@ -90,7 +93,7 @@ class Decoder:
         payload = payload_of(item)
         if self._texts is not None:
             self._texts.clear()
-        return [] if payload is None else self._wire.feed([Frames("", [payload])])
+        return [] if payload is None else self._response.feed([Frames("", [payload])])
 
     def close(self) -> list[StreamChunk]:
         """Returns the events that were held back. The last one is a `Finish`, which says whether the stream was cut."""
@@ -98,7 +101,7 @@ class Decoder:
             return []
         self._is_closed = True
         self._texts = None
-        return self._wire.close(self._body.close())
+        return self._response.close(self._body.close())
 
     def feed_any(self, item: Any) -> list[StreamChunk]:
         """Returns the events of bytes, text or a parsed frame."""

@@ -19,6 +19,7 @@ from penstock.inspector.oddities import GENERATED_ID, Oddities
 from penstock.inspector.quirk_table import quirks
 from penstock.redaction import Mask
 from penstock.wires import READING_ORDER, find_habits, find_wire
+from penstock.wires.shared.response_decoder import ResponseDecoder
 
 MAX_TEXT = 64 * 1024
 """How many characters of a frame are shown."""
@@ -38,7 +39,7 @@ class FrameReader:
             kind = find_wire(wire)
         except UnknownWireError:
             kind = find_wire(GENERAL)
-        self._wire = kind(id_prefix=GENERATED_ID)
+        self._response = ResponseDecoder(kind(id_prefix=GENERATED_ID))
         self._has_comments = kind.framing == "sse"
         self._body = Body(kind.framing)
         self._odd = Oddities(kind.FINISH)
@@ -56,7 +57,7 @@ class FrameReader:
         for framed in self._body.feed(data):
             for frame in _single(framed):
                 yield self._frame(frame, at)
-                yield from self._decoded(self._wire.feed([frame]), at)
+                yield from self._decoded(self._response.feed([frame]), at)
 
     def close(self, at: float) -> Iterator[Entry]:
         """The entries of the end of the response."""
@@ -64,7 +65,7 @@ class FrameReader:
         for framed in rest:  # the wire reads them together, because the last frame may be cut
             for single in _single(framed):
                 yield self._frame(single, at)
-        yield from self._decoded(self._wire.close(rest), at)
+        yield from self._decoded(self._response.close(rest), at)
         for frame, quirk in self._habits.find():
             if quirk not in self._quirks and quirk in quirks():
                 yield OddEntry(at, frame, quirk, quirks()[quirk].sends.replace("`", ""))

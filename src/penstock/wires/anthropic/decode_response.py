@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from penstock.events import FinishReason, Reasoning, Text
-from penstock.wires.anthropic.facts import STATE_BLOCKS, STATE_ENDINGS, USAGE
+from penstock.wires.anthropic.block_frames import BlockFrames
+from penstock.wires.anthropic.facts import USAGE
 from penstock.wires.anthropic.frames import (
-    DELTAS,
     BlockFrame,
     BlockStart,
     InputDelta,
@@ -29,15 +29,14 @@ from penstock.wires.anthropic.frames import (
     ThinkingDelta,
     decode_block_frame,
     kind_of_untyped,
-    kind_of_untyped_block,
-    spelled_inputs,
 )
 from penstock.wires.shared.claude import PAUSES
 from penstock.wires.shared.in_band_errors import bare_exception, bare_message, error_in, named_error
-from penstock.wires.shared.loose import is_empty, raw_of, text_of
-from penstock.wires.shared.numbered_blocks import Label, NumberedWire
+from penstock.wires.shared.loose import is_empty
+from penstock.wires.shared.numbered_blocks import Label, NumberedBlocks
 from penstock.wires.shared.open_block import OpenReasoning, OpenText, OpenTool, OpenVendor
 from penstock.wires.shared.open_call import OpenCall
+from penstock.wires.shared.wire import Wire
 
 Target = tuple[Label, type[Struct] | None, int, OpenCall | None]
 """Where the next piece probably goes: label, type of delta, and the number of the block or the call."""
@@ -52,7 +51,7 @@ _TYPED_FIELDS = {"usage": dict, "stop_details": dict, "stop_sequence": str}
 _METRICS = "amazon-bedrock-invocationMetrics"
 
 
-class Anthropic(NumberedWire):
+class Anthropic(Wire):
     """The decoder of Messages. A call is confirmed by the end of its block; `message_stop` ends the stream."""
 
     name = "anthropic"
@@ -69,13 +68,17 @@ class Anthropic(NumberedWire):
 
     def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
+        self._answer = self.answer_for()
+        self._blocks = NumberedBlocks(self._answer, self.reports, self.FINISH)
+        self._frames = BlockFrames(self._blocks, self._answer, self.reports)
         self._target = NO_TARGET
         self._message_id: Any = None
         self._container: Any = None
 
     def end(self, by_mark: bool = False) -> None:
         if self._container is not None:
-            self.answer.opaque("container", self._container)
+            self._answer.opaque("container", self._container)
+        self._blocks.end(by_mark)
         super().end(by_mark)
 
     def read_typed(self, values: list[BlockFrame], payloads: list[bytes], event: str) -> None:
@@ -136,28 +139,28 @@ class Anthropic(NumberedWire):
     def _start_or_stop(self, value: BlockFrame) -> None:
         self._target = NO_TARGET
         if isinstance(value, BlockStart):
-            self.begin_call(value.index, value.content_block.id, value.content_block.name)
+            self._blocks.begin_call(value.index, value.content_block.id, value.content_block.name)
         else:
-            self.stop(value.index)
+            self._blocks.stop(value.index)
 
     def _target_of(self, label: Label) -> Target:
         """The target for more pieces of a block, if it is open and has begun."""
-        match self.parts.get(label):
+        match self._blocks.parts.get(label):
             case OpenText(block=block) if block >= 0:
                 return label, TextDelta, block, None
             case OpenReasoning(block=block) if block >= 0:
                 return label, ThinkingDelta, block, None
-            case OpenTool(call=call, is_stopped=False) if not call.is_ended and self.answer.raw_reason is None:
+            case OpenTool(call=call, is_stopped=False) if not call.is_ended and self._answer.raw_reason is None:
                 return label, InputDelta, -1, call
         return NO_TARGET
 
     def _first_delta(self, label: Label, delta: TextDelta | InputDelta | ThinkingDelta) -> None:
         if isinstance(delta, InputDelta):
-            self.add_arguments(label, delta.piece)
-        elif isinstance(self.parts.get(label), OpenVendor):
-            self.add_state(label, "text" if isinstance(delta, TextDelta) else "thinking", delta.piece)
+            self._blocks.add_arguments(label, delta.piece)
+        elif isinstance(self._blocks.parts.get(label), OpenVendor):
+            self._blocks.add_state(label, "text" if isinstance(delta, TextDelta) else "thinking", delta.piece)
         else:
-            self.add_content(label, OpenText if isinstance(delta, TextDelta) else OpenReasoning, delta.piece)
+            self._blocks.add_content(label, OpenText if isinstance(delta, TextDelta) else OpenReasoning, delta.piece)
 
     def end_mark(self) -> None:
         """Ends the stream: some gateways send `[DONE]` instead of `message_stop`; it confirms no call (QUIRKS 113)."""
@@ -183,12 +186,12 @@ class Anthropic(NumberedWire):
         self.reports.has_known_frames |= isinstance(kind, str) and kind in _KINDS
         match kind:
             case "content_block_delta":
-                self._loose_delta(value)
+                self._frames.delta(value)
             case "content_block_start":
-                self._block_start(value, payload)
+                self._frames.start(value, payload)
             case "content_block_stop":  # the SDK's helper stream repeats the block here
-                self.stop(self.label(value.get("index")))
-                self.report_once(value, ("type", "index", "content_block"))
+                self._blocks.stop(self._blocks.label(value.get("index")))
+                self.reports.fields(value, ("type", "index", "content_block"), "an unknown field of the event")
             case "message_start":
                 self._message_start(value, payload)
             case "message_delta":
@@ -202,123 +205,25 @@ class Anthropic(NumberedWire):
             case _:
                 self._other_frame(kind, value, payload, event)
 
-    def _loose_delta(self, value: dict[str, Any]) -> None:
-        label, delta = self.label(value.get("index")), value.get("delta")
-        if not isinstance(delta, dict):
-            fields = {key: field for key, field in value.items() if key not in ("type", "index")}
-            self.misshapen_delta(label, fields, "a delta that is not an object")
-            return
-        if isinstance(self.parts.get(label), OpenVendor):
-            self._vendor_delta(label, delta)
-        else:
-            self._delta(label, delta)
-        self.report_once(value, ("type", "index", "delta"))
-
-    def _delta(self, label: Label, delta: dict[str, Any]) -> None:
-        kind = delta.get("type") or next((kind for kind, field in DELTAS.items() if field in delta), "")
-        field = DELTAS.get(kind, "") if isinstance(kind, str) else ""
-        match field, delta.get(field):
-            case _, None if field:
-                self.add_unknown(label)
-            case "text", str(piece):
-                self.add_content(label, OpenText, piece)
-            case "thinking", str(piece):
-                self.add_content(label, OpenReasoning, piece)
-            case "partial_json", piece:
-                self.add_arguments(label, text_of(raw_of(piece)))
-            case "signature", piece:
-                self.add_state(label, "signature", piece)
-            case "citation", citation:
-                self.add_state(label, "citations", citation, OpenText)
-            case _:
-                self.unknown_delta(label, {"delta": delta}, "a delta of an unknown type")  # QUIRKS 130
-                return
-        self.report_fields(delta, ("type", field, "estimated_tokens"), "an unknown field of the delta")
-
-    def _vendor_delta(self, label: Label, delta: dict[str, Any]) -> None:
-        """Adds a piece to a block of the vendor's, in the field that it names."""
-        names = {"partial_json": "input", "citation": "citations"}
-        for field, piece in delta.items():
-            if field != "type":
-                self.add_state(label, names.get(field, field), [piece] if field == "citation" else piece)
-
-    # Blocks.
-
-    def _block_start(self, value: dict[str, Any], payload: bytes) -> None:
-        block = value.get("content_block")
-        if isinstance(block, dict):
-            spelled = spelled_inputs(payload) if block.get("input") else []
-            self._begin(value.get("index"), block, spelled[0] if spelled else "")
-        else:
-            self.report_fields(value, ("type", "index"), "a block that is not an object")
-        self.report_once(value, ("type", "index", "content_block"))
-
-    def _begin(self, number: Any, block: dict[str, Any], spelled: str) -> None:
-        kind = block.get("type") or kind_of_untyped_block(block)
-        match kind:
-            case "text" | "thinking":
-                self._begin_content(number, kind, block)
-            case "tool_use":
-                self._begin_tool(number, block, spelled)
-            case str() if kind in STATE_BLOCKS or kind.endswith(STATE_ENDINGS):
-                self.begin_vendor(number, kind, block, is_state=True)
-            case _ if is_empty(block):
-                pass  # the pieces will show what it is
-            case _:
-                self.begin_vendor(number, "", block, is_state=False)
-
-    def _begin_content(self, number: Any, kind: str, block: dict[str, Any]) -> None:
-        start = {"text": block.get(kind), "signature": block.get("signature")}
-        content = OpenText if kind == "text" else OpenReasoning
-        self.begin(number, content({field: text for field, text in start.items() if text and isinstance(text, str)}))
-        citations = block.get("citations")
-        for citation in citations if isinstance(citations, list) else ():
-            self.add_state(self.label(number), "citations", citation)
-        known = {"type", *(key for key in (kind, "signature") if isinstance(block.get(key), str))}
-        known |= {"citations"} if isinstance(citations, list) else set()
-        self.report_fields(block, known, f"an unknown field of a {kind} block")
-
-    def _begin_tool(self, number: Any, block: dict[str, Any], spelled: str) -> None:
-        input = spelled or (text_of(raw_of(block["input"])) if block.get("input") else "")
-        part = self.begin_call(number, block.get("id"), block.get("name"), input)
-        if part is None:
-            return  # a repeated start
-        for field in ("caller", "toolset_name"):
-            if not is_empty(block.get(field)) and block[field] != {"type": "direct"}:
-                self.answer.opaque(field, block[field], part.block)
-        known = ("type", "id", "name", "input", "caller", "toolset_name")
-        self.report_fields(block, known, "an unknown field of a tool_use block")
-
-    def _content(self, content: Any, payload: bytes) -> None:
-        """Reads blocks that came whole."""
-        spelled = spelled_inputs(payload) if content else []
-        for number, block in enumerate(content if isinstance(content, list) else [content]):
-            if isinstance(block, dict):
-                self._begin(number, block, spelled[number] if number < len(spelled) else "")
-                self.stop(number, "whole")
-            elif isinstance(block, str):
-                self.add_content(number, OpenText, block)
-            else:
-                self.report_fields({"content": block}, (), "a block that is not an object")
-
     # Messages.
 
     def _message_start(self, value: dict[str, Any], payload: bytes) -> None:
         message = value.get("message")
         if not isinstance(message, dict):
-            self.report_fields(value, ("type",), "a message that is not an object")
+            self.reports.each_field(value, ("type",), "a message that is not an object")
             return
         id = message.get("id") or ""
         if self._message_id is not None and id and id != self._message_id:
-            self.withdraw("the provider started a new message before the last one had ended", message.get("model"))
+            self._blocks.withdraw()
+            self.restart("the provider started a new message before the last one had ended", message.get("model"))
             self._container = None
         self._message_id = id
-        if self.parts:  # the same message again (QUIRKS 123)
-            self.report_fields({"content": message.get("content")}, (), "content in a repeated message_start")
+        if self._blocks.parts:  # the same message again (QUIRKS 123)
+            self.reports.each_field({"content": message.get("content")}, (), "content in a repeated message_start")
         else:
-            self._content(message.get("content"), payload)  # QUIRKS 122
+            self._frames.whole(message.get("content"), payload)  # QUIRKS 122
         self._message_fields(message)
-        self.report_once(value, ("type", "message"))
+        self.reports.fields(value, ("type", "message"), "an unknown field of the event")
 
     def _message_delta(self, value: dict[str, Any]) -> None:
         delta, usage = value.get("delta"), value.get("usage")
@@ -326,18 +231,19 @@ class Anthropic(NumberedWire):
         if isinstance(usage, dict) and isinstance(fields.get("usage"), dict):
             usage = fields["usage"] | usage
         self._message_fields(fields if usage is None else fields | {"usage": usage})
-        self.report_once(value, ("type", "usage", *(("delta",) if isinstance(delta, dict) else ())))
+        known = ("type", "usage", "delta") if isinstance(delta, dict) else ("type", "usage")
+        self.reports.fields(value, known, "an unknown field of the event")
 
     def _message_stop(self, value: dict[str, Any]) -> None:
         if isinstance(value.get(_METRICS), dict):
             self.usage.add({_METRICS: value[_METRICS]})
-        self.report_once(value, ("type", "message", _METRICS))
+        self.reports.fields(value, ("type", "message", _METRICS), "an unknown field of the event")
         self.end(by_mark=True)
 
     def _whole(self, message: dict[str, Any], payload: bytes) -> None:
         self.reports.has_known_frames = True
-        if not self.parts:
-            self._content(message.get("content"), payload)
+        if not self._blocks.parts:
+            self._frames.whole(message.get("content"), payload)
         self._message_fields(message)
         self.end(by_mark=True)
 
@@ -358,9 +264,9 @@ class Anthropic(NumberedWire):
         if isinstance(details, dict):
             key = next((key for key in ("explanation", "category") if details.get(key)), "")
             explanation = details.get(key) or explanation
-            self.report_fields(details, ("type", key), "an unknown field of stop_details")
+            self.reports.each_field(details, ("type", key), "an unknown field of stop_details")
         if reason := message.get("stop_reason"):
-            self.finish(reason, explanation)
+            self._blocks.finish(reason, explanation)
 
     # Frames that are not events of this protocol.
 
@@ -372,7 +278,7 @@ class Anthropic(NumberedWire):
                 self._chunk(data)
             case {"role": "assistant", "content": list() | str()}:
                 self._whole(value, payload)
-            case {"type": str()} if kind in _DERIVED and self.parts:
+            case {"type": str()} if kind in _DERIVED and self._blocks.parts:
                 pass
             case _:
                 self._error_or_unknown_event(kind, value, event)
@@ -383,11 +289,11 @@ class Anthropic(NumberedWire):
         except (binascii.Error, ValueError):
             self.reports.hole(data, "a chunk that is not base64")
             return
-        self.read_one(payload, "")
+        self.inner.append(payload)
 
     def _error_or_unknown_event(self, kind: Any, value: dict[str, Any], event: str) -> None:
         error = named_error(event, value)
         if error is None and (not value.get("type") or kind == "error" or "error" in value):
             error = error_in(value) or bare_message(value)
-        self.add_unknown(value.get("index"))
+        self._blocks.add_unknown(value.get("index"))
         self.reports.error_or_unknown(error, value, "an unknown event")

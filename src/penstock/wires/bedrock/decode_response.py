@@ -25,8 +25,9 @@ from penstock.wires.shared.in_band_errors import bare_exception, bare_message, e
 from penstock.wires.shared.indexes import Index
 from penstock.wires.shared.loose import is_empty, items, raw_of, text_of
 from penstock.wires.shared.loose_frames import UNREADABLE
-from penstock.wires.shared.numbered_blocks import Label, NumberedWire
+from penstock.wires.shared.numbered_blocks import Label, NumberedBlocks, join_state
 from penstock.wires.shared.open_block import OpenReasoning, OpenText, OpenVendor
+from penstock.wires.shared.wire import Wire
 
 
 class ToolPiece(Struct, gc=False, forbid_unknown_fields=True):
@@ -80,7 +81,7 @@ _IGNORED = ("p", "role", "usage", "stopReason", "metrics", "performanceConfig", 
 _CLIENT_TOOLS = (None, "", "tool_use")
 
 
-class Bedrock(NumberedWire):
+class Bedrock(Wire):
     """The decoder of Converse. A call is confirmed by the end of its block."""
 
     name = "bedrock"
@@ -98,6 +99,8 @@ class Bedrock(NumberedWire):
 
     def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
+        self._answer = self.answer_for()
+        self._blocks = NumberedBlocks(self._answer, self.reports, self.FINISH, _join_state)
         self._has_metadata = False
 
     def read_typed(self, values: list[BlockDelta], payloads: list[bytes], event: str) -> None:
@@ -111,7 +114,9 @@ class Bedrock(NumberedWire):
 
     def end(self, by_mark: bool = False) -> None:
         """Ends the answer; after the reason, the metadata is its last event."""
-        super().end(by_mark or (self._has_metadata and self.answer.raw_reason is not None))
+        by_mark = by_mark or (self._has_metadata and self._answer.raw_reason is not None)
+        self._blocks.end(by_mark)
+        super().end(by_mark)
 
     def end_mark(self) -> None:
         """Does nothing: this protocol has no end mark."""
@@ -120,25 +125,19 @@ class Bedrock(NumberedWire):
         progress = super().progress(chunks)
         return "ended" if progress == "finished" and self._has_metadata else progress
 
-    @staticmethod
-    def join_state(field: str, pieces: list[Any]) -> Any:
-        if field == "redactedContent" and len(pieces) > 1:
-            return _join_base64(pieces)
-        return NumberedWire.join_state(field, pieces)
-
     def _typed_delta(self, label: int, delta: Delta) -> None:
         if delta.text is not None:
             self._text(label, delta.text)
         if delta.toolUse is not None:
-            self.add_arguments(label, delta.toolUse.input)
+            self._blocks.add_arguments(label, delta.toolUse.input)
         if delta.reasoningContent is not None:
-            self.add_content(label, OpenReasoning, delta.reasoningContent.text)
+            self._blocks.add_content(label, OpenReasoning, delta.reasoningContent.text)
 
     def _text(self, label: Label, piece: str) -> None:
-        if isinstance(self.parts.get(label), OpenVendor):
-            self.add_state(label, "text", piece)
+        if isinstance(self._blocks.parts.get(label), OpenVendor):
+            self._blocks.add_state(label, "text", piece)
         else:
-            self.add_content(label, OpenText, piece)
+            self._blocks.add_content(label, OpenText, piece)
 
     def read_loose(self, payload: bytes, event: str) -> None:
         if error := bare_exception(event, payload):
@@ -160,7 +159,7 @@ class Bedrock(NumberedWire):
         if key in _EVENTS and isinstance(inner, dict):
             self._event(key, inner)
         elif key not in _IGNORED and not is_empty(inner):
-            self.add_unknown(inner.get("contentBlockIndex") if isinstance(inner, dict) else None)
+            self._blocks.add_unknown(inner.get("contentBlockIndex") if isinstance(inner, dict) else None)
             self.reports.unknown({key: inner}, "an unknown event")
 
     def _event(self, event: str, value: dict[str, Any]) -> None:
@@ -169,22 +168,22 @@ class Bedrock(NumberedWire):
         match event:
             case "contentBlockDelta":
                 known = ("contentBlockIndex", "delta")
-                self._delta(self.label(value.get("contentBlockIndex")), value.get("delta"))
+                self._delta(self._blocks.label(value.get("contentBlockIndex")), value.get("delta"))
             case "contentBlockStart":
                 known = ("contentBlockIndex", "start")
                 self._start(value.get("contentBlockIndex"), value.get("start"))
             case "contentBlockStop":
                 known = ("contentBlockIndex",)
-                self.stop(self.label(value.get("contentBlockIndex")))
+                self._blocks.stop(self._blocks.label(value.get("contentBlockIndex")))
             case _:
                 self._message_fields(value)
                 self._has_metadata |= event == "metadata"
-        self.report_once(value, (*known, *_IGNORED))
+        self.reports.fields(value, (*known, *_IGNORED), "an unknown field of the event")
 
     def _message_fields(self, value: dict[str, Any]) -> None:
         """Reads the fields of the message itself, in whichever event they come."""
         if reason := value.get("stopReason"):
-            self.finish(reason)
+            self._blocks.finish(reason)
         usage = value.get("usage")
         if isinstance(usage, dict):
             self.usage.add(usage)
@@ -194,66 +193,67 @@ class Bedrock(NumberedWire):
     def _start(self, number: Any, start: Any) -> None:
         match start:
             case {"toolUse": dict(tool), **rest} if tool.get("type") in _CLIENT_TOOLS:
-                self.begin_call(number, tool.get("toolUseId"), tool.get("name"), text_of(raw_of(tool.get("input"))))
-                self.report_fields(tool, ("toolUseId", "name", "type", "input"), "an unknown field of toolUse")
+                input = text_of(raw_of(tool.get("input")))
+                self._blocks.begin_call(number, tool.get("toolUseId"), tool.get("name"), input)
+                self.reports.each_field(tool, ("toolUseId", "name", "type", "input"), "an unknown field of toolUse")
             case {"toolUse": dict(body), **rest}:
-                self.begin_vendor(number, "toolUse", body, is_state=True, wrap="toolUse")
+                self._blocks.begin_vendor(number, "toolUse", body, is_state=True, wrap="toolUse")
             case {"toolResult": dict(body), **rest}:
-                self.begin_vendor(number, "toolResult", body, is_state=True, wrap="toolResult")
+                self._blocks.begin_vendor(number, "toolResult", body, is_state=True, wrap="toolResult")
             case {"text": str(text), **rest}:
-                self.begin(number, OpenText({"text": text} if text else None))
+                self._blocks.begin(number, OpenText({"text": text} if text else None))
             case _ if is_empty(start):
                 return  # the deltas will show what it is (QUIRKS 161)
             case _:
-                self.begin_vendor(number, "", {"start": start}, is_state=False)
+                self._blocks.begin_vendor(number, "", {"start": start}, is_state=False)
                 return
-        self.report_fields(rest, (), "an unknown field of a block's start")
+        self.reports.each_field(rest, (), "an unknown field of a block's start")
 
     def _delta(self, label: Label, delta: Any) -> None:
         if not isinstance(delta, dict):
-            self.misshapen_delta(label, {"delta": delta}, "a delta that is not an object")
+            self._blocks.misshapen_delta(label, {"delta": delta}, "a delta that is not an object")
             return
-        if isinstance(self.parts.get(label), OpenVendor):
+        if isinstance(self._blocks.parts.get(label), OpenVendor):
             self._vendor_delta(label, delta)
             return
         for field, piece in delta.items():
             match field, piece:
                 case "text", str():
-                    self.add_content(label, OpenText, piece)
+                    self._blocks.add_content(label, OpenText, piece)
                 case "toolUse", dict():
-                    self.add_arguments(label, text_of(raw_of(piece.get("input"))))
-                    self.report_fields(piece, ("input",), "an unknown field of toolUse")
+                    self._blocks.add_arguments(label, text_of(raw_of(piece.get("input"))))
+                    self.reports.each_field(piece, ("input",), "an unknown field of toolUse")
                 case "reasoningContent", dict():
                     self._reasoning(label, piece)
                 case "citation", dict():
-                    self.add_state(label, "citations", piece, OpenText)
+                    self._blocks.add_state(label, "citations", piece, OpenText)
                 case "text" | "toolUse" | "reasoningContent", _:
-                    self.misshapen_delta(label, {field: piece}, "a delta of another type than expected")
+                    self._blocks.misshapen_delta(label, {field: piece}, "a delta of another type than expected")
                 case _:
-                    self.unknown_delta(label, {field: piece}, "a delta of an unknown type")
+                    self._blocks.unknown_delta(label, {field: piece}, "a delta of an unknown type")
 
     def _reasoning(self, label: Label, piece: dict[str, Any]) -> None:
         for field, value in piece.items():
             match field, value:
                 case "text", str():
-                    self.add_content(label, OpenReasoning, value)
+                    self._blocks.add_content(label, OpenReasoning, value)
                 case "signature" | "redactedContent", _:
-                    self.add_state(label, field, value)
+                    self._blocks.add_state(label, field, value)
                 case "reasoningText", dict():  # whole, as in a response
                     self._reasoning(label, value)
                 case _:
-                    self.report_fields({field: value}, (), "an unknown field of reasoningContent")
+                    self.reports.each_field({field: value}, (), "an unknown field of reasoningContent")
 
     def _vendor_delta(self, label: Label, delta: dict[str, Any]) -> None:
         """Adds a piece to a block of the vendor's, in the field that it names."""
         for field, piece in delta.items():
             match field, piece:
                 case "toolUse", {"input": input}:
-                    self.add_state(label, "input", input)
+                    self._blocks.add_state(label, "input", input)
                 case "toolResult", list():
-                    self.add_state(label, "content", piece)
+                    self._blocks.add_state(label, "content", piece)
                 case _:
-                    self.add_state(label, field, piece)
+                    self._blocks.add_state(label, field, piece)
 
     # Whole responses, and errors.
 
@@ -263,8 +263,9 @@ class Bedrock(NumberedWire):
                 self.reports.has_known_frames = True
                 self._content(message.get("content"), payload)
                 self._message_fields(value)
+                known = ("output", "content", *_IGNORED)
                 for fields in (value, rest, message):
-                    self.report_fields(fields, ("output", "content", *_IGNORED), "an unknown field of the response")
+                    self.reports.each_field(fields, known, "an unknown field of the response")
             case _ if event == "initial-response":
                 pass
             case _:
@@ -274,7 +275,7 @@ class Bedrock(NumberedWire):
         spelled = _spelled_inputs(payload)
         for number, block in enumerate(content if isinstance(content, list) else [content]):
             self._whole_block(number, block, spelled[number] if number < len(spelled) else "")
-            self.stop(number, "whole")
+            self._blocks.stop(number, "whole")
 
     def _whole_block(self, number: int, block: Any, spelled: str) -> None:
         match block:
@@ -288,15 +289,15 @@ class Bedrock(NumberedWire):
                     self._delta(number, piece)
                 for citation in items(cited.get("citations")):
                     self._delta(number, {"citation": citation})
-                self.report_fields({**cited, **rest}, ("content", "citations"), "an unknown field of the block")
+                self.reports.each_field({**cited, **rest}, ("content", "citations"), "an unknown field of the block")
             case {"text": str()} | {"reasoningContent": dict()}:
                 self._delta(number, block)
             case _:
-                self.report_fields({"content": block}, (), "a block of an unknown type")
+                self.reports.each_field({"content": block}, (), "a block of an unknown type")
 
     def _error_or_unknown_event(self, value: dict[str, Any], event: str) -> None:
         error = named_error(event, value) or error_in(value) or bare_message(_normalized_error(value))
-        self.add_unknown(value.get("contentBlockIndex"))
+        self._blocks.add_unknown(value.get("contentBlockIndex"))
         self.reports.error_or_unknown(error, value, "an unknown event")
 
 
@@ -308,6 +309,10 @@ def _normalized_error(value: dict[str, Any]) -> dict[str, Any]:
         case {"__type": str(kind)}:
             return {**value, "code": kind.rpartition("#")[2]}
     return value
+
+
+def _join_state(field: str, pieces: list[Any]) -> Any:
+    return _join_base64(pieces) if field == "redactedContent" and len(pieces) > 1 else join_state(field, pieces)
 
 
 def _join_base64(pieces: list[Any]) -> Any:

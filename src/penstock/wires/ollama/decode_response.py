@@ -84,7 +84,7 @@ class Ollama(Wire):
     def read_typed(self, values: list[Line], payloads: list[bytes], event: str) -> None:
         append, answer = self.out.append, self.answer_for()
         self.reports.has_known_frames |= any(line.done is not None for line in values)
-        for position, line in enumerate(values):
+        for line in values:
             message = line.message
             if line.response or line.thinking:
                 self._content(answer, line.thinking, line.response)
@@ -104,8 +104,7 @@ class Ollama(Wire):
                     self._content(answer, thinking, text)
             if line.done:
                 self._finish(answer)
-                self._one_by_one(payloads[position + 1 :], event)
-                return
+                return  # nothing follows the end
 
     def _content(self, answer: AnswerWriter, thinking: str | None, text: str | None) -> None:
         answer.reasoning(thinking or "")

@@ -63,6 +63,12 @@ class Reports:
             if key not in known and not is_empty(value):
                 self.field(key, value, note, choice)
 
+    def each_field(self, fields: Mapping[Any, Any], known: Collection[str], note: str) -> None:
+        """Reports the fields that are neither known nor empty, however often they come."""
+        for key, value in fields.items():
+            if key not in known and not is_empty(value):
+                self.unknown({key: value}, note)
+
     def field(self, key: str, value: Any, note: str, choice: int = 0) -> None:
         """Reports an unknown field that may come with every frame: again only when its value changes."""
         if self._last_fields.get((choice, key, note)) == value:
