@@ -92,7 +92,7 @@ def groups(file: SQLiteFile, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     groups: list[int] = []
     commit = file._commit
 
-    def counted(own: ThreadConnection, writes: list[_Write[Any]]) -> list[_Write[Any]]:
+    def counted(own: ThreadConnection, writes: list[_Write]) -> list[_Write]:
         groups.append(len(writes))
         return commit(own, writes)
 

@@ -188,9 +188,11 @@ class Flusher(Shared):
     def _flush(self, gathered: _Gathered) -> None:
         writers, batches, sent = gathered.writers, gathered.batches, gathered.at
         try:
-            _visit("before_append", gathered)
-            owned = with_retries(partial(self._append, batches, gathered.durable))
-            _visit("after_append", gathered)
+            if points.hook is not None:
+                _visit(points.hook, "before_append", gathered)
+            owned = with_retries(partial(self.store.append, batches, durable=gathered.durable), self._on_failure)
+            if points.hook is not None:
+                _visit(points.hook, "after_append", gathered)
         except Exception as error:  # noqa: BLE001  # it is reported to the runs
             self._fail(gathered, error)
             return
@@ -226,12 +228,8 @@ class Flusher(Shared):
             for writer in gathered.writers:
                 self.lose(writer, error)
 
-    def _append(self, batches: Sequence[Batch], durable: bool) -> list[bool]:
-        try:
-            return self.store.append(batches, durable=durable)
-        except StoreError:
-            self.is_behind = True
-            raise
+    def _on_failure(self) -> None:
+        self.is_behind = True
 
     def _renew(self) -> None:
         with self._wake:
@@ -284,10 +282,9 @@ def flusher_of(store: Store) -> Flusher:
         return flusher
 
 
-def _visit(point: points.Point, gathered: _Gathered) -> None:
-    if points.hook is not None:
-        for writer, batch in zip(gathered.writers, gathered.batches, strict=True):
-            points.hook(point, types_of(batch.bodies), writer)
+def _visit(hook: points.Hook, point: points.Point, gathered: _Gathered) -> None:
+    for writer, batch in zip(gathered.writers, gathered.batches, strict=True):
+        hook(point, types_of(batch.bodies), writer)
 
 
 def _lost(writer: RunWriter) -> LostRunError:

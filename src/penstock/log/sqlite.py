@@ -123,17 +123,8 @@ class SQLiteStore:
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         now = self._clock()
-
-        def append(connection: sqlite3.Connection) -> list[bool]:
-            owned = self._append(connection, batches, now)
-            if points.hook is not None:
-                points.hook("inside_append", [name for batch in batches for name in types_of(batch.bodies)], None)
-            return owned
-
-        owned = self._file.write(append, durable=durable)
-        if self._doorbell.is_watched:
-            mine = (batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner)
-            self._doorbell.ring_with((batch, now) for batch in mine)
+        owned = self._file.write(partial(self._append, batches, now), durable=durable)
+        self._doorbell.ring_with((batch, now) for batch, is_owner in zip(batches, owned, strict=True) if is_owner)
         return owned
 
     def renew(self, owned: Sequence[tuple[str, int]]) -> list[bool]:
@@ -237,19 +228,22 @@ class SQLiteStore:
         """Add events after the heads of their runs."""
         self._heads.write(connection, batches, sqlite_events.add(connection, batches, heads, now))
 
-    def _append(self, connection: sqlite3.Connection, batches: Sequence[Batch], now: float) -> builtins.list[bool]:
+    def _append(self, batches: Sequence[Batch], now: float, connection: sqlite3.Connection) -> builtins.list[bool]:
         """Add the batches of runs that this worker owns; for each, whether it does."""
         run_heads = self._heads.owned(connection, batches)
         owned = [head is not None for head in run_heads]
         heads = [head for head in run_heads if head is not None]
+        mine = batches
         if len(heads) < len(owned):
-            batches = [batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner]
-        self._add(connection, batches, heads, now)
-        for batch, head in zip(batches, heads, strict=True):
+            mine = [batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner]
+        self._add(connection, mine, heads, now)
+        for batch, head in zip(mine, heads, strict=True):
             if batch.renew or batch.state != "running":
                 self._update(connection, batch, head[0], now)
             if batch.inputs or batch.refused or batch.state == "waiting":
                 self._take(connection, batch)
+        if points.hook is not None:
+            points.hook("inside_append", [name for batch in batches for name in types_of(batch.bodies)], None)
         return owned
 
     def _update(self, connection: sqlite3.Connection, batch: Batch, number: int, now: float) -> None:

@@ -10,7 +10,6 @@ chain goes back from larger to smaller events of a run, so it ends also where th
 from __future__ import annotations
 
 import sqlite3
-from collections import deque
 from collections.abc import Iterable, Sequence
 
 from penstock.log.media import MEDIA_SIZE, take_out
@@ -70,7 +69,7 @@ def add(connection: sqlite3.Connection, batches: Iterable[Batch], heads: Iterabl
                 marks.append((run_id, seq, number))
             previous = number
         last.append((run, batch.epoch, seq, previous, now))
-    deque(execute_rows(connection, _INSERT, 5, values), maxlen=0)
+    execute_rows(connection, _INSERT, 5, values)
     if marks:
         connection.executemany("INSERT OR REPLACE INTO marks VALUES (?, ?, ?)", marks)
     return last

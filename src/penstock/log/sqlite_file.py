@@ -15,11 +15,14 @@ import sqlite3
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar, cast
 
+from msgspec import Struct
+
+from penstock.errors import PenstockError
 from penstock.log.forks import Shared
 from penstock.log.store import StoreError, not_text
 
@@ -69,17 +72,14 @@ _connecting, _closing = _Connecting(), _Closing()
 _inherited: list[sqlite3.Connection] = []  # of the parent process, and left alone
 
 
-class _Write(Generic[T]):
+class _Write(Struct, eq=False):
     """An operation that a thread wants to carry out, and its result."""
 
-    __slots__ = ("durable", "error", "is_over", "operation", "result")
-
-    def __init__(self, operation: Callable[[sqlite3.Connection], T], durable: bool) -> None:
-        self.operation = operation
-        self.durable = durable
-        self.is_over = False
-        self.result: T | None = None
-        self.error: BaseException | None = None
+    operation: Callable[[sqlite3.Connection], Any]
+    durable: bool
+    is_over: bool = False
+    result: Any = None
+    error: Exception | None = None
 
 
 class _Writes(Shared):
@@ -89,7 +89,7 @@ class _Writes(Shared):
     """
 
     def __init__(self) -> None:
-        self.waiting: deque[_Write[Any]] = deque()
+        self.waiting: deque[_Write] = deque()
         super().__init__()
 
     def in_child(self) -> None:
@@ -101,7 +101,7 @@ class ThreadConnection(Shared):
     """The connection of one thread, which ends with the thread: it occupies two open files.
 
     Who uses it has its lock; then nobody closes it, which SQLite would not survive. `is_durable` if its transactions
-    wait until the disk has them.
+    wait until the disk has them, and `is_configured` if its file is known to be a log.
     """
 
     rank = 2
@@ -110,7 +110,7 @@ class ThreadConnection(Shared):
         self.connection = connection
         self.is_open = True
         self.is_durable = False
-        self._is_configured = False
+        self.is_configured = False
         # Not `__del__`: the garbage collector may call it after it has warned of an open connection.
         weakref.finalize(self, _drop, connection, os.getpid()).atexit = False
         _closing.open[connection] = weakref.ref(self)
@@ -118,14 +118,12 @@ class ThreadConnection(Shared):
 
     def configure(self) -> None:
         """Prepare a new connection for a log."""
-        if self._is_configured:
-            return
         self.connection.execute("PRAGMA journal_mode = WAL")
         self.connection.execute("PRAGMA synchronous = NORMAL")
         # The pages of active runs are written again and again. With a checkpoint every 1000 pages, the default, an
         # event of 200 runs at once costs about 4 µs more; with fewer than every 4000, none less.
         self.connection.execute("PRAGMA wal_autocheckpoint = 4000")
-        self._is_configured = True
+        self.is_configured = True
 
     def close(self) -> None:
         """Close it, in a thread that has the lock, or if nobody can use it any more."""
@@ -170,18 +168,21 @@ class SQLiteFile:
     def open(self, prepare: Callable[[sqlite3.Connection, str], None]) -> None:
         """Open the file, and let its tables be prepared; until then, nothing of it is changed."""
         try:
-            with self.failing("opened"):
-                self._use(lambda own: prepare(own.connection, self.path))
-                self._found = self._place.stat()
-                self._use(ThreadConnection.configure)
-        except BaseException:
+            self._use(lambda own: prepare(own.connection, self.path))
+            self._found = self._place.stat()
+            self._use(lambda _: None)  # which configures the connection
+        except BaseException as error:
             self.close()
+            if isinstance(error, sqlite3.Error | UnicodeEncodeError):
+                raise self._failure("opened", error) from error
             raise
 
     def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         """Carry out an operation that changes nothing, and reads all that it selects."""
-        with self.failing("read"):
+        try:
             return self._use(lambda own: operation(own.connection))
+        except (sqlite3.Error, UnicodeEncodeError) as error:
+            raise self._failure("read", error) from error
 
     def _use(self, operation: Callable[[ThreadConnection], T]) -> T:
         """Carry out an operation with the connection of this thread, which nobody closes meanwhile."""
@@ -189,7 +190,7 @@ class SQLiteFile:
             own = self.own
             with own.lock:
                 if own.is_open:  # else the process has forked since
-                    if self._found is not None:  # the file is a log, and may be changed
+                    if not own.is_configured and self._found is not None:  # the file is a log, and may be changed
                         own.configure()
                     return operation(own)
 
@@ -223,18 +224,12 @@ class SQLiteFile:
             pass
         raise StoreError(f"the log {self.path} was deleted or replaced since it was opened: restart this process")
 
-    @contextmanager
-    def failing(self, verb: str) -> Generator[None]:
-        """Turn an error of SQLite into a `StoreError`."""
-        try:
-            yield
-        except UnicodeEncodeError as error:
-            raise not_text(error) from None
-        except sqlite3.Error as error:
-            code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            raise StoreError(
-                f"the log {self.path} cannot be {verb}: {error}", is_temporary=code in _TEMPORARY
-            ) from error
+    def _failure(self, verb: str, error: sqlite3.Error | UnicodeEncodeError) -> PenstockError:
+        """An error of SQLite as one of the store."""
+        if isinstance(error, UnicodeEncodeError):
+            return not_text(error)
+        code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        return StoreError(f"the log {self.path} cannot be {verb}: {error}", is_temporary=code in _TEMPORARY)
 
     def write(self, operation: Callable[[sqlite3.Connection], T], *, durable: bool) -> T:
         """Carry out an operation in a transaction; a durable one waits until the disk has it.
@@ -244,17 +239,18 @@ class SQLiteFile:
         self.check()
         write = _Write(operation, durable)
         waiting = self._writes.waiting
-        with self.failing("written"):
-            try:
-                waiting.append(write)
-                with self._writes.lock:
-                    if not write.is_over:  # else another thread had the turn
-                        self._use(self._write_all)
-            finally:  # also if this thread is interrupted, or cannot open the file
-                with suppress(ValueError):  # it was interrupted before
-                    waiting.remove(write)
+        try:
+            waiting.append(write)
+            with self._writes.lock:
+                if not write.is_over:  # else another thread had the turn
+                    self._use(self._write_all)
             if write.error is not None:
                 raise write.error
+        except (sqlite3.Error, UnicodeEncodeError) as error:
+            raise self._failure("written", error) from error
+        finally:  # also if this thread is interrupted, or cannot open the file
+            with suppress(ValueError):  # it was interrupted before
+                waiting.remove(write)
         return cast(T, write.result)
 
     def _write_all(self, own: ThreadConnection) -> None:
@@ -263,11 +259,11 @@ class SQLiteFile:
         while left:
             left = self._commit(own, left)
 
-    def _commit(self, own: ThreadConnection, writes: list[_Write[Any]]) -> list[_Write[Any]]:
+    def _commit(self, own: ThreadConnection, writes: list[_Write]) -> list[_Write]:
         """Commit these writes. If one of them fails, nothing is committed, and the others are returned."""
         connection = own.connection
-        current: _Write[Any] | None = None
-        over: list[_Write[Any]] = []
+        current: _Write | None = None
+        over: list[_Write] = []
         is_complete = False
         self.incomplete += 1
         try:
@@ -291,7 +287,7 @@ class SQLiteFile:
                 write.is_over = True
         return [write for write in writes if not write.is_over]
 
-    def _begin(self, own: ThreadConnection, writes: Sequence[_Write[Any]]) -> None:
+    def _begin(self, own: ThreadConnection, writes: list[_Write]) -> None:
         durable = any(write.durable for write in writes)
         if own.is_durable is not durable:
             own.connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")

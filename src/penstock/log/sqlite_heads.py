@@ -8,7 +8,6 @@ to the file, and then replaces them with a few statements for all of them.
 from __future__ import annotations
 
 import sqlite3
-from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
@@ -46,8 +45,17 @@ class Heads:
         self._seen: tuple[object, ...] = ()  # the state of the file at which `_sure` was true
 
     def owned(self, connection: sqlite3.Connection, batches: Sequence[Batch]) -> list[Head] | list[Head | None]:
-        """The head of each run; None if it is not the one to which the batch can be added: another worker owns it."""
-        self._look(connection)
+        """The head of each run; None if it is not the one to which the batch can be added: another worker owns it.
+
+        Called inside a transaction, in which nobody else writes. If another connection may have written before, the
+        known heads become hints.
+        """
+        [version] = connection.execute("PRAGMA data_version").fetchone()  # which other connections change
+        seen = connection, version, self._file.incomplete
+        if seen != self._seen:
+            self._hints |= self._sure
+            self._sure.clear()
+            self._seen = seen
         sure = self._sure
         heads: list[Head] = []
         for batch in batches:
@@ -75,8 +83,7 @@ class Heads:
 
     def write(self, connection: sqlite3.Connection, batches: Iterable[Batch], heads: Sequence[Head]) -> None:
         """Replace the heads of runs to which these batches were added."""
-        self._look(connection)
-        deque(execute_rows(connection, _REPLACE, 5, [*chain.from_iterable(heads)]), maxlen=0)
+        execute_rows(connection, _REPLACE, 5, [*chain.from_iterable(heads)])
         self._sure.update(zip([batch.run_id for batch in batches], heads, strict=True))
         if len(self._sure) + len(self._hints) > MAX_KNOWN:
             self._sure.clear()
@@ -86,12 +93,3 @@ class Heads:
         """This process does not write the run any more."""
         self._sure.pop(run_id, None)
         self._hints.pop(run_id, None)
-
-    def _look(self, connection: sqlite3.Connection) -> None:
-        """Stop trusting the known heads if another connection may have written; called inside a transaction."""
-        [version] = connection.execute("PRAGMA data_version").fetchone()  # which other connections change
-        seen = connection, version, self._file.incomplete
-        if seen != self._seen:
-            self._hints |= self._sure
-            self._sure.clear()
-            self._seen = seen

@@ -16,7 +16,7 @@ RETRY_SECONDS = 60.0
 
 
 class Attempts:
-    """The attempts at one operation."""
+    """The attempts at one operation, from its first failure on."""
 
     def __init__(self, seconds: float | None = None) -> None:
         self._end = time.monotonic() + (RETRY_SECONDS if seconds is None else seconds)
@@ -30,13 +30,16 @@ class Attempts:
         return self._pause
 
 
-def with_retries(operation: Callable[[], T]) -> T:
+def with_retries(operation: Callable[[], T], on_failure: Callable[[], None] | None = None) -> T:
     """The result of an operation on a store, which is repeated while the store fails temporarily."""
-    attempts = Attempts()
+    attempts: Attempts | None = None
     while True:
         try:
             return operation()
         except StoreError as error:
+            if on_failure is not None:
+                on_failure()
+            attempts = attempts or Attempts()
             pause = attempts.pause_after(error)
         time.sleep(pause)
 
