@@ -58,14 +58,17 @@ class ResponseStream:
         return self.sent > self._limits.answer
 
     async def send_all(self, pieces: AsyncIterator[bytes]) -> bool:
-        """Send the pieces as they come; returns whether the client got all of them. If the client disconnects, does not
-        read, or the size limit is reached, the iterator is closed. An exception of the iterator is raised here.
+        """Send the pieces as they come; returns whether the client got all of them.
+
+        If the client disconnects, does not read, or the size limit is reached, the iterator is closed. An exception of
+        the iterator is raised here.
         """
         return await self.run(self._write_all(pieces))
 
     async def run(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Do work that sends pieces by `write`, and end the response; returns whether the client got all of it. If the
-        client disconnects or does not read, the work is cancelled. An exception of it is raised here.
+        """Do work that sends pieces by `write`, and end the response; returns whether the client got all of it.
+
+        If the client disconnects or does not read, the work is cancelled. An exception of it is raised here.
         """
         runner = asyncio.current_task()
         cancelled_before = 0 if runner is None else runner.cancelling()

@@ -1,7 +1,7 @@
-"""Gets the answer to a request: candidates are asked one after the other, until one of them begins to answer.
+"""Gets the response to a request: asks one upstream after the other, until one starts a response.
 
-Nothing has been sent to the client then, so a failure before costs only time. After that, a failure is an error in the
-response: it must never look complete.
+Until then nothing was sent to the client, so a failure costs only time. After that, a failure is an error in the
+response, which must never look complete.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger("penstock.gateway")
 
 
 class Answer(Struct):
-    """The answer of a candidate that has begun: `first` are its first events, its stream has the others."""
+    """A started response of a candidate: `first` are its first events, its stream has the others."""
 
     candidate: Candidate
     upstream_request: UpstreamRequest
@@ -41,7 +41,7 @@ class Answer(Struct):
     circuit: Circuit
 
     def ended(self, *, has_failed: bool) -> None:
-        """Report the end of the answer to the circuit; not called if the client has left before."""
+        """Report the end of the response to the circuit; not called if the client disconnected earlier."""
         if has_failed:
             self.circuit.failed()
         else:
@@ -67,14 +67,14 @@ class Circuits:
         return self._circuits[name]
 
     def in_order(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates to ask: those whose circuit is open only if there is no other."""
+        """The candidates in order; those with an open circuit only if there is no other."""
         return [candidate for candidate in candidates if not self.of(candidate).is_open] or list(candidates)
 
 
 async def open_answer(
     candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits, attempts: Attempts
 ) -> Answer:
-    """The answer of the first candidate that begins one; raises the error of the last one that was asked."""
+    """The response of the first upstream that starts one; if none does, raises the last upstream's error."""
     return await _first_answer(_chosen(candidates, circuits, attempts), request, caller, circuits, attempts)
 
 
@@ -126,7 +126,7 @@ async def _open(
 
 
 def failure_in(chunks: Sequence[StreamChunk]) -> ProviderError | None:
-    """The failure that a response begins with, if it does: an error, or a cut before any content."""
+    """The failure at the start of a response, if any: an error, or a cut before any content."""
     for chunk in chunks:
         match chunk:
             case Error():
@@ -143,7 +143,7 @@ def failure_in(chunks: Sequence[StreamChunk]) -> ProviderError | None:
 async def whole_answer(
     candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits, attempts: Attempts
 ) -> tuple[Answer, list[StreamChunk]]:
-    """The whole answer and its events. As nothing has been sent, a candidate is also replaced in mid-answer."""
+    """The complete response and its events. As nothing was sent yet, a fallback may replace it even in mid-response."""
     left = _chosen(candidates, circuits, attempts)
     while True:
         answer = await _first_answer(left, request, caller, circuits, attempts)
@@ -163,15 +163,15 @@ async def whole_answer(
 
 
 def is_fault_of_upstream(error: ProviderError) -> bool:
-    """Whether an error says that the upstream is in trouble, and not that the request is wrong."""
+    """Whether an error is the fault of the upstream, and not of the request."""
     return not isinstance(error, BadRequestError | AuthenticationError | NotFoundError)
 
 
 def may_fall_over(error: ProviderError | MissingKeyError) -> bool:
-    """Whether another upstream may answer: not if the request itself is refused, unless it is too long for one."""
+    """Whether a fallback may help: not for an invalid request, unless it is only too long for this upstream."""
     return not isinstance(error, BadRequestError) or isinstance(error, ContextLengthError)
 
 
 def is_failure(chunk: StreamChunk) -> bool:
-    """Whether an event says that a response failed."""
+    """Whether an event reports a failed response."""
     return isinstance(chunk, Error) or (isinstance(chunk, Finish) and chunk.reason in ("cut", "error"))

@@ -1,4 +1,4 @@
-"""Answers requests in the protocol of the client: reads them, asks upstreams, and writes the response as it comes."""
+"""Answers requests in the protocol of the client: decodes them, asks upstreams, and streams the response."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Answering:
         self._journal.answered(answer)
 
     def _head(self, request: ClientRequest, answer: Answer) -> ResponseHead:
-        """The head of the response. It names the model that answers, which may be another than was asked for."""
+        """The head of the response. It names the model that answers, which may differ from the requested one."""
         has_custom = takes_custom_tools(answer.candidate.upstream)
         head = request.head(self._caller.id, int(time.time()), has_custom_tools=has_custom)
         return replace(head, model=answer.candidate.model, translates_errors=True)

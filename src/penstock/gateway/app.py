@@ -120,7 +120,7 @@ class GatewayApp(ASGIApp):
         await aclose_pools()
 
     def stop_feeds(self) -> None:
-        """End what is sent to readers of the inspector: it has no end of its own."""
+        """End the feeds of the inspector: they never end by themselves."""
         if self.context.inspections is not None:
             self.context.inspections.close()
 
@@ -130,7 +130,7 @@ def _answer(wire: str, context: GatewayContext, call: Call) -> Awaitable[None]:
 
 
 async def _answer_in_path(wire: str, context: GatewayContext, call: Call) -> None:
-    """Answer a request that has its model, and what is to be done with it, in the path: `model:method`."""
+    """Answer a request with the model and the method in its path: `model:method`."""
     name, _, method = "/".join(call.parts.values()).rpartition(":")
     if method == COUNT:
         await count_tokens(wire, context, call, name)
@@ -146,7 +146,7 @@ async def _list_models(context: GatewayContext, call: Call) -> None:
 
 
 def wire_of_path(request: HTTPRequest) -> str | None:
-    """The wire of the protocol that the path of a request belongs to; None if it is a path of the gateway's own."""
+    """The wire of a request, by its path; None for the gateway's own paths."""
     path = request.path
     if path.startswith("/v1/models") and ":" not in path:  # which three protocols have
         return next((wire for header, wire in _HEADERS.items() if header in request.headers), "openai-chat")

@@ -39,14 +39,14 @@ NO_SETTING = "the provider or the model does not take this setting"
 
 
 class RouteRetries(Retries, frozen=True, kw_only=True):
-    """Retries that do not ask a silent server again: it would be silent again, and the client waits."""
+    """Retries that exclude silent servers: they would be silent again, while the client waits."""
 
     def delay(self, attempt: int, error: ProviderError) -> float | None:
         return None if isinstance(error, TimedOut) else Retries.delay(self, attempt, error)
 
 
 class Decodings:
-    """The decodings of a response, one per attempt; `last` is the one that is being read."""
+    """The decodings of a response, one per attempt; `last` is the current one."""
 
     __slots__ = ("_context", "last")
 
@@ -61,7 +61,7 @@ class Decodings:
 
 
 class UpstreamRequest(Struct, frozen=True):
-    """A request to an upstream that is ready to be sent, and what was left out of it."""
+    """A prepared request to an upstream, and the fields that were left out."""
 
     stream: AsyncStream
     decodings: Decodings
@@ -70,9 +70,9 @@ class UpstreamRequest(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """The part of a client's request that matters for every upstream: its id, its own key, and where it is recorded.
+    """The parts of a client's request that every upstream needs: its id, its own key, and its recorder.
 
-    `headers` ask for features of the client's protocol; upstreams of the same protocol get them.
+    `headers` request features of the client's protocol; upstreams of the same protocol get them.
     """
 
     id: str
@@ -82,16 +82,16 @@ class Caller(Struct, frozen=True, kw_only=True):
 
 
 def passed_headers(wire: str, headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers of a client that ask for features of its protocol."""
+    """The headers of a client that request features of its protocol."""
     return {name: headers[name] for name in find_facts(wire).passed_headers if headers.get(name)}
 
 
 def ask(
     candidate: Candidate, request: ClientRequest, caller: Caller, *, has_fallback: bool, is_doubtful: bool
 ) -> UpstreamRequest:
-    """The request to a candidate. Nothing is sent yet.
+    """The request to a candidate; nothing is sent yet.
 
-    A candidate with a fallback is given less time, and one that `is_doubtful` (its circuit is open) no second attempt.
+    A candidate with a fallback gets a shorter timeout, and an `is_doubtful` one (with an open circuit) no retry.
     """
     upstream, healing = candidate.upstream, candidate.healing
     retries = _retries(0 if is_doubtful else upstream.retries, IMPATIENCE if has_fallback else PATIENCE)
@@ -109,7 +109,7 @@ def ask(
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """A request in the form of an upstream: its messages, other fields and tools, and what was left out of it."""
+    """A request in the form of an upstream: its messages, other fields and tools, and the omitted fields."""
 
     exchange: Exchange
     wire: WireName
@@ -188,7 +188,7 @@ def wire_of(upstream: Upstream) -> WireName:
 
 
 def takes_custom_tools(upstream: Upstream) -> bool:
-    """Whether tools that take free text can be declared as such."""
+    """Whether an upstream takes custom tools (free text)."""
     quirks = find_provider(upstream.provider)[1].quirks
     return find_response_frames(wire_of(upstream)).format.has_custom_calls and "no-custom-tools" not in quirks
 
@@ -207,7 +207,7 @@ def upstream_key(upstream: Upstream, client_key: str) -> str | None:
 
 
 def uses_client_key(upstream: Upstream, client_key: str) -> bool:
-    """Whether the upstream gets the key of the client, so that an error about it is the client's."""
+    """Whether the upstream gets the client's key, so that key errors are the client's."""
     if not client_key or upstream.key not in ("", CLIENT_KEY):
         return False
     return upstream_key(upstream, client_key) == client_key

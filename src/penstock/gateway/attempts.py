@@ -1,4 +1,4 @@
-"""The upstreams that were asked for a request, in order, and why some of them did not answer."""
+"""The upstreams tried for a request, in order, and why some failed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.gateway.routing import Candidate
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True):
-    """An upstream that was asked for a request, or left out; `failure` says why it did not answer."""
+    """An upstream that was tried or skipped; `failure` says why it did not answer."""
 
     upstream: str
     model: str
@@ -25,9 +25,9 @@ class Attempts:
         self.entries: list[Attempt] = []
 
     def ask(self, candidate: Candidate, failure: str = "") -> None:
-        """A candidate is asked, or left out for this reason."""
+        """Add a candidate that is tried, or skipped for this reason."""
         self.entries.append(Attempt(candidate.upstream.name, candidate.model, failure))
 
     def fail(self, failure: str) -> None:
-        """The last candidate has failed."""
+        """Mark the last candidate as failed."""
         self.entries[-1] = replace(self.entries[-1], failure=failure)

@@ -29,16 +29,16 @@ class Circuit:
 
     @property
     def is_open(self) -> bool:
-        """Whether another upstream is to be asked."""
+        """Whether requests should go to another upstream."""
         return self._failures >= FAILURES and self._clock() < self._open_until
 
     def begin(self) -> None:
-        """A request is sent. If the circuit is half-open it is the probe, so that others go elsewhere meanwhile."""
+        """Count a request. In a half-open circuit it is the probe, and others go elsewhere meanwhile."""
         if self._failures >= FAILURES:
             self._open_until = self._clock() + OPEN_SECONDS
 
     def answers(self) -> None:
-        """The upstream has begun to answer, which may still break off."""
+        """The upstream has started a response, which may still break off."""
         self._failures = min(self._failures, FAILURES - 1)
 
     def succeeded(self) -> None:
@@ -46,7 +46,7 @@ class Circuit:
         self._failures = 0
 
     def failed(self, seconds: float | None = None) -> None:
-        """The upstream has failed; it asked not to be called for some seconds, if it said so."""
+        """The upstream has failed; `seconds` is the pause that it asked for, if any."""
         self._failures += 1
         if self._failures >= FAILURES:
             self._open_until = self._clock() + max(OPEN_SECONDS, seconds or 0.0)

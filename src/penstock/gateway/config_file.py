@@ -1,4 +1,4 @@
-"""`gateway.toml`: the settings of a gateway as a file, which is read again when it changes."""
+"""`gateway.toml`: the settings of a gateway, reloaded when the file changes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _File(Struct, frozen=True, kw_only=True):
 
 
 def read_settings(path: Path) -> GatewaySettings:
-    """The settings in a file; a `UsageError` says what is wrong with it, and where."""
+    """The settings in a file; a `UsageError` names the mistake and its place."""
     try:
         with path.open("rb") as file:
             table = tomllib.load(file)
@@ -132,7 +132,7 @@ def read_target(text: str) -> Target:
 
 
 class FileSettings:
-    """The settings of a file. It is read again when it has changed; a file with a mistake changes nothing."""
+    """The settings of a file, reloaded when it changes; an invalid file changes nothing."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
@@ -143,7 +143,7 @@ class FileSettings:
 
     @property
     def current(self) -> GatewaySettings:
-        """The settings; looks at the file, but not too often."""
+        """The settings; checks the file for changes at intervals."""
         if self._clock() >= self._next_look:
             self._next_look = self._clock() + LOOK_SECONDS
             if self._stat() != self._version:

@@ -1,4 +1,4 @@
-"""The tables of `gateway.toml`: reads each into a struct, and says which key or value is wrong, and what is allowed."""
+"""The tables of `gateway.toml`: reads each into a struct, and reports invalid keys and values with the allowed ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _UnknownKey(UnknownNameError):
 
 
 def read_table(section: str, table: Any, kind: type[T]) -> T:
-    """The struct of a table; a `UsageError` names the section, the key, and what it may be."""
+    """The struct of a table; a `UsageError` names the section, the key, and the allowed values."""
     if not isinstance(table, Mapping):
         raise UsageError(f"{section} must be a table, not {type_name(table)}")
     types = get_type_hints(kind, include_extras=True)
@@ -73,7 +73,7 @@ def _or(values: list[str]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as it is written in a file, if it is short. Tables and lists may have keys of upstreams."""
+    """A short value as it is written in a file. Tables and lists are not shown: they may have API keys."""
     text = str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= MAX_SHOWN and not isinstance(value, dict | list) else type_name(value)
 

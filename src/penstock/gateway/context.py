@@ -1,4 +1,4 @@
-"""What the endpoints of a gateway share."""
+"""The context that the endpoints of a gateway share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMITS = ServerLimits(
 
 
 class SettingsSource(Protocol):
-    """Where the settings come from; they may change while the gateway runs."""
+    """The source of the settings, which may change while the gateway runs."""
 
     @property
     def current(self) -> GatewaySettings: ...
@@ -54,7 +54,7 @@ class GatewayContext(Struct, frozen=True, kw_only=True):
     inspections: Inspections | None = None
 
     def client_key(self, request: HTTPRequest) -> str:
-        """The key of a client that may be passed on to upstreams; none if it is the key of this gateway."""
+        """The client's key for upstreams; empty if it is the key of this gateway."""
         return "" if self.access.token else shown_key(request)
 
 

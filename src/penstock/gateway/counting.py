@@ -1,4 +1,4 @@
-"""Counts the tokens of a request: the upstream is asked if it has an endpoint for that, else they are estimated."""
+"""Counts the tokens of a request: by the upstream's endpoint if it has one, else by an estimate."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ ESTIMATED = {"x-penstock-estimated": "true"}
 
 
 class Count(Struct, frozen=True):
-    """A number of tokens, and why it is an estimate if it is one."""
+    """A number of tokens, and the reason if it is an estimate."""
 
     tokens: int
     estimated: str = ""
 
 
 async def count_tokens(wire: str, context: GatewayContext, call: Call, model: str = "") -> None:
-    """Answer a request for a count in the protocol of a wire."""
+    """Answer a request for a token count in the protocol of a wire."""
     counter = find_token_counter(wire)
     assert counter is not None, wire
     request = _read(wire, counter, await call.request.json(), model)
@@ -86,7 +86,7 @@ async def _count(candidate: Candidate, request: ClientRequest, caller: Caller, *
 
 
 async def _ask(candidate: Candidate, prepared: Prepared, counter: TokenCounter) -> int:
-    """The count of the upstream; raises if it does not give one."""
+    """The count of the upstream; raises if the upstream has none."""
     sent = prepared.exchange.request
     url, body = counter.request(sent.url, msgspec.json.decode(sent.body))
     exchange = replace(

@@ -1,4 +1,4 @@
-"""The endpoints of a gateway besides the answers of models: lists of models, and what was healed."""
+"""The other endpoints of a gateway: lists of models, and reports of healing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def with_ids(names: list[str]) -> dict[str, Any]:
 
 
 async def _names(context: GatewayContext, client_key: str) -> list[str]:
-    """The names of all models that are known; raises if there are none because no upstream answers."""
+    """The names of all known models; raises if there are none because no upstream answers."""
     settings = context.source.current
     lists = await context.models.lists(settings, client_key)
     names = [*dict.fromkeys([*model_names(settings), *listed_names(lists)])]
@@ -75,7 +75,7 @@ async def show_metrics(context: GatewayContext, call: Call) -> None:
 
 
 async def show_page(context: GatewayContext, call: Call) -> None:
-    """`GET /`: the page of the inspector, for those who open the address of the gateway."""
+    """`GET /`: redirects to the page of the inspector."""
     place = f"{call.request.scope.get('root_path', '')}/inspect"
     await respond(call.request, call.send, 307, b"", headers={"location": place})
 

@@ -1,4 +1,4 @@
-"""Failures as responses: the HTTP status and the message that a client gets when upstreams fail."""
+"""Error responses: the HTTP status and the message for a client when upstreams fail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOO_MANY, BAD_GATEWAY, UNAVAILABLE, GATEWAY_TIMEOUT = 429, 502, 503, 504
 
 
 def rejection(error: UsageError | ProviderError, *, is_client_key: bool) -> RejectedRequest:
-    """The answer to a request that could not be sent, or that upstreams have not answered."""
+    """The error response for a request that could not be sent, or that every upstream failed."""
     if isinstance(error, MissingKeyError):
         names = " or ".join(error.variables)
         return RejectedRequest(
@@ -42,7 +42,7 @@ def rejection(error: UsageError | ProviderError, *, is_client_key: bool) -> Reje
 
 
 def status_of(error: ProviderError, *, is_client_key: bool) -> int:
-    """The HTTP status of an error; one about a key is the client's only if the key is."""
+    """The HTTP status of an error. Key errors are the client's only if its own key was used."""
     match error:
         case AuthenticationError():
             return error.status if is_client_key else BAD_GATEWAY
@@ -61,7 +61,7 @@ def status_of(error: ProviderError, *, is_client_key: bool) -> int:
 
 
 def from_event(error: Error) -> ProviderError:
-    """The error that a response begins with, by what its code means."""
+    """The exception for an error event at the start of a response, by its code."""
     fields: dict[str, Any] = {"code": error.code, "retryable": error.retryable, "raw": error.raw}
     match status_of_code(error.code):
         case 401 | 403 as status:
@@ -84,5 +84,5 @@ def status_of_code(code: str) -> int:
 
 
 def in_band(rejected: RejectedRequest) -> Error:
-    """The rejection as an error inside a response that has begun."""
+    """The rejection as an error event of a started response."""
     return Error(rejected.message, rejected.code or str(rejected.status), retryable=rejected.status >= 500)

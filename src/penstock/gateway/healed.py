@@ -1,4 +1,4 @@
-"""What was healed lately, by the ids of requests: kept for people who want to know what their server does."""
+"""Recent reports of healing, by request id."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_KEPT = 1_000
 
 
 class HealedResponse(Struct, frozen=True, kw_only=True):
-    """A request: who was asked and who answered, what was healed, what was passed on unchanged, and what was dropped.
+    """The report of a request: its upstreams, and what was healed, passed on unchanged, or dropped.
 
     `upstream` and `answered_by` are the upstream and the model that answered; `problem` says why it failed.
     """

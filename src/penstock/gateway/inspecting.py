@@ -1,4 +1,4 @@
-"""Shows the requests of a gateway in the inspector: what came from upstreams, what was sent on, what was healed."""
+"""Shows the requests of a gateway in the inspector: received bytes, sent bytes, and healed quirks."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ class InspectedCall:
 
     @property
     def record(self) -> Any:
-        """What records the exchanges with upstreams."""
+        """The recorder of the exchanges with upstreams."""
         if self._exchange is None:
             return self._file
         return self._exchange if self._file is None else TwoRecords(self._exchange, self._file)
 
     def ask(self, wire: str, model: str, body: Any, headers: Mapping[str, str]) -> None:
-        """The client asks."""
+        """Record the client's request."""
         if self._exchange is not None:
             self._exchange.asked(wire, model, body, headers)
 
     def send(self, data: bytes) -> None:
-        """The client is sent bytes."""
+        """Record bytes sent to the client."""
         if self._exchange is not None:
             self._exchange.sent(data)
 
     @property
     def shows(self) -> Callable[[bytes], None] | None:
-        """What is called with the bytes that the client is sent; None if nobody wants them."""
+        """The callback for bytes sent to the client; None if nothing is inspected."""
         return None if self._exchange is None else self._exchange.sent
 
     def leave(self) -> None:
-        """The client has left."""
+        """Record that the client disconnected."""
         self._end = "left"
 
     def end(self, response: HealedResponse, problem: str) -> None:
-        """The request is over."""
+        """Record the end of the request."""
         if self._exchange is not None:
             for healed in response.healed:
                 self._exchange.healed(healed.quirk, healed.what, healed.count)

@@ -20,10 +20,10 @@ REMINDER = "<system-reminder>\n{}\n</system-reminder>"
 
 
 def join_neighbours(messages: Sequence[Message], *, is_system_first: bool) -> tuple[Message, ...]:
-    """The messages; those of a user, or of the assistant, that follow each other are one.
+    """The messages, with adjacent user or assistant messages joined.
 
-    If `is_system_first`, system messages after the first others are the user's: moved to the front, each new one would
-    change the beginning of the prompt, and the server could not use its cache.
+    With `is_system_first`, late system messages become user messages: moved to the front, each new one would change the
+    beginning of the prompt, and the server could not use its cache.
     """
     if is_system_first:
         leading = [*takewhile(lambda message: message.role == "system", messages)]
@@ -39,7 +39,7 @@ def join_neighbours(messages: Sequence[Message], *, is_system_first: bool) -> tu
 
 
 def _as_reminder(message: Message) -> Message:
-    """A late system message as one of the user, in marks that agents use for what the user has not written."""
+    """A late system message as a user message, in the marks that agents use for text not written by the user."""
     return Message("user", (Text(0, REMINDER.format(message.text)),)) if message.role == "system" else message
 
 
@@ -55,7 +55,7 @@ def _with_short_parts(message: Message) -> Message:
 
 
 def _with_text_alone(result: ToolResult) -> ToolResult:
-    """The result with one text, if it has nothing but texts."""
+    """The result with its texts joined, if it contains only text."""
     texts = [part.text for part in result.content if isinstance(part, Text)]
     if len(result.content) < 2 or len(texts) < len(result.content):
         return result
@@ -64,7 +64,7 @@ def _with_text_alone(result: ToolResult) -> ToolResult:
 
 
 def _with_one_text(message: Message, between: str) -> Message:
-    """The message with texts that follow each other joined, unless vendor state belongs to one of them."""
+    """The message with adjacent texts joined, unless vendor state belongs to one of them."""
     parts: list[Part] = []
     for part in message.parts:
         match parts[-1:], part:

@@ -1,4 +1,4 @@
-"""The journal of a request: its line in the access log, its metrics, and what was healed. It has no content."""
+"""The journal of a request: its line in the access log, its metrics, and its report of healing. It has no content."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_LOGGED = 300
 
 
 class Journal:
-    """What happens to one request; `write` reports it once, at its end."""
+    """The events of one request; `write` reports them once, at its end."""
 
     def __init__(self, context: GatewayContext, call: Call, inspected: InspectedCall) -> None:
         self._context = context
@@ -55,7 +55,7 @@ class Journal:
         self._first = time.monotonic() - self._started
 
     def end(self, usage: Usage | None, error: Error | None) -> None:
-        """The response was written; `error` ended it before it was whole."""
+        """The response was written; `error` if one ended it early."""
         self._usage = usage
         if error is not None:
             is_content = error.code == MALFORMED_CALL
@@ -117,7 +117,7 @@ class Journal:
 
 
 def _in_words(attempt: Attempt, problem: str) -> str:
-    """An upstream that was asked, for the log; what the problem of the request says already is left out."""
+    """An attempt for the log; without text that the problem of the request already contains."""
     is_known = not attempt.failure or attempt.failure in problem
     return attempt.upstream if is_known else f"{attempt.upstream} ({attempt.failure})"
 

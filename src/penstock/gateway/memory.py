@@ -1,4 +1,4 @@
-"""What a gateway remembers of its responses, for clients that do not send it back.
+"""Remembers responses, for clients that do not send them back in full.
 
 | the client | what is remembered |
 |---|---|
@@ -48,12 +48,12 @@ class Remembered(KeptResponse, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """How many bytes it takes besides the messages themselves."""
+        """Bytes in memory, without the messages."""
         return self.tools_size + REFERENCE * (len(self.instructions) + len(self.messages) + 1)
 
     @property
     def held(self) -> Iterator[Message]:
-        """The messages that it keeps in memory, maybe together with other responses."""
+        """The messages kept in memory, possibly shared with other responses."""
         return chain(self.instructions, self.messages, (self.reply,))
 
 
@@ -62,25 +62,25 @@ Kept = OrderedDict[tuple[str, str], Remembered]
 
 
 class HeldMessages:
-    """The messages in memory, each counted once: a response shares those before it with the one that it continues."""
+    """The messages in memory, each counted once: responses of one conversation share messages."""
 
     def __init__(self) -> None:
         self.size = 0
         self._held: dict[int, tuple[int, int]] = {}  # by identity: how many responses hold it, and its size
 
     def new_sizes(self, messages: Iterable[Message]) -> dict[int, int]:
-        """The sizes of those messages that are not held yet, by identity."""
+        """The sizes of the messages that are not held yet, by identity."""
         return {id(message): len(_encode(message)) for message in messages if id(message) not in self._held}
 
     def hold(self, messages: Iterable[Message], sizes: Mapping[int, int]) -> None:
-        """Another response holds these messages; `sizes` are those of the new ones."""
+        """Count another response that holds these messages; `sizes` are those of new messages."""
         for message in messages:
             count, size = self._held.get(id(message)) or (0, sizes[id(message)])
             self._held[id(message)] = count + 1, size
             self.size += 0 if count else size
 
     def release(self, messages: Iterable[Message]) -> None:
-        """A response is forgotten that held these messages."""
+        """Release the messages of a forgotten response."""
         for message in messages:
             count, size = self._held.pop(id(message))
             if count > 1:
@@ -99,7 +99,7 @@ class ResponseMemory:
         self._calls: Kept = OrderedDict()
 
     def complete(self, request: ClientRequest, key: str) -> ClientRequest:
-        """The request with what its client counts on; raises if a response is not known."""
+        """The request with all that its client refers to; raises if a response is unknown."""
         owner = key_digest(key)
         request = self._continued(request, owner) if request.settings.previous_response else request
         messages = with_items(request, lambda number: self._responses.get((owner, number)))
@@ -120,7 +120,7 @@ class ResponseMemory:
         return replace(request, messages=messages, settings=replace(settings, tools=tools))
 
     def _restored(self, message: Message, owner: str) -> Message:
-        """The message as it came from the model, if it is one and the client has only a part of it."""
+        """The original message of the model, if the client sent back only a part of it."""
         if message.role != "assistant" or not message.tool_calls:
             return message
         known = self._calls.get((owner, message.tool_calls[0].id))
@@ -128,7 +128,7 @@ class ResponseMemory:
         return known.reply if known is not None and is_known else message
 
     def record(self, request: ClientRequest, key: str, id: str) -> ResponseRecord | None:
-        """The record of the response to a request; None if nothing of it can be needed again."""
+        """The record of the response to a request; None if it cannot be needed again."""
         if not request.settings.is_kept and not request.settings.tools:
             return None
         return ResponseRecord(self, request, key, id)
@@ -172,7 +172,7 @@ class ResponseMemory:
 
 
 class ResponseRecord:
-    """The record of one response, while it comes."""
+    """The record of one streaming response."""
 
     def __init__(self, memory: ResponseMemory, request: ClientRequest, key: str, id: str) -> None:
         self._memory = memory
@@ -210,7 +210,7 @@ def _is_rich(message: Message) -> bool:
 
 
 def _lacks(message: Message, reply: Message) -> bool:
-    """Whether a message lacks reasoning or vendor state of the response that it is."""
+    """Whether a message lacks reasoning or vendor state of its response."""
     states = [part.data for part in message.parts if isinstance(part, Opaque)]
     if any(isinstance(part, Opaque) and part.data not in states for part in reply.parts):
         return True
@@ -222,9 +222,9 @@ def _reasoning(message: Message) -> str:
 
 
 def _is_same(reply: Message, message: Message) -> bool:
-    """Whether a message says what the response said: nobody has edited it.
+    """Whether a message equals the response, unedited.
 
-    Servers use ids of calls again, so that the reasoning, if the client sends it, has to be that of the response too.
+    Servers reuse call ids, so the reasoning, if the client sends it, must also be equal.
     """
     calls, others = reply.tool_calls, message.tool_calls
     has_same_calls = [(call.id, call.name, call.arguments) for call in calls] == [

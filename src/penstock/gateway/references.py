@@ -1,4 +1,4 @@
-"""References to items of earlier responses, in the requests of clients that count on the server to keep them."""
+"""Resolves references to items of earlier responses, for clients that expect the server to store them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _resolved(message: Message, wire: str, kind: str, find: FindResponse) -> Mes
 
 
 def _item(reference: Part, wire: str, find: FindResponse) -> tuple[Part, ...]:
-    """The parts of the item that is referred to: its id has that of its response in it."""
+    """The parts of a referenced item: its id contains the id of its response."""
     id = item_id_of(reference, find_facts(wire)) if isinstance(reference, Opaque) else ""
     for number in id.split("_"):
         if (kept := find(number)) is None:

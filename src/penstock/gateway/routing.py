@@ -1,4 +1,4 @@
-"""Routing: which upstreams are asked for a model, and in which order."""
+"""Routing: the upstreams for a model, in order."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Candidate(Struct, frozen=True):
 
 
 def find_candidates(settings: GatewaySettings, model: str) -> list[Candidate]:
-    """The candidates for a model, in the order in which they are asked.
+    """The candidates for a model, in order.
 
-    The first route whose pattern fits counts. Without one, `upstream/model` names both, and any other name goes to the
-    first upstream.
+    The first matching route counts. Without one, `upstream/model` names both, and any other name goes to the first
+    upstream.
     """
     for route in settings.routes:
         if fnmatchcase(model, route.pattern):
@@ -40,6 +40,6 @@ def _candidate(settings: GatewaySettings, target: Target, model: str, rules: Gat
 
 
 def model_names(settings: GatewaySettings) -> list[str]:
-    """The names that clients may ask for, as far as the settings have them; patterns are left out."""
+    """The model names in the settings, without patterns."""
     routes = [route.pattern for route in settings.routes if not any(sign in route.pattern for sign in "*?[")]
     return [*dict.fromkeys([*routes, *([settings.model] if settings.model else [])])]

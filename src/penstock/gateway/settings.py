@@ -56,7 +56,7 @@ class Healing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def dialects(self) -> tuple[str, ...]:
-        """The dialects in which calls are looked for."""
+        """The dialects to search for calls."""
         if isinstance(self.rescue, tuple):
             return self.rescue
         return RESCUED if self.rescue else ()
@@ -91,7 +91,7 @@ class Upstream(Struct, frozen=True, kw_only=True):
 
 
 class Target(Struct, frozen=True):
-    """A model of an upstream; without a name, the one that the client asked for."""
+    """A model of an upstream; without a name, the requested one."""
 
     upstream: str
     model: str = ""

@@ -1,4 +1,4 @@
-"""The models that upstreams have: asked for when a client asks, and kept for a moment."""
+"""The models of upstreams: listed on demand, and cached briefly."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NO_LIST = (404, 405, 501)  # the statuses of a server without a list of models
 
 
 class ModelList(Struct, frozen=True):
-    """The models of an upstream, until a time; `failure` says why they are not known."""
+    """The models of an upstream, valid until a time; `failure` says why they are unknown."""
 
     until: float
     models: tuple[str, ...] = ()
@@ -44,14 +44,14 @@ class ModelList(Struct, frozen=True):
 
 
 class UpstreamModels:
-    """The names of the models of all upstreams whose provider needs no key; a server may want one nevertheless."""
+    """The model names of all upstreams whose provider needs no key; a server may need one nevertheless."""
 
     def __init__(self) -> None:
         self.clock = time.monotonic
         self._kept: OrderedDict[tuple[str, str], ModelList] = OrderedDict()  # by upstream and key of the client
 
     async def lists(self, settings: GatewaySettings, client_key: str = "") -> dict[str, ModelList]:
-        """The models by the names of the upstreams. One that does not answer is logged, and has a failure."""
+        """The models by upstream. An upstream without an answer is logged, and has a failure."""
         upstreams = settings.upstreams.values()
         lists = await asyncio.gather(*(self._of(upstream, client_key) for upstream in upstreams))
         return {upstream.name: models for upstream, models in zip(upstreams, lists, strict=True)}
@@ -80,7 +80,7 @@ class UpstreamModels:
 
 
 def listed_names(lists: Mapping[str, ModelList]) -> list[str]:
-    """The models of the first upstream by their names, those of others as `upstream/model`."""
+    """The models of the first upstream by name, the models of others as `upstream/model`."""
     names: list[str] = []
     for number, (upstream, listed) in enumerate(lists.items()):
         names += listed.models if not number else [f"{upstream}/{model}" for model in listed.models]
@@ -119,7 +119,7 @@ async def _get(url: str, headers: Mapping[str, str]) -> bytes:
 
 
 async def _whole(content: aiohttp.StreamReader) -> bytes:
-    """All of a body, which may come in pieces."""
+    """The complete body."""
     data = bytearray()  # which grows in place
     async for piece in content.iter_any():
         data += piece

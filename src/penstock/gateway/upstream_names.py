@@ -1,4 +1,4 @@
-"""Upstreams as they are written on a command line: a URL, `NAME=URL`, or the name of a provider."""
+"""Parses upstreams of the command line: a URL, `NAME=URL`, or the name of a provider."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_upstream(text: str) -> Upstream:
 
 
 def _suggestion(word: str) -> str:
-    """The end of a message about a word that is probably the name of a provider with a typo."""
+    """The suggestion for a probably misspelt provider name, as the end of a message."""
     close = get_close_matches(word, [*PROVIDERS, *ALIASES], 1)
     return f"; did you mean the provider {close[0]!r}?" if close else ""
 
@@ -42,7 +42,7 @@ def _is_provider(name: str) -> bool:
 
 
 def _provider_of(url: str) -> str:
-    """The provider whose rules hold for a server: one with a plain HTTP address is probably on this machine."""
+    """The provider whose rules apply to a server: a plain HTTP address is probably local."""
     return ANY_SERVER if url.startswith("https://") else TEMPLATE_SERVER
 
 

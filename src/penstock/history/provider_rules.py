@@ -47,8 +47,9 @@ class Target(Struct, frozen=True):
         return fit_name(tool, find_facts(self.wire)) if self.name in REFUSED_BY["refused_name"] else tool
 
     def refusal(self, part: Part, message: Message) -> str:
-        """Why the provider rejects an image or a file; empty if it accepts it. Media in results are always accepted:
-        the encoder replaces unsupported ones by a note.
+        """Why the provider rejects an image or a file; empty if it accepts it.
+
+        Media in results are always accepted: the encoder replaces unsupported ones by a note.
         """
         if not isinstance(part, Image | File) or not isinstance(part, ALLOWED[message.role]):
             return ""

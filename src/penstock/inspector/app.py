@@ -1,4 +1,4 @@
-"""The ASGI app of the inspector, for recordings, and for the models of a program without a server of penstock."""
+"""The ASGI app of the inspector, for recordings, and for programs without a Penstock server."""
 
 from __future__ import annotations
 

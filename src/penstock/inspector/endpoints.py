@@ -1,4 +1,4 @@
-"""The endpoints of the inspector: its page, the exchanges, and feeds of what is new. They can be mounted anywhere."""
+"""The endpoints of the inspector: its page, the exchanges, and feeds of changes. They can be mounted anywhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WAIT_SECONDS = 5.0
 
 
 class InspectorEndpoints:
-    """The paths below `PREFIX`, and what answers them. All but the page show requests to models."""
+    """The paths below `PREFIX` and their endpoints. All but the page show requests to models."""
 
     def __init__(self, inspections: Inspections, limits: ServerLimits | None = None) -> None:
         self.inspections = inspections
@@ -72,11 +72,11 @@ class InspectorEndpoints:
         await respond(request, send, 200, quirk_json())
 
     async def list(self, request: HTTPRequest, send: Send, parts: Parts) -> None:
-        """A feed of summaries: those of all exchanges, then each that changes."""
+        """A feed of summaries: first all exchanges, then each changed one."""
         await ResponseStream(request, send, self._limits).send_all(self._summaries())
 
     async def show(self, request: HTTPRequest, send: Send, parts: Parts) -> None:
-        """A feed of the entries of an exchange, those after `?after=` entries; it ends with the exchange."""
+        """A feed of the entries of an exchange, from `?after=` on; it ends with the exchange."""
         feed = self._entries(self._find(parts), _count(request.query.get("after", "")))
         await ResponseStream(request, send, self._limits).send_all(feed)
 

@@ -1,7 +1,7 @@
-"""The vocabulary of the inspector: what happened in an exchange, as a list of entries that only grows.
+"""The vocabulary of the inspector: an exchange as an append-only list of entries.
 
-`at` is in seconds since the exchange began. `frame` is the number of the last frame of the provider that had come, so
-that a reader can put frames, events and what was sent on side by side.
+`at` is in seconds since the exchange began. `frame` is the number of the provider's last frame so far, so that a reader
+can show frames, events and sent bytes side by side.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Outcome = Literal["complete", "cut", "failed", "left"]
 
 
 class Asked(Struct, frozen=True, tag="asked"):
-    """What the client of a gateway or server asked for, in its own protocol."""
+    """The request of a client of a gateway or server, in its own protocol."""
 
     at: float
     wire: str
@@ -25,7 +25,7 @@ class Asked(Struct, frozen=True, tag="asked"):
 
 
 class Requested(Struct, frozen=True, tag="request"):
-    """A request to a provider. One that is sent again after a failure is a new entry."""
+    """A request to a provider. A retry is a new entry."""
 
     at: float
     wire: str
@@ -82,7 +82,7 @@ class OddEntry(Struct, frozen=True, tag="odd"):
 
 
 class HealedEntry(Struct, frozen=True, tag="healed"):
-    """Something that was healed in what was sent on, and how often."""
+    """A healed quirk in the sent response, and how often it occurred."""
 
     at: float
     frame: int

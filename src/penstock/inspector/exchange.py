@@ -1,6 +1,6 @@
-"""An exchange that is inspected: raw bytes with their times, from which everything else is derived when it is read.
+"""An inspected exchange: raw bytes with their times, from which everything else is derived on demand.
 
-Whoever feeds an exchange pays for keeping the bytes only. Frames, events and findings are made when somebody looks.
+Recording costs only the memory of the bytes. Frames, events and findings are computed when somebody reads them.
 """
 
 from __future__ import annotations
@@ -89,13 +89,13 @@ class InspectedExchange:
         self._reader = FrameReader(GENERAL, self.mask)
 
     def use_clock(self, clock: Callable[[], float]) -> None:
-        """Counts the seconds of the exchange by another clock, from now on."""
+        """Uses another clock for the exchange from now on."""
         self._clock, self._start = clock, clock()
 
     # What happens.
 
     def asked(self, wire: str, model: str, body: Any, headers: Mapping[str, str] | None = None) -> None:
-        """The client asks for something, in its protocol; the secrets in its headers are masked everywhere."""
+        """Adds the client's request, in its protocol; the secrets in its headers are masked everywhere."""
         self.mask.learn(headers or {})
         self.add(Asked(self.now(), wire, model, body))
 
@@ -104,34 +104,34 @@ class InspectedExchange:
         return ExchangeRecorder(self, wire, model, request)
 
     def received(self, data: bytes) -> None:
-        """The provider sends bytes."""
+        """Adds bytes of the provider."""
         self.add(Received(self.now(), data))
 
     def sent(self, data: bytes) -> None:
-        """The client is sent bytes."""
+        """Adds bytes for the client."""
         if data:
             self.add(SentOn(self.now(), data))
 
     def healed(self, quirk: int, text: str, count: int = 1) -> None:
-        """Something was healed in what is sent on."""
+        """Adds a healed quirk."""
         self.add(HealedEntry(self.now(), 0, quirk, text, count))
 
     def note(self, text: str) -> None:
-        """A remark for the reader, for example about what was not passed on."""
+        """Adds a remark for the reader, for example about omitted fields."""
         self.add(Note(self.now(), text))
 
     def tool(self, id: str, name: str, seconds: float, *, is_error: bool = False) -> None:
-        """A tool has run for this many seconds."""
+        """Adds a finished tool that ran for this many seconds."""
         now = self.now()
         self.add(ToolEntry(now, now - seconds, id, name, is_error))
 
     def end(self, outcome: Outcome, text: str = "") -> None:
-        """The exchange is over."""
+        """Ends the exchange."""
         if not self.is_over:
             self.add(Ended(self.now(), outcome, text))
 
     def add(self, entry: Kept) -> None:
-        """Adds what happened, at its own time."""
+        """Adds an entry, at its own time."""
         match entry:
             case Received() | SentOn():
                 self._add_bytes(entry)
@@ -175,7 +175,7 @@ class InspectedExchange:
         return bool(self._kept) and isinstance(self._kept[-1], Ended)
 
     def entries(self, size: float = math.inf) -> list[Entry]:
-        """What happened so far, in order. At most about this many more bytes are read: `has_news` if there are more."""
+        """The entries so far, in order. Reads at most about this many more bytes: `has_news` if there are more."""
         while self._read < len(self._kept) and size > 0:
             entry = self._kept[self._read]
             self._read += 1
@@ -184,7 +184,7 @@ class InspectedExchange:
         return self._entries
 
     def has_news(self) -> bool:
-        """Whether something happened that `entries` has not returned yet."""
+        """Whether there is anything that `entries` has not returned yet."""
         return self._read < len(self._kept)
 
     def turn(self) -> Turn:
@@ -266,7 +266,7 @@ class InspectedExchange:
 
 
 class ExchangeRecorder:
-    """Records the responses to one request, which may be sent again, with the secrets of the request masked."""
+    """Records the responses to one request and its retries, with the secrets of the request masked."""
 
     def __init__(self, exchange: InspectedExchange, wire: str, model: str, request: HTTPRequest) -> None:
         self._exchange = exchange
@@ -281,7 +281,7 @@ class ExchangeRecorder:
         self._exchange.mask.learn(headers)
 
     def refuse(self, head: HTTPResponseHead, body: bytes) -> None:
-        """The provider refuses the request."""
+        """Adds the provider's error response."""
         self.begin(head, 0, 0)
         self.add(body, 0)
         self._exchange.add(ResponseEnd(self._exchange.now()))
@@ -307,4 +307,4 @@ class ExchangeRecorder:
         self._exchange.add(ResponseEnd(self._exchange.now()))
 
     def close(self) -> None:
-        """No other response comes."""
+        """Ends the recording: no other response comes."""

@@ -1,4 +1,4 @@
-"""Reads the bytes of a response as entries: each frame, its events, and what is odd about them."""
+"""Reads the bytes of a response as entries: frames, events and oddities."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class FrameReader:
 
 
 class Comments:
-    """Finds the comments of a stream, of which a network read may have only a part."""
+    """Finds the comments of a stream, however the network reads cut them."""
 
     def __init__(self) -> None:
         self._line = b""  # the start of a line that has not ended; of one that is not a comment, a single byte
@@ -104,7 +104,7 @@ class Comments:
 
 
 class CallHabits:
-    """Keeps the frames with calls, and finds which of them shows a habit of the server first."""
+    """Keeps the frames with calls, and finds the first frame that shows each habit of the server."""
 
     def __init__(self, wire: str) -> None:
         self._find = find_habits(wire)

@@ -1,4 +1,4 @@
-"""The exchanges that can be inspected: the last ones, within a cap, and news of them for readers who wait."""
+"""Keeps the latest exchanges, up to a cap, and notifies waiting readers of changes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Inspections:
             _replay(recording, self.open(str(number)))
 
     def find(self, id: str) -> InspectedExchange | None:
-        """The exchange with this id; None if there is none, or if it is no longer kept."""
+        """The exchange with this id; None if it is unknown or no longer kept."""
         return self._exchanges.get(id)
 
     @property
@@ -64,7 +64,7 @@ class Inspections:
         return self._changes
 
     def summaries(self, after: int = 0) -> tuple[int, list[Summary]]:
-        """The exchanges that have changed after the change of this number, and the number of the last change."""
+        """The exchanges changed since this change number, and the number of the last change."""
         changed = [id for id, number in list(self._changed.items()) if number > after]
         return self._changes, [self._exchanges[id].summary() for id in changed if id in self._exchanges]
 
@@ -86,7 +86,7 @@ class Inspections:
         self._wake()
 
     def _note(self, exchange: InspectedExchange, size: int) -> None:
-        """Notes a change of an exchange; others may have to go."""
+        """Notes a change of an exchange, and drops the oldest exchanges over the cap."""
         if exchange.id not in self._exchanges:
             return  # it had to go
         self._size += size
@@ -107,7 +107,7 @@ class Inspections:
 
 
 class WholeExchangeRecorder(ExchangeRecorder):
-    """Records an exchange that has no other parts, and ends it."""
+    """Records an exchange that consists of one request, and ends it."""
 
     _is_whole = False
 
@@ -126,7 +126,7 @@ class WholeExchangeRecorder(ExchangeRecorder):
 
 
 def read_file(path: str | Path) -> Inspections:
-    """The exchanges of a file that `penstock record`, or `record=` of a model, has written."""
+    """The exchanges of a file written by `penstock record` or `record=` of a model."""
     recordings = read_recordings(path)
     inspections = Inspections(max_exchanges=max(len(recordings), 1), max_bytes=1 << 62)
     inspections.load(recordings)

@@ -1,4 +1,4 @@
-"""Finds what is odd about a response, for people who want to know why something went wrong."""
+"""Finds oddities of a response, for people who want to know why something went wrong."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _NUMBERED_ID = re.compile(r"(.+)_\d+\Z", re.DOTALL)
 
 
 class Oddities:
-    """Counts what is odd, with the first example of each. `reasons` maps the wire's finish reasons to ours."""
+    """Counts oddities, with the first example of each. `reasons` maps the wire's finish reasons to ours."""
 
     def __init__(self, reasons: Mapping[str, FinishReason]) -> None:
         self._reasons = reasons
@@ -99,7 +99,7 @@ class Oddities:
         self._text = TextCalls(LEAKS)
 
     def add(self, event: StreamChunk) -> list[tuple[str, int]]:
-        """Adds an event; returns what is odd about it, each with the number of its quirk."""
+        """Adds an event; returns its oddities, each with the number of its quirk."""
         self._types.add(event.type)
         oddities: list[tuple[str, int]] = []
         for oddity, example, quirk in (*self._find(event), *self._in_text(event)):
@@ -142,7 +142,7 @@ class Oddities:
                 assert_never(event)
 
     def _in_text(self, event: StreamChunk) -> Iterator[Finding]:
-        """Calls that the model wrote into its text. Whoever reads the events has not asked for them."""
+        """Calls in the text, which the reader of the events has not asked for."""
         if not isinstance(event, Text | Finish | Retry):
             return
         for call in self._text.feed(event):
@@ -187,7 +187,7 @@ class OpenCall(Struct):
 
 
 class CallOddities:
-    """Finds what is odd about calls: how their pieces arrive, and their ids."""
+    """Finds oddities of calls: how their pieces arrive, and their ids."""
 
     def __init__(self) -> None:
         self._open: dict[int, OpenCall] = {}

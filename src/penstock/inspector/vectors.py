@@ -1,4 +1,4 @@
-"""Copies an exchange as a test vector: its frames, and what they decode to."""
+"""Converts an exchange to a test vector: its frames and the expected turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.inspector.frame_reader import GENERAL
 
 
 def vector(entries: list[Entry], turn: Any) -> dict[str, Any]:
-    """The vector of the last response of an exchange; `turn` is what it decodes to.
+    """The vector of the last response of an exchange; `turn` is the decoded response.
 
     It has the form of the files in tests/vectors, and lacks only a good name.
     """
@@ -23,7 +23,7 @@ def vector(entries: list[Entry], turn: Any) -> dict[str, Any]:
 
 
 def _frame(entry: FrameEntry) -> Any:
-    """A frame as an object where the usual way of writing it gives the same bytes, else as text."""
+    """A frame as an object if encoding it gives the same bytes, else as text."""
     if entry.name == ":":
         return f"{entry.text}\n\n"
     if entry.name == "?":

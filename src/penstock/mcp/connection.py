@@ -178,8 +178,9 @@ class Connection:
 
     @asynccontextmanager
     async def _errors(self, when: str, problem: str = "") -> AsyncGenerator[None]:
-        """Raise errors of the SDK as a `ServerError`, with `problem` before the server's message. A closed connection
-        is not used again.
+        """Raise errors of the SDK as a `ServerError`, with `problem` before the server's message.
+
+        A closed connection is not used again.
         """
         try:
             yield

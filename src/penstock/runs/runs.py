@@ -115,8 +115,10 @@ class Runs:
         return self._store.put(result_input(run_id, call_id, value, is_error))
 
     def say(self, run_id: str, message: Any, *, key: str | None = None) -> bool:
-        """Add a user message; the model gets it with its next request. With a `key`, it counts once. A `UsageError` if
-        the run has finished. A message that arrives while the run ends may not be read any more.
+        """Add a user message; the model gets it with its next request.
+
+        With a `key`, it counts once. A `UsageError` if the run has finished. A message that arrives while the run ends
+        may not be read any more.
         """
         messages = as_messages(message)
         if len(messages) != 1:

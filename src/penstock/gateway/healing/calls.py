@@ -33,7 +33,7 @@ _CONCERNED = {ToolCallStart, ToolCallDelta, ToolCallClosed, ToolCall, ToolCallIn
 
 
 class CallHealing:
-    """The stage that heals native calls, for the events of one network read at a time."""
+    """The stage that heals native calls, one network read at a time."""
 
     def __init__(self, repair: Repair, report: HealingReport, reasons: FinishReasons, names: ToolNames) -> None:
         self._repair: Repair = repair
@@ -72,7 +72,7 @@ class CallHealing:
                 return event
 
     def _named(self, event: T) -> T:
-        """The call by the name of the tool that it means; a name that means none is noted."""
+        """The call with the name of the declared tool it means; an undeclared name is noted."""
         name, quirk = self._declared_name(event.name)
         if quirk:
             self._report.add(quirk)
@@ -82,7 +82,7 @@ class CallHealing:
         return event
 
     def _declared_name(self, name: str) -> tuple[str, int]:
-        """The name of the tool that is meant, and the quirk of the name; 0 if it stays."""
+        """The declared name for the name of a call, and its quirk; 0 if the name is unchanged."""
         return (name, 0) if self._repair == "off" else self._names.declared_name(name)
 
     def _delta(self, event: ToolCallDelta) -> ToolCallDelta | None:
@@ -106,7 +106,7 @@ class CallHealing:
         return event
 
     def repaired(self, event: ToolCallInvalid, sent: int = 0) -> ToolCall | None:
-        """The call with repaired arguments, if they continue what was sent of them; None if there is no repair."""
+        """The call with repaired arguments; None if there is no repair that continues the characters already sent."""
         repair = repair_arguments(event, self._repair)
         if repair is None or not repair.text.startswith(event.arguments_raw[:sent]):
             return None
@@ -120,7 +120,7 @@ class CallHealing:
 
 
 class _SentArguments:
-    """The arguments of a call that is open: how many characters of them were sent."""
+    """The arguments of an open call, and how many characters of them were sent."""
 
     __slots__ = ("json", "size")
 

@@ -1,4 +1,4 @@
-"""Heals the reason for the end of a response: one with calls ends with the reason for calls, or clients ignore them."""
+"""Heals finish reasons: a response with calls must end with `tool_calls`, or clients ignore the calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NORMAL = ("stop", "tool_calls", "other")
 
 
 class FinishReasons:
-    """The ends of one response, by choice; with `heals=False`, they are those that the server sent."""
+    """The finish reasons of one response, by choice; with `heals=False`, as the server sent them."""
 
     def __init__(self, wire: WireName, report: HealingReport, *, heals: bool) -> None:
         self._reasons = find_wire(wire).FINISH
@@ -26,23 +26,23 @@ class FinishReasons:
         self._damaged: set[int] = set()  # choices with a damaged call, which the decoder does not count as one
 
     def add_call(self, call: ToolCall) -> None:
-        """A whole call."""
+        """Count a complete call."""
         if call.origin == "native":
             self._has_native = True
         else:
             self._called.add(call.choice)
 
     def add_damaged(self, choice: int) -> None:
-        """A call that came damaged. A client that was sent one must look at it, and may answer that it is damaged."""
+        """Count a damaged call. A client that got one must look at it, and may answer that it is damaged."""
         self._damaged.add(choice)
 
     def clear(self) -> None:
-        """What came so far was withdrawn."""
+        """Forget all calls: the response so far was withdrawn."""
         self._called.clear()
         self._damaged.clear()
 
     def heal(self, event: Finish) -> Finish:
-        """The end, with the reason that its calls need, or with the one that was sent."""
+        """The `Finish` with the reason that its calls need, or as the server sent it."""
         if event.reason not in _NORMAL:
             return event
         sent = None if event.raw_reason is None else self._reasons.get(event.raw_reason, "other")
@@ -57,5 +57,5 @@ class FinishReasons:
         return healed
 
     def _needs_reason(self, event: Finish, sent: FinishReason | None) -> bool:
-        """Whether there are calls that the decoder did not see: damaged ones, or some in the text (QUIRKS 54)."""
+        """Whether there are calls unknown to the decoder: damaged, or found in the text (QUIRKS 54)."""
         return event.choice in self._damaged or (sent == "tool_calls" and event.choice in self._called)

@@ -1,7 +1,6 @@
-"""Finds the habits of a server: what of its frames was healed by decoding them.
+"""Finds the habits of a server: the quirks of its frames that decoding healed.
 
-The frames of a response are looked at when it has ended, and only if it has calls. So a stream of text costs nearly
-nothing.
+Frames are examined at the end of a response, and only if it has calls, so that a stream of text costs nearly nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ LONGEST_SIGN = max(len(_CALLS), len(_LEGACY)) - 1
 
 
 class Habits:
-    """Keeps the part of a response that has calls, and reports the habits that it shows, however it is cut."""
+    """Keeps the part of a response with calls, and reports its habits, independent of how the bytes are cut."""
 
     def __init__(self, wire: WireName, report: HealingReport) -> None:
         self._find = find_habits(wire)
@@ -34,11 +33,11 @@ class Habits:
 
     @property
     def is_keeping(self) -> bool:
-        """Whether there was a call, so that everything after it is kept."""
+        """Whether a call has come, from which on everything is kept."""
         return bool(self._kept)
 
     def feed_text(self, data: bytes) -> None:
-        """Pass over the bytes of a network read that has nothing but text, and perhaps the start of another frame."""
+        """Skip a network read that contains only text, and perhaps the start of another frame."""
         if self._kept:
             self.feed(data)
         else:

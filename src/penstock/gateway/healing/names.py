@@ -1,4 +1,4 @@
-"""Finds the declared tool that a call means if its name has additions, such as the prefix of a chat template."""
+"""Finds the declared tool for a call name with additions, such as the prefix of a chat template."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ToolNames:
         return name in self._declared or not self._declared
 
     def declared_name(self, name: str) -> tuple[str, int]:
-        """The name of the tool that is meant, and the quirk of the name; 0 if it is right, or means no tool."""
+        """The declared name for a name, and its quirk; 0 if the name is declared, or matches no tool."""
         if self.has(name):
             return name, 0
         plain, mark, _ = name.partition("<|")  # QUIRKS 31: control tokens after the name
@@ -35,7 +35,7 @@ class ToolNames:
 
 
 def _without_template(name: str) -> set[str]:
-    """What a name may be without what a template writes around it (QUIRKS 174): a prefix, the number of the call."""
+    """The possible names without the additions of a template (QUIRKS 174): a prefix, the number of the call."""
     names = {name}
     for prefix in PREFIXES:
         names |= {variant.removeprefix(prefix) for variant in names}

@@ -1,6 +1,6 @@
-"""Finds calls in reasoning after which a model wrote nothing else, a common reason why an agent stops.
+"""Finds calls in reasoning that nothing follows, a common reason why an agent stops.
 
-They do not run: a call in reasoning may be one that the model only thought about. They are noted.
+They are noted, and do not run: the model may only have considered them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_TAIL = 16 * 1024
 
 
 class ReasoningTail:
-    """The end of the reasoning of a response that has nothing else yet."""
+    """The end of the reasoning, while a response has nothing else."""
 
     def __init__(self, dialects: Sequence[str], tools: Sequence[ToolDeclaration], report: HealingReport) -> None:
         self._dialects = dialects

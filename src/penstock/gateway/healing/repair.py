@@ -47,7 +47,7 @@ _FAULTS = {"duplicated": SENT_AGAIN, "cumulative": CUMULATIVE, "double_encoded":
 
 
 class RepairedArguments(Struct, frozen=True):
-    """Arguments that were repaired: their JSON text, their value, and the numbers of the quirks."""
+    """Repaired arguments: their JSON text, their value, and the numbers of the quirks."""
 
     text: str
     arguments: dict[str, Any]
@@ -66,7 +66,7 @@ def repair_arguments(call: ToolCallInvalid, mode: Repair) -> RepairedArguments |
 
 
 def _safe(call: ToolCallInvalid) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The texts that a safe repair may give, the least changed first."""
+    """The candidates of a safe repair, the least changed first."""
     raw, quirks = call.arguments_raw, []
     if fence := _FENCE.fullmatch(raw):
         raw, quirks = fence[1], [FENCE]
@@ -121,7 +121,7 @@ def _as_json(token: re.Match[str]) -> str:
 
 
 def _first_value(raw: str, arguments: dict[str, Any]) -> str:
-    """The text of the arguments if the raw text begins with it, so that what was sent of it stays right."""
+    """The text of the arguments if the raw text begins with it, so that the part already sent stays valid."""
     end = _end_of(raw)
     return raw[:end] if strict_object(raw[:end]) == arguments else json.dumps(arguments, ensure_ascii=False)
 

@@ -1,4 +1,4 @@
-"""What was healed in a response, by the numbers of the quirks."""
+"""The report of healing for a response, by quirk."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ IN_TEXT: dict[Fault, str] = {
 
 
 class Healed(Struct, frozen=True):
-    """Something that was healed: the quirk of docs/quirks.md, what it is, and how often it was seen."""
+    """A healed quirk: its number in docs/quirks.md, its description, and how often it occurred."""
 
     quirk: int
     what: str
@@ -58,18 +58,18 @@ class Healed(Struct, frozen=True):
 
 
 class HealingReport:
-    """Counts what is healed in one response, and notes what was passed on as it came."""
+    """Counts healed quirks of one response, and notes what was passed on unchanged."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
         self.notes: list[str] = []
 
     def add(self, quirk: int, count: int = 1) -> None:
-        """Count something that was healed."""
+        """Count a healed quirk."""
         self._counts[quirk] += count
 
     def note(self, text: str) -> None:
-        """Note something that was not healed, or that was decided; the same only once."""
+        """Add a note about something left unchanged; duplicates are ignored."""
         if len(self.notes) < MAX_NOTES and text not in self.notes:
             self.notes.append(text)
 
@@ -79,7 +79,7 @@ class HealingReport:
         self.note(f"the call of {_shown(name)} stays text: {why}")
 
     def note_unwanted(self, name: str, _fault: Fault | None) -> None:
-        """Note a call in the text that stays text, because nobody wants such calls."""
+        """Note a call in the text that stays text, because `rescue` is off."""
         self.note(f"the call of {_shown(name)} stays text: the switch `rescue` is off")
 
     def note_forbidden(self, name: str, _fault: Fault | None) -> None:
@@ -99,13 +99,13 @@ class HealingReport:
         self.note(f"the call of {_shown(name)} was passed on: no such tool is declared")
 
     def note_unknown(self, event: Unknown) -> None:
-        """Note a part of the response that no other protocol has a form for, by its name: it is not passed on."""
+        """Note a part of the response that is not passed on, because the client's protocol has no form for it."""
         names = [_shown(str(name)) for name in event.raw] if isinstance(event.raw, dict) else []
         listed = f" ({', '.join(names[:MAX_FIELDS])})" if names else ""
         self.note(f"left out of the response: {event.note or 'something unknown'}{listed}")
 
     def build(self) -> list[Healed]:
-        """What was healed so far, in the order of the quirks."""
+        """The healed quirks so far, by number."""
         return [Healed(quirk, IN_WORDS.get(quirk, ""), count) for quirk, count in sorted(self._counts.items())]
 
 
