@@ -23,7 +23,8 @@ def cancel_inner(
 ) -> tuple[list[StreamEvent], list[Nested], list[Nested]]:
     """Cancel the inner runs of a run whose reader has not read these events.
 
-    Returns those of the run itself, what the reader still gets of the inner runs, and what their logs get.
+    Returns the unread events of the run itself, the events of inner runs that its reader still gets, and those for the
+    log.
     """
     own, by_call = split(unread)
     shown: list[Nested] = []
@@ -40,7 +41,7 @@ def cancel_inner(
 
 
 def cancel_unlogged(steps: Steps, why: str, unread: Sequence[StreamEvent]) -> list[Output]:
-    """Cancel a run without a log; what the reader has not read of the response is not part of the history."""
+    """Cancel a run without a log: unread chunks of the response are not part of the history."""
     state = steps.state
     unread_chunks = sum(is_chunk(event) for event in unread)
     state.response.cut(unread_chunks)
@@ -61,7 +62,7 @@ def cancel_unlogged(steps: Steps, why: str, unread: Sequence[StreamEvent]) -> li
 def cancel_logged(
     steps: Steps, why: str, unread: Sequence[StreamEvent], shown_inner: list[Nested], logged_inner: list[Nested]
 ) -> list[Command]:
-    """Cancel a run with a log: what the reader has not read is in the log, and stays."""
+    """Cancel a run with a log: unread events are in the log, and stay in the history."""
     state = steps.state
     state.response.fold(0)
     outputs = steps.stop("cancelled", why)
@@ -78,7 +79,7 @@ def cancel_logged(
 
 
 def end_unread(state: RunState) -> None:
-    """The run ends before its reader has read all chunks: add them, and remember what was read, in case it cancels."""
+    """The run ends while chunks are unread: add them, and remember what was read, in case the reader cancels."""
     response = state.response
     if state.phase == "answer" and response.unfolded and not state.is_logged:
         state.read_part = ReadPart(response.copy(), len(state.messages), state.executions)
@@ -86,7 +87,7 @@ def end_unread(state: RunState) -> None:
 
 
 def _keep_read(state: RunState, unread: int) -> None:
-    """The reader of a run that is over will not read this many of the last chunks: take them out of the history."""
+    """Remove the last `unread` chunks of a finished run from its history."""
     if (read := state.read_part) is None:
         return
     state.response, state.executions = read.response, read.executions
@@ -100,7 +101,7 @@ def _keep_read(state: RunState, unread: int) -> None:
 
 
 def _ended_before(inner: InnerRun, unread: Iterable[StreamEvent]) -> list[Nested]:
-    """What still comes of unread events of a run that had ended before the run around it was cancelled."""
+    """The unread events that still come from an inner run that ended before the cancel."""
     own, by_call = split(unread)
     deeper = [event for other in inner.run.inner.all for event in _ended_before(other, by_call.get(other.call_id, []))]
     hidden = _unread_starts(own)
@@ -110,7 +111,7 @@ def _ended_before(inner: InnerRun, unread: Iterable[StreamEvent]) -> list[Nested
 
 
 def _unread_starts(events: Iterable[StreamEvent]) -> set[str]:
-    """The keys of the tools whose start is among these events."""
+    """The keys of the tool starts among these events."""
     return {event.key for event in events if isinstance(event, ToolStart)}
 
 
@@ -119,7 +120,7 @@ def _due(outputs: Iterable[Output], starts: Starts, hidden: Collection[str]) -> 
 
 
 def _is_due(output: Output, starts: Starts, hidden: Collection[str]) -> bool:
-    """Whether this still comes after the run was cancelled; `hidden` are the tools whose start was not read."""
+    """Whether the reader still gets this after a cancel; `hidden` are the keys of unread tool starts."""
     match output:
         case ToolEnd():
             return output.key in starts.began or (output.key in starts.announced and output.key not in hidden)
@@ -132,7 +133,7 @@ def _is_due(output: Output, starts: Starts, hidden: Collection[str]) -> bool:
 
 
 def _as_read(end: ToolEnd, messages: Sequence[Message]) -> ToolEnd:
-    """The end of a tool after the run was cancelled: `discarded` if the history does not have its result."""
+    """The end of a tool after a cancel: `discarded` if its result is not in the history."""
     if end.ending == "discarded":
         return end
     for message in reversed(messages):

@@ -86,7 +86,7 @@ class ExpireLater(Struct, frozen=True):
 
 
 class CancelTool(Struct, frozen=True):
-    """Cancel a tool, if it is still running; its result is not needed any more."""
+    """Cancel a tool, if it is still running; its result is ignored."""
 
     key: str
 
@@ -109,7 +109,7 @@ class Emit(Struct, frozen=True):
 _Other = PrepareStep | AskModel | StopAsking | StartTool | CheckApproval | AnswerTool | ExpireLater | CancelTool
 Command = _Other | Emit
 Output = StreamEvent | _Other
-"""What an input to the run leads to: an event, or a command."""
+"""An event or a command: the result of an input to the run."""
 
 
 def as_commands(outputs: list[Output]) -> list[Command]:

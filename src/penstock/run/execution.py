@@ -61,25 +61,25 @@ class Execution(Struct):
     ending: ToolEnding = "done"
     data: Any = None  # for the program; not stored
     expires: float | None = None
-    question: dict[str, Any] | None = None  # that its tool asks while it runs; not stored
+    question: dict[str, Any] | None = None  # the question of the running tool; not stored
     kind: CallKind = "function"
     safety_checks: tuple[dict[str, Any], ...] = ()
 
     @property
     def request_kind(self) -> RequestKind:
-        """What a call that waits is waiting for."""
+        """The kind of request of a waiting call."""
         if self.question is not None:
             return "input"
         return "deferred" if self.state == "deferred" else "approval"
 
     @property
     def can_expire(self) -> bool:
-        """Whether it waits for a decision or a result, and not forever."""
+        """Whether its decision or result has a deadline."""
         return self.expires is not None and self.state in ("approval", "deferred")
 
     @property
     def request(self) -> ApprovalRequest:
-        """The event for a call that waits."""
+        """The event of a waiting call."""
         content = self.arguments if self.question is None else self.question
         expires = self.expires if self.can_expire else None
         checks = self.safety_checks if self.request_kind == "approval" else ()
@@ -121,7 +121,7 @@ class ExecutionTable:
     def __init__(self) -> None:
         self._by_block: dict[int, Execution] = {}
         self._by_key: dict[str, Execution] = {}
-        self._waiting: dict[str, Execution] = {}  # by the id of the call
+        self._waiting: dict[str, Execution] = {}  # executions by call id
         self._counts: dict[State, int] = dict.fromkeys(STATES, 0)
         self._repeats: dict[str, int] = {}
 
@@ -140,7 +140,7 @@ class ExecutionTable:
 
     @property
     def waiting(self) -> Mapping[str, Execution]:
-        """The calls that wait for a decision, a result from elsewhere or the answer to a question, by call id."""
+        """The calls waiting for a decision, a result from elsewhere or an answer, by call id."""
         return self._waiting
 
     @property
@@ -213,7 +213,7 @@ def fingerprint_of(name: str, arguments: dict[str, Any]) -> str:
 
 
 def changed_note(arguments: dict[str, Any]) -> str:
-    """The note of a call that runs with arguments which a person changed."""
+    """The note on a call whose arguments a person changed."""
     return f"The user changed the arguments to {readable_json(arguments)}."
 
 
@@ -222,12 +222,12 @@ APPROVED = Outcome((Text(0, "true"),))
 
 
 def may_have_effect(policy: ToolPolicy | None) -> bool:
-    """Whether a tool that was started may have had a side effect."""
+    """Whether a started tool may have had a side effect; an unknown tool may."""
     return policy is None or policy.may_have_effect
 
 
 def expired_outcome(execution: Execution) -> tuple[Outcome, ToolEnding]:
-    """The outcome of a call that has waited too long."""
+    """The outcome of an expired call."""
     seconds = execution.expires or 0
     if execution.state == "approval":
         return error_outcome(not_approved(seconds)), "declined"
@@ -237,7 +237,7 @@ def expired_outcome(execution: Execution) -> tuple[Outcome, ToolEnding]:
 def abandoned_outcome(
     execution: Execution, state: State, policy: ToolPolicy | None, why: str
 ) -> tuple[Outcome, ToolEnding]:
-    """The outcome of a call that has not ended when its run ends, in this state."""
+    """The outcome of an open call in this state when its run ends."""
     match state:
         case "finished":
             return error_outcome(unconfirmed(why)), "discarded"
@@ -251,12 +251,12 @@ def abandoned_outcome(
 
 
 def discarded_result(known: ToolResult) -> ToolResult:
-    """The result of a call that was not read to its end."""
+    """The result of a call that the reader read only in part."""
     return ToolResult(known.call_id, known.name, (Text(0, UNREAD_REST),), is_error=True)
 
 
 def result_so_far(execution: Execution, state: State, policy: ToolPolicy | None) -> ToolResult:
-    """The result of a call in this state, or one that says why it has none yet."""
+    """The result of a call in this state; for an open call, a result with the reason."""
     match state:
         case "finished" if execution.is_confirmed and execution.result is not None:
             return execution.result

@@ -48,7 +48,7 @@ class Executions:
             self.table.add(execution)
 
     def interrupt(self) -> list[Output]:
-        """The process that ran the tools has ended: those that can run again do, the others end here."""
+        """The process of the tools has ended: repeatable tools start again, the others end here."""
         outputs: list[Output] = []
         for execution in self.table:
             if execution.state != "running" or not execution.is_confirmed:
@@ -118,14 +118,14 @@ class Executions:
         return [self.table.finish(self.table.waiting[call_id], outcome)]
 
     def expired(self, call_id: str) -> list[Output]:
-        """A call has waited for a decision or a result as long as it may; one that was answered is ignored."""
+        """The time for a decision or a result is over; an answered call is ignored."""
         execution = self.table.waiting.get(call_id)
         if execution is None or not execution.can_expire:
             return []
         return [self.table.finish(execution, *expired_outcome(execution))]
 
     def wait_on(self, left: Mapping[str, float]) -> list[Output]:
-        """Calls that waited when another process stored the run wait as long as is left, in seconds by call id."""
+        """Calls of a stored run go on waiting: `left` are their remaining seconds, by call id."""
         outputs: list[Output] = []
         for call_id, execution in [*self.table.waiting.items()]:
             if execution.can_expire:
@@ -134,7 +134,7 @@ class Executions:
         return outputs
 
     def checked(self, key: str, answer: bool | Outcome) -> list[Output]:
-        """It is known whether a call needs approval; the answer for a call that was voided is ignored."""
+        """The approval predicate returned, or the arguments failed validation; a voided call is ignored."""
         execution = self.table.find(key)
         if execution is None or execution.state != "checking":
             return []
@@ -145,8 +145,8 @@ class Executions:
         return self._start.begin(start.key)
 
     def done(self, key: str, outcome: Outcome) -> list[Output]:
-        """An execution ended; that of a voided call is ignored."""
-        self._start.begin(key)  # for a driver without a reader, which calls `reached` for nothing
+        """An execution ended; a voided call is ignored."""
+        self._start.begin(key)  # a driver without a reader never calls `reached`
         execution = self.table.running(key)
         if execution is None:
             return []
@@ -162,7 +162,7 @@ class Executions:
         return self.done(key, error_outcome(timed_out(policy.timeout or 0.0, may_have_effect=policy.may_have_effect)))
 
     def close_questions(self) -> None:
-        """The process that ran the tools has ended: nobody waits for answers to their questions."""
+        """The process of the tools has ended, and their questions with it."""
         for execution in list(self.table.waiting.values()):
             if execution.question is not None:
                 self.table.ask(execution, None)
@@ -172,7 +172,7 @@ class Executions:
         return self.calls.withdraw_all(why)
 
     def abandon(self, why: str, blocks: Collection[int], *, except_started: bool = False) -> list[Output]:
-        """The run ends: each call without a result gets one that says what happened to it.
+        """The run ends: each open call gets a result with the reason.
 
         `blocks` are those of the calls in the history. Another call was not read; if it had started, it is discarded.
         With `except_started`, only the response has ended, and confirmed calls that have started continue.
@@ -199,7 +199,7 @@ class Executions:
     # -- what can be asked -----------------------------------------------------------------------------------------
 
     def check(self, call_id: str, arguments: Any) -> None:
-        """Raise if a call that waits cannot run with these arguments, which a person gave."""
+        """Raise if a waiting call cannot run with these arguments of a person."""
         arguments = json.loads(_json(arguments))
         execution = self.table.waiting.get(call_id)
         if execution is not None and execution.kind == "approval":
@@ -219,24 +219,24 @@ class Executions:
 
     @property
     def results(self) -> dict[int, ToolResult]:
-        """The result of each call by block, also of those that have not ended."""
+        """The results of all calls by block; an open call has one with the reason."""
         return {
             execution.block: result_so_far(execution, self._known_state(execution), self.calls.policy(execution))
             for execution in [*self.calls.withdrawn.values(), *self.table]
         }
 
     def _known_state(self, execution: Execution) -> State:
-        """The state as the history tells it: a tool that is to start again has run before, maybe with an effect."""
+        """The state for the history: a tool that starts again counts as running, since it may have had an effect."""
         is_again = execution.state == "starting" and execution.key in self._starts.began
         return "running" if is_again else execution.state
 
     def _refuse(self, execution: Execution) -> Output:
-        """End a call that is one too many."""
+        """End a call beyond `Limits.calls_per_answer`."""
         return self.table.finish(execution, error_outcome(surplus_call(self._rules.limits.calls_per_answer or 0)))
 
 
 def _json(arguments: Any) -> str:
-    """The arguments that a person gave as JSON; a `UsageError` if JSON cannot hold them."""
+    """Arguments of a person as JSON; a `UsageError` if they have no JSON form."""
     try:
         if isinstance(arguments, dict):
             return canonical_json(arguments)

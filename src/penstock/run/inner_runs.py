@@ -47,18 +47,18 @@ class InnerRun(Struct):
 
     @property
     def ending(self) -> Nested:
-        """All that a stored run needs of an inner run that does not continue: what it has used."""
+        """The event that a stored run keeps of a finished inner run: its usage."""
         state = self.run.state
         reason, why = state.ending if state.is_over else ("cancelled", _STOPPED)
         return Nested((self.call_id,), Done(reason, "", (), self.run.usage, why))
 
     def wrap(self, events: Iterable[LogEvent]) -> list[Nested]:
-        """Its events as those of the run around it."""
+        """Its events, wrapped for the run around it."""
         return [_wrap(self.call_id, event) for event in events]
 
 
 class InnerRuns:
-    """The inner runs of one run, whose state is `outer`. Iterates over those that have not ended.
+    """The inner runs of one run, whose state is `outer`. Iterates over the open ones.
 
     `level` counts the runs around this one. Inner runs that have ended are kept until the step after theirs has ended:
     their last events may be unread until then. `without_tools` makes the run of an agent that has no policy here, as in
@@ -90,7 +90,7 @@ class InnerRuns:
         return inner
 
     def take(self, inner: InnerRun, events: Iterable[LogEvent]) -> list[Nested]:
-        """An inner run emitted these events; if it is over, its usage is that of the run around it from here on."""
+        """Wrap the events of an inner run; when it is over, add its usage to the run around it."""
         nested = inner.wrap(events)
         if inner.run.state.is_over and not inner.has_ended:
             self.end(inner, inner.run.usage)
@@ -98,7 +98,7 @@ class InnerRuns:
         return nested
 
     def end(self, inner: InnerRun | None, usage: Usage) -> None:
-        """An inner run has ended, and used this."""
+        """An inner run has ended, with this usage."""
         self._outer.tally.spent(usage)
         if inner is not None:
             inner.has_ended = True
@@ -122,7 +122,7 @@ class InnerRuns:
             inner.run.fold_unread(by_call.get(inner.call_id, []))
 
     def forget(self, step: int) -> None:
-        """A step begins: forget the inner runs that have ended in a step before this one."""
+        """Forget the finished inner runs of the steps before this one."""
         for key, inner in list(self._runs.items()):
             if inner.has_ended and int(key.partition(".")[0]) < step:
                 del self._runs[key]
@@ -131,7 +131,7 @@ class InnerRuns:
 
     @property
     def all(self) -> list[InnerRun]:
-        """The inner runs, also those that have ended lately."""
+        """The open inner runs, and those that ended in this step or the one before."""
         return list(self._runs.values())
 
     @property
@@ -143,12 +143,12 @@ class InnerRuns:
         return usage
 
     def find(self, key: str) -> InnerRun | None:
-        """The inner run of this execution; None if there is none, or it has ended."""
+        """The open inner run of this execution."""
         inner = self._runs.get(key)
         return None if inner is None or inner.has_ended else inner
 
     def at(self, call_id: str) -> InnerRun | None:
-        """The inner run in this call: the last one, if the call ran again."""
+        """The last inner run of this call."""
         return next((inner for inner in reversed(self._runs.values()) if inner.call_id == call_id), None)
 
     def holder(self, call_id: str) -> InnerRun | None:
@@ -162,7 +162,7 @@ def unwrap(event: Nested) -> InnerEvent | Nested:
 
 
 def outcome_of(state: RunState) -> Outcome:
-    """What the model reads of an inner run that is over."""
+    """The outcome of a finished inner run, for the model."""
     reason, why = state.ending
     if reason == "answered":
         return as_outcome(state.output)
@@ -171,7 +171,7 @@ def outcome_of(state: RunState) -> Outcome:
 
 
 def has_step_end(events: Iterable[StreamEvent]) -> bool:
-    """Whether a response of an inner run, or deeper inside, has ended with these events."""
+    """Whether these events end a response, at any depth."""
     return any(isinstance(innermost(event), StepEnd) for event in events)
 
 

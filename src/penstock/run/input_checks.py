@@ -33,7 +33,7 @@ def _expect_string(name: str, text: Any) -> None:
 
 
 def expect_user(message: Message) -> None:
-    """Raise a `UsageError` for a message that is not one of the user, or says nothing: a step would be for nothing."""
+    """Raise a `UsageError` for an empty message, or a message of another role than `user`."""
     if message.role != "user":
         raise UsageError(f"only messages of the user can be added to a run, not one with the role {message.role!r}")
     if not any(not isinstance(part, Text) or part.text.strip() for part in message.parts):
@@ -47,7 +47,7 @@ def expect_open(run: Run) -> None:
 
 
 def expect_waiting(run: Run, call_id: str, kind: RequestKind) -> None:
-    """Raise a `UsageError` unless the call with this id waits for that."""
+    """Raise a `UsageError` unless this call waits for a request of this kind."""
     if not run.state.waits_for(call_id, kind):
         missing = "a decision" if kind == "approval" else "a result or an answer"
         waiting = ", ".join(f"{request.call_id} ({request.kind})" for request in run.waiting) or "none"

@@ -154,7 +154,7 @@ class Tally(Struct):
         return ""
 
     def rejected(self, limits: Limits) -> str:
-        """Whether output that is not valid came too often, in a sentence; empty if it may go back to the model."""
+        """The reason not to send invalid output back to the model once more; empty if it may go back."""
         if limits.output_retries is None or self.invalid_outputs <= limits.output_retries:
             return ""
         count, retries = self.invalid_outputs, limits.output_retries
@@ -172,7 +172,7 @@ class Tally(Struct):
 
 
 def over_budget(limits: Limits, usage: Usage) -> str:
-    """Whether more tokens were used than there may be, in a sentence; empty if not."""
+    """The exceeded token limit, in a sentence; empty if it is not exceeded."""
     tokens = usage.input_tokens + usage.output_tokens
     if limits.tokens is None or tokens <= limits.tokens:
         return ""
@@ -180,7 +180,7 @@ def over_budget(limits: Limits, usage: Usage) -> str:
 
 
 def add_usage(first: Usage, second: Usage) -> Usage:
-    """The tokens of both."""
+    """The sum of two usages."""
     return Usage(
         first.input_tokens + second.input_tokens,
         first.output_tokens + second.output_tokens,

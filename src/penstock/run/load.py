@@ -1,4 +1,4 @@
-"""Loads a stored run. What no run would have stored is refused."""
+"""Loads a stored run; a state that no run can have is refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load(
     run_repaired: Collection[Fault] = (),
     output: OutputType[Any] | None = None,
 ) -> tuple[Run, Mapping[str, float]]:
-    """The run that was stored, and the times at which calls of it expire.
+    """The stored run, and the times at which its calls expire.
 
     A tool that was running then is not started again, unless it may run twice: it may have had an effect.
     """
@@ -102,11 +102,11 @@ def _from_snapshot(
     return run
 
 
-# Checks: what no run would have stored is refused, instead of waiting forever or doing harm.
+# Checks: a state that no run can have would wait forever, or do harm.
 
 
 def _problems_of(run: RunSnapshot) -> Iterator[str]:
-    """Everything that is wrong with a stored run."""
+    """The problems of a stored run."""
     if not run.messages and run.phase != "over":
         yield "it has no messages"
     if run.phase in ("answer", "tools") and run.tally.step < 1:
@@ -170,7 +170,7 @@ def _problems_of_execution(execution: Execution, call: _Call | None, run: RunSna
     if call is None:
         if run.phase == "tools":
             yield "has no call"
-    elif isinstance(call, ToolCallInvalid) and call.why == "cut":  # the rest of it may have come, but was not read
+    elif isinstance(call, ToolCallInvalid) and call.why == "cut":  # the rest may have come without being read
         if not execution.name.startswith(call.name):
             yield f"is of {execution.name!r}, and its call of {call.name!r}"
     elif execution.name != call.name:
@@ -202,7 +202,7 @@ def _differences(execution: Execution, call: _Call) -> Iterator[str]:
 
 
 def _arguments(execution: Execution, call: _Call) -> dict[str, Any] | None:
-    """The arguments with which a call runs; None if it cannot."""
+    """The arguments of a call that can run; None for a call that cannot."""
     if isinstance(call, ToolCall):
         return None if execution.fault else call.arguments
     return call.repaired if execution.fault == call.why != "cut" else None

@@ -178,7 +178,7 @@ class Run:
         return self._commands(self.steps.fall_back(error.message)) or self.failed(error)
 
     def failed(self, error: Error) -> list[Command]:
-        """The driver failed, a hook did, or a request that is not sent again."""
+        """The driver failed, a hook failed, or a request failed for good."""
         state = self.state
         if state.is_over:
             return []
@@ -244,7 +244,7 @@ class Run:
         return self._after(state.executions.provide(call_id, outcome))
 
     def call_expired(self, call_id: str) -> list[Command]:
-        """A call has waited for a decision or for its result as long as it may."""
+        """The time for the decision on a call, or for its result, is over."""
         return [] if self.state.is_over else self._after(self.state.executions.expired(call_id))
 
     # -- inner runs ------------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ class Run:
         return self._commands(outputs)
 
     def outer_stopped(self, why: str) -> list[Command]:
-        """The run around this inner run ends it. What was emitted before stays."""
+        """The run around this inner run ends it. Emitted events stay."""
         self.state.response.fold(0)
         return self._commands(self.steps.stop("cancelled", why))
 
@@ -301,7 +301,7 @@ class Run:
         return self._commands([*shown, *cancel_unlogged(self.steps, why, own)])
 
     def expire(self, why: str) -> list[Command]:
-        """The time limit of the run is over. What the reader has not read yet still comes, unless it cancels."""
+        """The time limit of the run is over. Its reader still gets all unread events, unless it cancels."""
         end_unread(self.state)
         return self._commands(self.steps.stop("limit", why))
 
@@ -320,7 +320,7 @@ class Run:
     # -- what can be asked of the run and its inner runs -----------------------------------------------------------
 
     def tree(self) -> Iterator[Run]:
-        """The run and its inner runs that have not ended, also those inside of them."""
+        """The run and its open inner runs, at any depth."""
         yield self
         for inner in self.inner:
             yield from inner.run.tree()
@@ -332,7 +332,7 @@ class Run:
 
     @property
     def waiting(self) -> list[ApprovalRequest]:
-        """The calls that wait for others, also those of inner runs: see `RunState.waiting`."""
+        """The waiting calls of the run and its inner runs: see `RunState.waiting`."""
         return [request for run in self.tree() for request in run.state.waiting]
 
     @property
@@ -373,7 +373,7 @@ class Run:
             self.state.record.add(output)
 
     def _consequences(self, chunk: StreamChunk) -> list[Output]:
-        """What follows from a chunk besides passing it on."""
+        """The consequences of a chunk, besides passing it on."""
         state = self.state
         match chunk:
             case ToolCallClosed(choice=0):

@@ -37,19 +37,19 @@ class RunNumbering:
         self.next_block = next_block
         self._offset = next_block
         self.used = used or UniqueIds()
-        self._ids: dict[tuple[int, str], str] = {}  # of the response that is coming, by the provider's block and id
+        self._ids: dict[tuple[int, str], str] = {}  # ids in the run, by the provider's block and id
         for message in messages:
             for part in message.parts:
                 if isinstance(part, ToolCall | ToolCallInvalid):
                     self.used.take(part.id)
 
     def next_response(self) -> None:
-        """The blocks and ids that follow are those of another response."""
+        """Another response begins."""
         self._ids.clear()
         self._offset = self.next_block
 
     def restore(self, chunk: StreamChunk) -> None:
-        """A chunk of a log, which has its block and id in the run already: nothing else may have them."""
+        """Reserve the block and the id of a chunk from a log."""
         kind: Any = type(chunk)
         if kind in _WITH_BLOCK:
             content: Any = chunk

@@ -1,4 +1,4 @@
-"""The outbox of a run: what its reader has not read yet. Pure: the driver guards it and wakes those who wait.
+"""The outbox of a run: what its reader has not read yet. Pure: the driver guards it and wakes waiting readers.
 
 A unit is the list of events that one input to the run emitted: for a read of the network, all its events. Units are
 read in order. Between them stand gates: work that waits until the reader has read everything before it and asks for
@@ -17,11 +17,11 @@ MAX_AHEAD = 10_000
 """How many events may be unread before the model and the tools wait for the reader."""
 
 Gate = Callable[[], None]
-_REPORTS = frozenset({ToolProgress, Nested})  # the events that may report the progress of a tool
+_REPORTS = frozenset({ToolProgress, Nested})  # events that may report progress
 
 
 def reporter_of(event: StreamEvent) -> str:
-    """Which tool reports its progress with this event, of this run or an inner one; empty if it is not a report."""
+    """The tool whose progress this event reports, with its path in inner runs; empty for any other event."""
     report = innermost(event)
     if not isinstance(report, ToolProgress):
         return ""
@@ -41,14 +41,14 @@ class Outbox:
     def __init__(self) -> None:
         self.items: deque[list[StreamEvent] | Gate] = deque()
         self.is_full = False
-        self.unread = 0  # events, without those of the unit that was taken last
+        self.unread = 0  # unread events, without those of the unit taken last
         self._taken: list[StreamEvent] = []
         self._rest: Iterator[StreamEvent] = iter(self._taken)
         self._progress: dict[str, list[StreamEvent]] = {}  # the unit of each tool's last unread report
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing that the reader has not got."""
+        """Whether no unit and no gate is left for the reader."""
         return not self.items
 
     @property
@@ -105,7 +105,7 @@ class Outbox:
 
     @property
     def unread_events(self) -> list[StreamEvent]:
-        """The events that the reader has not got yet."""
+        """The unread events."""
         events = self._taken[len(self._taken) - length_hint(self._rest) :]
         for item in self.items:
             if isinstance(item, list):
@@ -113,8 +113,8 @@ class Outbox:
         return events
 
     def drop(self) -> list[StreamEvent]:
-        """Remove and return the events that the reader has not got yet. Writers that wait for room keep waiting."""
-        events = [*self._rest]  # which ends the reader's loop over them
+        """Remove and return the unread events. Writers waiting for room keep waiting."""
+        events = [*self._rest]  # ends the reader's loop over them
         for item in self.items:
             if isinstance(item, list):
                 events += item
@@ -124,7 +124,7 @@ class Outbox:
         return events
 
     def withdraw(self, call_id: str, kind: RequestKind) -> None:
-        """Remove the request for a decision or a result that was answered before it was read."""
+        """Remove an unread request that was answered already."""
         for events in self.items:
             if not isinstance(events, list):
                 continue

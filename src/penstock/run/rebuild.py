@@ -104,9 +104,7 @@ class Replay:
                 self._close_tools()
                 state.replace_history(event.splices)
             case Said():
-                if (
-                    state.executions.table.is_finished
-                ):  # hooks decide on the next step, and this is for the one after it
+                if state.executions.table.is_finished:  # while hooks decide on a step: for the step after it
                     self._close_tools()
                 state.new_messages.append(event.message)
             case OutputInvalid():
@@ -161,7 +159,7 @@ class Replay:
                 run.inner.take(inner, ())
                 if (execution := state.executions.table.running(inner.key)) is not None:
                     state.executions.table.finish(execution, outcome_of(inner.run.state))
-        elif isinstance(event, Done):  # of a stored run, which keeps no more of an agent that has ended
+        elif isinstance(event, Done):  # a stored run keeps only the end of a finished agent
             run.inner.end(None, event.usage)
             state.record.events.append(nested)
         else:
@@ -175,7 +173,7 @@ class Replay:
         self._run.steps.begin(start.changes)
 
     def _close_tools(self) -> None:
-        """All tools of the step have ended: a log has no `ToolResults`, which would say so."""
+        """All tools of the step have ended: a log has no `ToolResults` for that."""
         if self._state.phase == "tools":
             self._run.steps.close()
 
@@ -232,7 +230,7 @@ class Replay:
         if execution is None:
             other = table.at(_block(end.key))
             if other is not None and other.is_confirmed:
-                return  # the end of an execution of a call that has changed since
+                return  # the end of an execution whose call has changed since
             state.executions.calls.void(_block(end.key), "")
             execution = Execution(end.key, _block(end.key), end.call_id, end.name, {})
             table.add(execution)

@@ -42,7 +42,7 @@ from penstock.sentences import UNREAD
 from penstock.turn import TurnBuilder
 
 CONSEQUENTIAL = frozenset({ToolCallClosed, ToolCall, ToolCallInvalid, Opaque, Retry, Usage, Error})
-"""The chunks that a run does not only pass on, or whose order matters."""
+"""Chunks with consequences for the run, or whose order matters."""
 
 _CALLS = ToolCallClosed | ToolCall | ToolCallInvalid
 _OF_CALLS = ToolStart | ToolEnd | ApprovalRequest
@@ -91,7 +91,7 @@ class Record:
         self._earlier = ()
 
     def to_store(self, builder: TurnBuilder, unread: Iterable[StreamChunk]) -> list[LogEvent]:
-        """The events while a response comes, with what was read of it, and without the calls that were not."""
+        """The events during a response: with its content as far as it was read, without unread calls."""
         last = [*unread]
         is_withdrawn = False
         for place in reversed(range(len(last))):
@@ -102,7 +102,7 @@ class Record:
         return events if is_withdrawn else [*events, *self._content(builder, events)]
 
     def _without(self, unread: list[ToolCallClosed | ToolCall | ToolCallInvalid | Opaque]) -> list[LogEvent]:
-        """The events without these chunks, and without what followed from calls of which nothing was read."""
+        """The events without these chunks, and without the consequences of entirely unread calls."""
         if not unread:
             return self.events
         known = {id(chunk) for chunk in unread}
@@ -112,7 +112,7 @@ class Record:
         return [*_with_discarded(events, calls)]
 
     def _content(self, builder: TurnBuilder, events: Sequence[LogEvent]) -> list[LogEvent]:
-        """The content of a response besides what is among the events."""
+        """The content of a response that is not among the events yet."""
         known, content = {*_known_calls(events), *self._earlier}, list[LogEvent]()
         for part in builder.build().parts:
             if isinstance(part, Opaque) or part.block in known:
@@ -126,7 +126,7 @@ class Record:
 
 
 def _with_discarded(events: Iterable[LogEvent], calls: Collection[str]) -> Iterator[LogEvent]:
-    """The events; of these calls only that their tools have started, as a limit counts that, and were discarded."""
+    """The events; of these calls only the starts of their tools, which a limit counts, and their ends."""
     for event in events:
         if not (isinstance(event, _OF_CALLS) and event.call_id in calls):
             yield event
@@ -137,7 +137,7 @@ def _with_discarded(events: Iterable[LogEvent], calls: Collection[str]) -> Itera
 
 
 def _known_calls(events: Sequence[LogEvent]) -> set[int]:
-    """The blocks of the calls of the last response that are among the events."""
+    """The blocks of the last response's calls among the events."""
     blocks: set[int] = set()
     for event in reversed(events):
         match event:

@@ -56,7 +56,7 @@ class ReadyQueue:
     def __init__(self) -> None:
         self._parallel: deque[Execution] = deque()
         self._alone: deque[Execution] = deque()
-        self.runs_alone = False  # the execution that was taken last
+        self.runs_alone = False  # whether the execution taken last runs alone
 
     def add(self, execution: Execution, is_parallel: bool) -> None:
         (self._parallel if is_parallel else self._alone).append(execution)
@@ -80,7 +80,7 @@ def _start_command(execution: Execution, timeout: float | None, awaits_reader: b
 
 
 def _head(queue: deque[Execution]) -> Execution | None:
-    """The first that is still ready."""
+    """The first ready execution of a queue."""
     while queue and queue[0].state != "ready":
         queue.popleft()
     return queue[0] if queue else None
@@ -95,7 +95,7 @@ class StartRules:
         self._tally = tally
         self._starts = starts
         self._ready = ReadyQueue()
-        self._last: set[str] = set()  # keys of calls that the end of the response confirmed: it may end badly
+        self._last: set[str] = set()  # keys of calls confirmed by the end of the response, which may end badly
         self.is_turn_over = False
 
     def start_closed(self, execution: Execution, policy: ToolPolicy) -> list[Output]:
@@ -133,7 +133,7 @@ class StartRules:
         return self._wait(execution, policy, "approval") if policy and approval else self.queue(execution)
 
     def checked(self, execution: Execution, answer: bool | Outcome) -> list[Output]:
-        """It is known whether a person must approve it, or why it cannot run: continue from there."""
+        """Its approval predicate returned, or its arguments failed validation: continue from there."""
         self._table.set_state(execution, "held")
         if isinstance(answer, Outcome):
             return [self._table.finish(execution, answer)] if execution.is_confirmed else []
@@ -158,7 +158,7 @@ class StartRules:
         return []
 
     def start_ready(self) -> list[Output]:
-        """Start what may start now."""
+        """Start the ready executions, within the limit of parallel tools."""
         outputs: list[Output] = []
         limit = self._rules.limits.parallel
         while limit is None or self._table.count("starting", "running") < limit:
@@ -177,7 +177,7 @@ class StartRules:
         return outputs
 
     def start_again(self, execution: Execution, policy: ToolPolicy) -> list[Output]:
-        """Start a tool again that was running when its process ended; its start was emitted before.
+        """Start an interrupted tool again; its start was emitted before.
 
         An agent continues at once: its own tools and requests wait for the reader.
         """
@@ -190,7 +190,7 @@ class StartRules:
         return [_start_command(execution, policy.timeout, awaits_reader)]
 
     def begin(self, key: str) -> bool:
-        """Mark an execution as running; False if it is not to start any more."""
+        """Mark an execution as running; False unless it is starting."""
         execution = self._table.find(key)
         if execution is None or execution.state != "starting":
             return False
@@ -202,7 +202,7 @@ class StartRules:
         arguments = policy.check_arguments(execution.arguments)
         if isinstance(arguments, Outcome):
             return [self._table.finish(execution, arguments)]
-        self._starts.began.add(execution.key)  # elsewhere
+        self._starts.began.add(execution.key)  # it runs elsewhere
         self._tally.calls += 1
         return self._wait(execution, policy, "deferred")
 

@@ -52,7 +52,7 @@ class PartialResponse:
             add(unfolded.popleft())
 
     def copy(self) -> PartialResponse:
-        """A response that folds on independently of this one."""
+        """An independent copy."""
         other = PartialResponse()
         other.builder, other.unfolded = deepcopy(self.builder), deque(self.unfolded)
         return other
@@ -160,7 +160,7 @@ class RunState:
 
     @property
     def result(self) -> Any:
-        """The output: the text, or a value of the type that was asked for; an `OutputError` if there is none."""
+        """The output: the text, or a value of the output type; an `OutputError` if there is none."""
         if self.rules.output is None:
             return self.output
         if self.phase != "over":
@@ -179,18 +179,18 @@ class RunState:
 
     @property
     def waiting(self) -> list[ApprovalRequest]:
-        """The calls of this run that wait for a decision, a result from elsewhere or the answer to a question."""
+        """The calls of this run waiting for a decision, a result from elsewhere or the answer to a question."""
         return [execution.request for execution in list(self.executions.table.waiting.values())]
 
     def waits_for(self, call_id: str, kind: RequestKind) -> bool:
-        """Whether the call with this id waits for that."""
+        """Whether this call waits for a request of this kind."""
         execution = self.executions.table.waiting.get(call_id)
         return execution is not None and execution.request_kind == kind
 
     # -- how it changes --------------------------------------------------------------------------------------------
 
     def new_executions(self) -> Executions:
-        """The calls of a step, of which there are none yet."""
+        """An empty table of calls for the step."""
         return Executions(self.tally.step, self.rules, self.tally, self.starts)
 
     def begin_step(self, changes: StepChanges) -> None:
@@ -219,7 +219,7 @@ class RunState:
         return turn
 
     def abandon_calls(self, why: str, *, except_started: bool = False) -> list[Output]:
-        """End the calls of the last response that have not ended: see `Executions.abandon`."""
+        """End the open calls of the last response: see `Executions.abandon`."""
         calls = _calls(self.messages)
         self.executions.calls.complete(calls)
         return self.executions.abandon(why, {call.block for call in calls}, except_started=except_started)
@@ -270,13 +270,13 @@ def calls_of(parts: Iterable[Part]) -> list[ToolCall | ToolCallInvalid]:
 
 
 def _results(messages: list[Message], known: Mapping[int, ToolResult]) -> list[Message]:
-    """The results of the last response's calls in one message; calls that have not ended say so in theirs."""
+    """The results of the last response's calls in one message; an open call has one with the reason."""
     results = [_truthful(call, known.get(call.block)) for call in _calls(messages)]
     return [tool_results(*results)] if results else []
 
 
 def _truthful(call: ToolCall | ToolCallInvalid, known: ToolResult | None) -> ToolResult:
-    """The result of a call in the history: a call that had not ended, or was read only in part, did not succeed."""
+    """The result of a call for the history: an open call, or one read only in part, did not succeed."""
     if known is None:
         return result(call, STILL_GROWING, is_error=True)
     if isinstance(call, ToolCallInvalid) and call.why == "cut" and not known.is_error:

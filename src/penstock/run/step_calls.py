@@ -26,9 +26,9 @@ class StepCalls:
         self.table = ExecutionTable()
         self._step = step
         self._rules = rules
-        self.withdrawn: dict[int, Execution] = {}  # those with an end, by block
+        self.withdrawn: dict[int, Execution] = {}  # withdrawn executions that had started, by block
         self._voided = 0
-        self._settled: set[int] = set()  # blocks with a confirmed or an invalid call, which nothing changes any more
+        self._settled: set[int] = set()  # blocks whose call is confirmed or invalid, and final
 
     def policy(self, execution: Execution) -> ToolPolicy | None:
         """The policy of the tool that an execution runs; None if there is no such tool."""
@@ -50,7 +50,7 @@ class StepCalls:
         return (None if policy is None else self.add(call, call.arguments, fingerprint)), outputs
 
     def confirmed(self, call: ToolCall) -> tuple[Execution | None, list[Output]]:
-        """A call is whole and will not change any more."""
+        """A call is whole, and final."""
         if call.block in self._settled:
             return None, []
         self._settled.add(call.block)
@@ -112,7 +112,7 @@ class StepCalls:
         return execution
 
     def void(self, block: int, why: str) -> list[Output]:
-        """Discard what was started too early for a block; a start that was emitted gets its end."""
+        """Discard the early execution of a block; an emitted start gets its end."""
         early = self.table.at(block)
         if early is None:
             return []
@@ -122,7 +122,7 @@ class StepCalls:
             return []
         was_running = early.state == "running"
         is_open = early.state in ("starting", "running", "deferred", "finished")
-        early.state = "finished"  # so that it leaves the queue of those that may start
+        early.state = "finished"  # removes it from the queue of ready calls
         early.finish(error_outcome(discarded(why)), "discarded")
         return [*([CancelTool(early.key)] if was_running else []), *([early.end] if is_open else [])]
 

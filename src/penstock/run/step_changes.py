@@ -17,7 +17,7 @@ from penstock.messages import Message
 
 
 class ModelUsage(Struct, frozen=True):
-    """The tokens of a response that a hook has asked for itself, and the name of its model."""
+    """The usage of a hook's own request, and the name of its model."""
 
     model: str
     usage: Usage
@@ -60,7 +60,7 @@ class StepChanges(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 UNCHANGED = StepChanges()
-"""The changes of a step that no hook has changed."""
+"""A step without changes."""
 
 
 class StepDecision(Struct, frozen=True):
@@ -77,7 +77,7 @@ class StepDecision(Struct, frozen=True):
 def splices_between(before: Sequence[Message], after: Sequence[Message]) -> tuple[Splice, ...]:
     """The splices that turn one history into another. Messages are the same if they are the same objects."""
     if len(before) == len(after) and all(map(is_, before, after)):
-        return ()  # the case of most steps, and so not a loop of Python
+        return ()  # most steps; `map` is faster than a loop
     return tuple(_splices(before, after))
 
 
@@ -86,7 +86,7 @@ def _splices(before: Sequence[Message], after: Sequence[Message]) -> Iterator[Sp
     start, new = 0, list[Message]()
     for message in after:
         index = places.get(id(message), -1)
-        if index < start:  # it is new, or comes again, or was moved to the end
+        if index < start:  # a new, repeated or moved message
             new.append(message)
             continue
         if new or index > start:
@@ -97,7 +97,7 @@ def _splices(before: Sequence[Message], after: Sequence[Message]) -> Iterator[Sp
 
 
 def spliced(messages: Sequence[Message], splices: Sequence[Splice]) -> list[Message]:
-    """The messages with these replacements; a `UsageError` if they are not those of such a history."""
+    """The messages with these replacements; a `UsageError` if they do not fit the history."""
     result: list[Message] = []
     index = 0
     for splice in splices:

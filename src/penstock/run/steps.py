@@ -26,7 +26,7 @@ _INVALID = "The output is not valid. Give the whole output again, corrected. Wha
 
 
 class Steps:
-    """The steps of one run. It changes the state of the run, and stops the inner runs of calls that end with a step."""
+    """The steps of one run: changes its state, and stops the inner runs of cancelled calls."""
 
     def __init__(self, state: RunState, inner: InnerRuns) -> None:
         self.state = state
@@ -82,7 +82,7 @@ class Steps:
         return self.after([StepEnd(state.step, "cut", turn.usage), *restarted, *ends])
 
     def _withdraw(self, why: str, model: str = "") -> list[Output] | None:
-        """Take back what has come of the response; None if a call in it had side effects."""
+        """Withdraw the response so far; None if a call in it had side effects."""
         state = self.state
         if state.executions.had_effect({call.block for call in calls_of(state.response.build().parts)}):
             return None
@@ -195,5 +195,5 @@ class Steps:
 
 
 def _waits_for_client(work: str) -> str:
-    """Why a run is paused whose provider waits for the client."""
+    """The reason of a pause in which the provider waits for the client."""
     return f"the provider waits for the client ({work}); act on it, and continue from the messages"

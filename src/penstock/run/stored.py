@@ -32,7 +32,7 @@ Key = bytes | str
 
 
 class Version(Struct, frozen=True):
-    """The part of a stored run that every version can read."""
+    """The version field of a stored run."""
 
     penstock_run: Annotated[int, Meta(ge=1)]
 
@@ -111,7 +111,7 @@ def _events_of_inner(run: Run, events: Sequence[LogEvent]) -> Iterator[Nested]:
 
 
 def _is_unread_start(event: LogEvent, state: RunState) -> bool:
-    """Whether this is the start of a tool that waits for the reader: it has not started, also not before."""
+    """Whether this is the unread start of a tool, which has not begun before either."""
     if not isinstance(event, ToolStart) or event.key in state.starts.began:
         return False
     execution = state.executions.table.find(event.key)
@@ -119,7 +119,7 @@ def _is_unread_start(event: LogEvent, state: RunState) -> bool:
 
 
 def _to_store(execution: Execution) -> Execution:
-    """A copy for a snapshot: without the program's data, and as not started if its start was not read."""
+    """A copy for a snapshot: without private data, and not started if its start is unread."""
     state = "ready" if execution.state in ("checking", "starting") else execution.state
     return msgspec.structs.replace(execution, data=None, question=None, state=state)
 
