@@ -27,7 +27,7 @@ say = @printf '==> %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo picture screenshots site site-serve test test-again test-clients test-agents quick test-all pytest check format fuzz chaos soak walk bench clean
+.PHONY: help demo picture screenshots site site-serve test test-again test-clients test-agents quick test-all pytest check format fuzz chaos soak same walk bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -116,6 +116,10 @@ chaos: $(DEV) ## kill and freeze workers of runs on SQLite and PostgreSQL for CH
 
 soak: $(DEV) ## 10,000 runs in one process, a tenth of them interrupted: nothing grows, nothing is left
 	@$(BIN)/python -m tests.soak
+
+same: $(DEV) ## compare events, bytes, requests and stored runs with those of another commit: make same BASE=commit
+	@test -n '$(BASE)' || { echo 'make same BASE=commit' >&2; exit 1; }
+	@$(BIN)/python -m tests.same $(BASE) $(ARGS)
 
 walk: $(DEV) ## show which functions a text chunk and a call pass, from the socket to the user's loop
 	@$(BIN)/python -m benchmarks.walk

@@ -34,16 +34,19 @@ from penstock.events import (
     Unknown,
     Usage,
 )
-from penstock.wires import find_response_frames
+from penstock.wires import RESPONSE_FRAMES, find_response_frames
 from penstock.wires.shared.facts import LossName
+from penstock.wires.shared.response_bodies import encode_body
 from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_errors import changed_call, incomplete, malformed_call, seeming_call, withdrawn
-from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.response_head import EncodedResponse, ResponseHead
 from penstock.wires.shared.response_turns import unfinished
 
 Events = list[StreamChunk]
 Record = tuple[Any, ...]
 Rule = Callable[[Events], Events]
+PROTOCOLS = [*RESPONSE_FRAMES]
+"""The protocols in which responses can be written."""
 CONTENT = (Text, Reasoning, Refusal)
 COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
 
@@ -66,6 +69,12 @@ def encode_stream(protocol: str, events: Iterable[StreamChunk], size: int = 3) -
     encoder = ResponseEncoder(find_response_frames(protocol)(head_for(listed)))
     pieces = [encoder.feed(listed[at : at + size]) for at in range(0, len(listed), size)]
     return b"".join([*pieces, encoder.close()])
+
+
+def encode_whole(protocol: str, events: Iterable[StreamChunk]) -> EncodedResponse:
+    """A response as a whole body, with its status."""
+    listed = list(events)
+    return encode_body(find_response_frames(protocol), listed, head_for(listed))
 
 
 def records(events: Iterable[StreamChunk]) -> list[Record]:

@@ -37,8 +37,8 @@ from tests.round_trip import (
     across_wires,
     compared,
     encode_stream,
+    encode_whole,
     expected,
-    head_for,
     in_order,
     without_faults,
 )
@@ -131,7 +131,7 @@ def test_a_response_that_is_written_whole_has_the_same_content(place: int) -> No
     _, protocol, _, tools = RESPONSES[place]
     events = events_of(place)
     turn = penstock.collect(events)
-    encoded = encode_body(find_response_frames(protocol), events, head_for(events))
+    encoded = encode_whole(protocol, events)
     again = penstock.collect(decode_pieces(protocol, [encoded.body], tools))
     has_failed = turn.error or not {"error", "cut"}.isdisjoint(finish_reasons(events))
     if encoded.status != 200 or has_failed:
