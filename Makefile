@@ -121,7 +121,7 @@ same: $(DEV) ## compare events, bytes, requests and stored runs with those of an
 	@test -n '$(BASE)' || { echo 'make same BASE=commit' >&2; exit 1; }
 	@$(BIN)/python -m tests.same $(BASE) $(ARGS)
 
-walk: $(DEV) ## show which functions a text chunk and a call pass, from the socket to the user's loop
+walk: $(DEV) ## show which functions a text chunk passes on six paths, from the socket to its reader; fails over budget
 	@$(BIN)/python -m benchmarks.walk
 
 bench: $(DEV) ## measure, as ratios to the cost of parsing the JSON; PEERS=1: other libraries too
