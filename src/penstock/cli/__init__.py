@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Opens standard streams that are closed, and makes them replace what cannot be encoded or decoded.
+    """Opens closed standard streams, and makes all of them replace characters that cannot be encoded or decoded.
 
     Pipes and files are UTF-8 on Windows too, where Python uses the code page, unless PYTHONIOENCODING is set.
     """

@@ -54,7 +54,7 @@ def write(settings: ClientSettings) -> Iterator[str]:
 
 
 def _back_up(path: Path, text: str) -> Path:
-    """Writes a copy under a name that is free."""
+    """Writes a backup copy under an unused name."""
     number = 0
     while True:
         copy = path.with_name(f"{path.name}.bak{number or ''}")

@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 
 class Gateway(Struct, frozen=True):
-    """The gateway as a client is told about it."""
+    """The gateway in the settings of a client."""
 
     url: str
     model: str
@@ -193,7 +193,7 @@ def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
 
 
 def _merged_toml(path: Path, text: str, content: Mapping[str, Any]) -> str:
-    """The text with the settings in it. Lines stay as they are; those that the settings replace become comments."""
+    """The text with the settings in it. Other lines stay as they are; replaced lines become comments."""
     try:
         old = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -219,7 +219,7 @@ def _extended_toml(text: str, plain: Json, tables: Json) -> str:
 
 
 def _rewritten_toml(text: str, content: Mapping[str, Any]) -> str:
-    """The text with new values at the places of those that were written earlier."""
+    """The text with new values in place of earlier ones."""
     values = {name: table for name, table in _tables(content) if table}
     lines, place = [], ""
     for line in text.splitlines():
@@ -251,7 +251,7 @@ def as_toml(content: Mapping[str, Any], place: str = "") -> str:
 
 
 def _is_own_yaml(text: str, content: Mapping[str, Any]) -> bool:
-    """Whether a file is as it was written earlier, with other values."""
+    """Whether this command wrote the file earlier, with other values."""
     try:
         old = {key: json.loads(value) for key, _, value in (line.partition(": ") for line in text.splitlines())}
     except ValueError:

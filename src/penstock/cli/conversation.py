@@ -1,4 +1,4 @@
-"""A conversation with an agent: shows its runs, asks about calls that wait, and saves the history and the run.
+"""A conversation with an agent: shows its runs, asks about waiting calls, and saves the history and the run.
 
 A run is kept in a log, in a file while it waits, or not at all.
 """
@@ -71,7 +71,7 @@ class AgentConversation:
             click.echo()
 
     def say(self, text: str, verdict: bool | None = None) -> None:
-        """Sends a message, shows the run, and asks about calls that wait."""
+        """Sends a message, shows the run, and asks about waiting calls."""
         if self._log is not None:
             self._continue_logged(self._log.start(self._agent, text, self._messages), verdict)
         else:
@@ -123,7 +123,7 @@ class AgentConversation:
             raise UsageError(f"{problem}: use another --history, or remove {state.path}")
 
     def _resolve(self, run: AgentRun, verdict: bool | None = None) -> None:
-        """Answers the calls that wait and continues the run, until none waits or nobody can answer."""
+        """Answers waiting calls and continues the run, until no call waits or nobody can answer."""
         while waiting := run.waiting:
             try:
                 answers = [(request, self._answer(request, verdict)) for request in waiting]
@@ -145,7 +145,7 @@ class AgentConversation:
             verdict = None
 
     def _answer(self, request: ApprovalRequest, verdict: bool | None) -> Answer | None:
-        """The answer to a call that waits; None if nobody can give one."""
+        """The answer to a waiting call; None if nobody can answer."""
         if request.kind == "approval" and verdict is not None:
             return verdict, ""
         if not self._has_person:
@@ -155,7 +155,7 @@ class AgentConversation:
         return ask_approval(request.name, request.shown)
 
     def _print_waiting(self, run: AgentRun, waiting: list[ApprovalRequest]) -> None:
-        """Prints which calls wait, and how to continue."""
+        """Prints the waiting calls, and how to continue."""
         calls = ", ".join(f"{call_text(request.name, request.shown)} waits for {_need(request)}"
                           for request in waiting)  # fmt: skip
         if self._log is not None:
@@ -200,7 +200,7 @@ class AgentConversation:
                 print_event(event, time.monotonic())
 
     def _read_logged(self, run: AgentRun, events: Iterable[Shown], log: LoggedRuns, heading: Remark | None) -> None:
-        """Reads a run with a log and prints it; one that is interrupted is cancelled, or left for another process."""
+        """Reads a logged run and prints it; Ctrl-C cancels it, or leaves it for another process."""
         with Interrupts() as interrupts:
             try:
                 self._read(run, chain([heading] if heading else [], events), log.spans(run.id))
@@ -235,7 +235,7 @@ def _without_pause(run: AgentRun) -> Iterator[StreamEvent]:
 
 
 def _refuse_question(run: AgentRun, request: ApprovalRequest) -> None:
-    """Answers the question of a tool, which runs meanwhile, unless the question is one of the past."""
+    """Refuses the question of a running tool, unless it is a past question."""
     if any(waiting.call_id == request.call_id and waiting.kind == "input" for waiting in run.waiting):
         run.provide(request.call_id, "questions of tools cannot be answered in this command", is_error=True)
 

@@ -1,4 +1,4 @@
-"""Runs whose log is damaged: what is wrong with it, and how a run is tried again."""
+"""Damaged runs: what is wrong with their logs, and how to retry them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.log.take_up import read_run, take_up
 
 
 def damage_text(store: Store, row: RunRow) -> str:
-    """What is wrong with the log of a run, also if nobody has set it aside yet; empty if nothing is."""
+    """The damage of a run's log, also before a worker has found it; empty if there is none."""
     try:
         read_run(store, row)
     except DamagedRunError as error:
@@ -23,7 +23,7 @@ def damage_text(store: Store, row: RunRow) -> str:
 
 
 def repair_advice(row: RunRow, log: str) -> str:
-    """How a run with a damaged log continues; empty if it is over."""
+    """How to continue a damaged run; empty if it has finished."""
     if row.state == "over":
         return ""
     if row.state != "damaged":
@@ -36,7 +36,7 @@ def repair_advice(row: RunRow, log: str) -> str:
 
 
 def damaged_hint(rows: Sequence[RunRow], log: str) -> str:
-    """How to find out why runs of a list are damaged; empty if none is."""
+    """A hint for lists with damaged runs; empty if there are none."""
     damaged = [row for row in rows if row.state == "damaged"]
     if not damaged:
         return ""
@@ -45,7 +45,7 @@ def damaged_hint(rows: Sequence[RunRow], log: str) -> str:
 
 
 def retry(store: Store, row: RunRow) -> str:
-    """Gives a damaged run back to the workers, if its log can be read again; returns what happens."""
+    """Makes a damaged run available to workers, if its log is readable again; returns a message."""
     if row.state != "damaged":
         raise CommandError(f"only a damaged run can be retried, and {row.id} is {row.state}")
     read_run(store, row)

@@ -29,7 +29,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def comes_again(self, seconds: float) -> bool:
-        """Whether the second comes within this time, or has come."""
+        """Whether a second Ctrl-C comes within this time, or has come."""
         end = time.monotonic() + seconds
         while self.count < 2 and time.monotonic() < end:
             time.sleep(_LOOK)

@@ -1,4 +1,4 @@
-"""Finds the process that holds the write lock of a SQLite file: one that is frozen blocks all other writers."""
+"""Finds the process that holds the write lock of a SQLite file: a frozen one blocks all other writers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class LockHolder(Struct, frozen=True):
     condition: str = ""
 
     def advice(self, path: str) -> str:
-        """What it blocks, and what to do."""
+        """A message about the blocked writers, and what to do."""
         way_out = f"`kill -CONT {self.pid}` continues it, `kill -9 {self.pid}` ends it"
         state = "is stopped and holds" if self.condition else "holds"
         return f"process {self.pid} {state} the write lock of {path}: other processes cannot write; {way_out}"
 
 
 def find_lock_holder(path: str) -> LockHolder | None:
-    """The process that is writing to this file; None if there is none, or this machine does not say."""
+    """The process that holds the write lock of this file; None if there is none, or it is unknown."""
     try:
         status = Path(f"{path}-shm").stat()
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()

@@ -1,4 +1,4 @@
-"""The option that names a log, the runs in it by the beginning of their ids, and the errors about both."""
+"""The option `--log`, runs by the beginning of their ids, and errors about both."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def log_option(description: str) -> Callable[[Command], Command]:
 
 
 def log_arguments(address: str) -> list[str]:
-    """The option for commands that people copy: without secrets, and without the log that the environment names."""
+    """The option for printed commands: without secrets, and without a log from the environment."""
     return [] if os.environ.get(VARIABLE) == address else ["--log", without_secrets(address)]
 
 
 @contextmanager
 def opened_log(address: str | None, *, lease: float = LEASE, must_exist: bool = False) -> Generator[Store]:
-    """The store of this address, until it is closed; its errors end the command with one line."""
+    """The store at this address, as a context; its errors end the command with one line."""
     if not address:
         raise CommandError(f"no log is named: pass --log, as in --log runs.db, or set {VARIABLE}")
     is_file = "://" not in address
@@ -59,7 +59,7 @@ def opened_log(address: str | None, *, lease: float = LEASE, must_exist: bool = 
 
 
 def store_error(error: PenstockError, address: str) -> CommandError:
-    """The error as one line; it names the process that blocks a SQLite file, if that can be known."""
+    """The error as one line, with the process that blocks a SQLite file, if known."""
     is_busy = isinstance(error, StoreError) and error.is_temporary
     holder = find_lock_holder(address) if is_busy and "://" not in address else None
     message = f"{error}; {holder.advice(address)}" if holder else str(error)

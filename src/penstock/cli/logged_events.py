@@ -1,4 +1,4 @@
-"""The events of a run in a log, with their times, and what follows from them."""
+"""The logged events of a run with their times, and facts derived from them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Timed = tuple[int, float, LogEvent]
 
 
 def past_events(store: Store, run_id: str, after: int = 0) -> Iterator[Timed]:
-    """The events that the log has after a number."""
+    """The logged events after a number."""
     return read_log(store, run_id, after)
 
 
 def follow_events(store: Store, run_id: str, after: int = 0) -> Iterator[Timed]:
-    """The events that the log has after a number, then those that come, until the run is over."""
+    """The logged events after a number, then new ones, until the run has finished."""
     for timed in read_log(store, run_id, after):
         after = timed[0]
         yield timed
@@ -39,7 +39,7 @@ def end_of(store: Store, run_id: str) -> Done | None:
 
 
 def spans_of(store: Store, run_id: str) -> dict[str, Span]:
-    """When the tools of a run ran that have ended, by call id."""
+    """Start and end times of finished tool executions, by call id."""
     starts: dict[tuple[str, ...], float] = {}
     spans: dict[str, Span] = {}
     for _, at, logged in read_log(store, run_id):
@@ -52,7 +52,7 @@ def spans_of(store: Store, run_id: str) -> dict[str, Span]:
 
 
 def waiting_calls(store: Store, row: RunRow) -> list[ApprovalRequest]:
-    """The calls of a run that wait for a decision or a result, and have no answer yet."""
+    """The waiting calls of a run without an answer."""
     if row.state in ("over", "damaged"):
         return []
     answered = {input.key for input in store.inputs([row.id]) if input.kind in ("decide", "provide")}

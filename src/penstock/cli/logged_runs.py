@@ -57,7 +57,7 @@ class LoggedRuns:
         self._run_id = run_id
 
     def start(self, agent: Agent, text: str, messages: list[Message]) -> LoggedStart:
-        """The run that starts with this text, or the one that has and is not over."""
+        """A new run with this text, or the unfinished run that started with it."""
         expect_model(agent.config.model)
         row, first = new_start(agent.name, agent.first_messages(text, messages), self._run_id)
         id = self._run_id or next_id(self._store, first)
@@ -73,16 +73,16 @@ class LoggedRuns:
         return stored_start(self._store, row.id, outlives_reader=True)
 
     def open(self, agent: Agent, start: LoggedStart) -> AgentRun:
-        """The run, which is given back to the log if this process leaves it."""
+        """The run as a context, which releases the run if this process leaves it."""
         return AgentRun(agent.config, start, None)
 
     def again(self, agent: Agent, run_id: str) -> AgentRun:
-        """The same run, of which the reader has everything that the log has."""
+        """The same run, whose reader already has all logged events."""
         row = find_run(self._store, run_id)
         return self.open(agent, stored_start(self._store, run_id, row.seq, outlives_reader=True))
 
     def spans(self, run_id: str) -> dict[str, Span]:
-        """When the tools of the run ran, as far as the log has it."""
+        """Start and end times of the run's tools, from the log."""
         return spans_of(self._store, run_id)
 
     def heading(self, start: LoggedStart) -> Remark:
@@ -130,14 +130,14 @@ class LoggedRuns:
         click.echo(escape(f"The run is left; to resume it: {command}"), err=True)
 
     def waiting_advice(self, run_id: str, waiting: list[ApprovalRequest]) -> str:
-        """How a run that waits is continued."""
+        """How to continue a waiting run."""
         flags = " or with --yes or --no" if any(request.kind == "approval" for request in waiting) else ""
         commands = answer_commands(run_id, self._address, waiting)
         return f"the run waits in the log: repeat the command at a terminal{flags}, or use `{commands}`"
 
 
 def next_id(store: Store, start: RunStart) -> str:
-    """The id for a run with this start: that of the last one if it is not over, else the next."""
+    """The id for a run with this start: the last one if it has not finished, else the next."""
     stem = hashlib.sha256(body_of(start)).hexdigest()[:_DIGITS]
     pattern = re.compile(rf"{stem}-(\d+)", re.ASCII)
     numbers = {

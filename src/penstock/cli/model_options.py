@@ -1,4 +1,4 @@
-"""The options that name a model and how it is asked, and the errors about them."""
+"""The options for a model and its requests, and their errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 class CommandError(click.ClickException):
-    """An error in what the command was asked to do; printed as one line."""
+    """An error in the arguments of the command; printed as one line."""
 
     exit_code = USAGE
 
@@ -35,7 +35,7 @@ class CommandError(click.ClickException):
 
 
 class FailureError(CommandError):
-    """What the command was asked to do did not work, and nothing was wrong with that; printed as one line."""
+    """A failure of a correct command; printed as one line."""
 
     exit_code = UNSUCCESSFUL
 
@@ -68,7 +68,7 @@ class WireOption(click.Choice[str]):
 
 
 def model_options(command: Command) -> Command:
-    """Adds the options that say which model is asked, and how."""
+    """Adds the options for a model and its requests."""
     for option in (
         click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
                      help="How long to wait for the response to start, and between its parts."),

@@ -30,7 +30,7 @@ class Owner(Struct, frozen=True):
 
 
 def parse_owner(name: str) -> Owner:
-    """The owner that a store has named."""
+    """The owner, from its name in a store."""
     match name.rsplit(":", 2):
         case [host, pid, _] if pid.isascii() and pid.isdigit():
             return Owner(host, int(pid))

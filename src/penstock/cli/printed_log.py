@@ -31,7 +31,7 @@ def printed_records(name: str, level: int = logging.INFO) -> Generator[None]:
 
 
 class SafeFormatter(logging.Formatter):
-    """Escapes what could act on a terminal."""
+    """Escapes terminal control characters in log records."""
 
     def format(self, record: logging.LogRecord) -> str:
         return escape(super().format(record))

@@ -65,7 +65,7 @@ def _print_plain(console: Console, columns: Mapping[str, Sequence[str]]) -> None
 
 
 def short_ids(ids: Sequence[str]) -> list[str]:
-    """The ids; of long ones the beginning, as far as it is not the beginning of another."""
+    """The ids; long ones truncated to an unambiguous prefix."""
     order = sorted(ids)
     shared = dict.fromkeys(ids, 0)
     for before, after in pairwise(order):
@@ -77,7 +77,7 @@ def short_ids(ids: Sequence[str]) -> list[str]:
 
 
 def owner_text(row: RunRow, now: float) -> str:
-    """The process that owns a run; and if it has lost it, since when."""
+    """The owner of a run, and since when its lease has expired."""
     if row.state != "running":
         return ""
     owner = parse_owner(row.owner)
@@ -94,7 +94,7 @@ def print_details(console: Console, details: Mapping[str, str]) -> None:
 
 
 def details_of(row: RunRow, now: float) -> dict[str, str]:
-    """What a store knows of a run, as labelled lines."""
+    """The row of a run, as labelled lines."""
     lease = f", for {duration_text(row.lease_until - now)}" if row.lease_until > now else ""
     owner = owner_text(row, now)
     return {

@@ -1,4 +1,4 @@
-"""Runs that wait: their calls, who answers them, and how."""
+"""Waiting runs: their calls, and the commands that answer them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEEDS: dict[RequestKind, str] = {"approval": "approval", "deferred": "the result
 
 
 def check_open(row: RunRow) -> None:
-    """Refuses a run that is over."""
+    """Refuses a finished run."""
     if row.state == "over":
         raise CommandError(f"the run {row.id} is over: it ended {ago(row.updated, time.time())}")
 
@@ -36,7 +36,7 @@ def put_answer(store: Store, answer: Input) -> None:
 
 
 def find_call(store: Store, row: RunRow, call: str | None, answer: Answer) -> ApprovalRequest:
-    """The call that waits for such an answer: the one that is named, or the only one."""
+    """The waiting call with this id; without an id, the only waiting call."""
     check_open(row)
     waiting = waiting_calls(store, row)
     fitting = [request for request in waiting if ANSWERS[request.kind] == answer]
@@ -61,19 +61,19 @@ def find_call(store: Store, row: RunRow, call: str | None, answer: Answer) -> Ap
 
 
 def is_answered(store: Store, row: RunRow) -> bool:
-    """Whether a run has answers to its calls that no owner has taken yet."""
+    """Whether a run has answers that no owner has taken yet."""
     return any(input.kind in get_args(Answer) for input in store.inputs([row.id]))
 
 
 def answered_text(row: RunRow, what: str) -> str:
-    """What happens to an answer that the log has."""
+    """What happens with a stored answer, as a sentence."""
     if row.state == "running":
         return f"{what}; {parse_owner(row.owner).text} takes it"
     return f"{what}; the next worker, or `penstock run … --resume {row.id}`, continues the run with it"
 
 
 def read_arguments(text: str | None) -> dict[str, Any] | None:
-    """The arguments that replace those of the model, from JSON."""
+    """The replacement arguments for a call, from JSON."""
     try:
         value = None if text is None else json.loads(text)
     except ValueError as error:
@@ -84,12 +84,12 @@ def read_arguments(text: str | None) -> dict[str, Any] | None:
 
 
 def waiting_text(waiting: list[ApprovalRequest]) -> str:
-    """What the calls that wait need."""
+    """The needs of the waiting calls, as text."""
     return ", ".join(f"{NEEDS[request.kind]} of {call_text(request.name, request.shown)}" for request in waiting)
 
 
 def answer_commands(run_id: str, log: str, waiting: list[ApprovalRequest]) -> str:
-    """The commands that answer the calls which wait."""
+    """The commands that answer the waiting calls."""
     head = shlex.join(["penstock", "runs", *log_arguments(log)])
     call = "" if len(waiting) == 1 else " --call ID"
     endings: dict[Answer, str] = {"decide": "--yes", "provide": "RESULT"}
@@ -98,7 +98,7 @@ def answer_commands(run_id: str, log: str, waiting: list[ApprovalRequest]) -> st
 
 
 def run_json(store: Store, row: RunRow, waiting: list[ApprovalRequest], damage: str) -> dict[str, Any]:
-    """A run with the calls that wait, its end, and what is wrong with its log, as JSON."""
+    """A run with its waiting calls, its end, and its damage, as JSON."""
     done = next((event for _, _, event in past_events(store, row.id, row.seq - 1) if isinstance(event, Done)), None)
     calls = [{"call_id": request.call_id, "name": request.name, "arguments": request.shown, "kind": request.kind}
              for request in waiting]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Detects the wire of a response that is piped into a command, and says why it cannot."""
+"""Detects the wire of a response on standard input, or explains why that is impossible."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ def check_option_names(
     owner: str,
     suggested: Collection[str] = (),
 ) -> None:
-    """Raise an `UnknownOptionError` for an option that is not known; `function` has the other keywords.
+    """Raise an `UnknownOptionError` for an unknown option; `function` has the other keywords.
 
-    `suggested` options are not known to the owner, but are suggested for unknown ones.
+    `suggested` options are unknown to the owner too, but are suggested.
     """
     for option in options:
         if option not in known:
@@ -42,7 +42,7 @@ _COUNTS = [name for name, hint in _HINTS.items() if hint == int | None]
 
 
 def check_option_values(options: Mapping[str, Any]) -> None:
-    """Raise a `UsageError` for an option with a value of the wrong type; its range is the provider's business."""
+    """Raise a `UsageError` for an option of the wrong type; the provider checks its range."""
     for name, value in options.items():
         if value is None:
             continue
@@ -87,7 +87,7 @@ def check_model_name(name: Any) -> None:
 
 
 def is_connector(via: Any) -> bool:
-    """Whether this replaces HTTP, as a script of `penstock.testing` does."""
+    """Whether this is a connector that replaces HTTP, such as a script of `penstock.testing`."""
     return hasattr(via, "connect") and hasattr(via, "aconnect") and not isinstance(via, type)
 
 

@@ -32,7 +32,7 @@ class EncodedBody(Struct, frozen=True):
 
 
 def encode_once(request: Request, wire: str, quirks: frozenset[str]) -> EncodedBody:
-    """Encode a request that is not one of a conversation; raises as `EncodedHistory.encode` does."""
+    """Encode a single request; raises as `EncodedHistory.encode` does."""
     body = find_encoder(wire)(request, quirks)
     return EncodedBody(body.path, (msgspec.json.encode(body.body),))
 
@@ -60,8 +60,8 @@ class EncodedHistory:
 class _Last:
     """The last request: its messages, the call ids in them, and the parts of its body.
 
-    Prompt caching marks the last messages on some wires. `_marked` are their places among the parts, with their JSON
-    without the mark, for the request in which others are the last.
+    Prompt caching marks the last messages on some wires. `_marked` has their places among the parts and their unmarked
+    JSON, for later requests in which other messages are the last.
     """
 
     def __init__(self, settings: Request, place: tuple[str, frozenset[str]], body: EncodedRequest, field: str) -> None:
@@ -85,7 +85,7 @@ class _Last:
         return EncodedBody(self._path, (*self._parts, self._closing))
 
     def add(self, messages: Sequence[Message], ids: Iterable[str]) -> None:
-        """Encode these messages, which follow those that were there."""
+        """Encode these messages, which follow the known ones."""
         request = replace(self.settings, messages=tuple(messages))
         self.add_items(request, find_encoder(self.place[0])(request, self.place[1]))
         self.messages += messages
@@ -116,7 +116,7 @@ class _Last:
 def _first(
     request: Request, settings: Request, place: tuple[str, frozenset[str]], body: EncodedRequest
 ) -> _Last | None:
-    """What is to be kept of a request that was encoded as a whole; None if its history is not a list."""
+    """The parts to keep of a completely encoded request; None if its history is not a list."""
     field = next((field for field in _FIELDS if isinstance(body.body.get(field), list)), None)
     if field is None or field in request.extra:
         return None
@@ -133,7 +133,7 @@ def _encoded(fields: dict[str, Any]) -> bytes:
 
 
 def _following(known: list[Message], messages: Sequence[Message]) -> Sequence[Message] | None:
-    """The messages after those that are known, if they can be encoded on their own."""
+    """The messages after the known ones, if they can be encoded on their own."""
     count = len(known)
     if len(messages) <= count or not _begins_with(messages, known):
         return None
@@ -143,7 +143,7 @@ def _following(known: list[Message], messages: Sequence[Message]) -> Sequence[Me
 
 
 def _ends_whole(known: list[Message]) -> bool:
-    """Whether the last of these messages is written as one that the user sends, which a response may follow."""
+    """Whether the last message is encoded with the user role."""
     last = known[-1]
     if last.role == "tool":
         return len(known) > 1 and _answers(known[-2], last)
@@ -151,7 +151,7 @@ def _ends_whole(known: list[Message]) -> bool:
 
 
 def _begins_with(messages: Sequence[Message], known: list[Message]) -> bool:
-    """Whether these messages are there: the same objects, except the system prompt, which is new in each request.
+    """Whether a history begins with these message objects, except the system prompt, which is new in each request.
 
     Each step compares its whole history, so the loop over it is not one of Python.
     """
@@ -160,7 +160,7 @@ def _begins_with(messages: Sequence[Message], known: list[Message]) -> bool:
 
 
 def _stands_alone(message: Message) -> bool:
-    """Whether a message is a response or its results, without state that concerns other messages or the request."""
+    """Whether a message is a response or its results, without state about other messages or the request."""
     if message.role not in ("assistant", "tool"):
         return False
     if any(isinstance(part, File) for result in message.results for part in result.content):

@@ -1,4 +1,4 @@
-"""Where a model is reached: its provider's base URL, API key and headers."""
+"""The endpoint of a model: its provider's base URL, API key and headers."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         return KeyLimit(blake2b(identity.encode(), key=_SALT).digest())
 
     def credentials(self, request: HTTPRequest, key: str) -> Credentials | None:
-        """What authenticates the request when it is sent; None if its headers do."""
+        """The credentials that are made when the request is sent; None if its headers authenticate it."""
         if self.is_played:
             return None
         if callable(self.api_key):
@@ -99,7 +99,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         return None
 
     def _called_key(self, key: Any) -> dict[str, str]:
-        """The headers for what the function of the key returned."""
+        """The headers for the key that the caller's function returned."""
         if not isinstance(key, str):
             raise UsageError(f"the function api_key must return a string, not {type(key).__name__}")
         if not key.strip() and self._needs_key:

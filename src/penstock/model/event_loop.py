@@ -1,4 +1,4 @@
-"""A warning for blocking calls in async code, which stop every other task of the event loop while they wait."""
+"""A warning for blocking calls in async code, which stall every other task of the event loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _warned: set[str] = set()
 
 
 def warn_if_blocking(call: str, instead: str, stacklevel: int = 3) -> None:
-    """Warn, once per process, that this call blocks the running event loop; in a notebook, where one always runs, not.
+    """Warn once per process if this call blocks a running event loop, except in notebooks, where one always runs.
 
     For a function that the user calls: the warning names the line of that call.
     """

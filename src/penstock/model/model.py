@@ -160,7 +160,7 @@ class Model:
     def for_conversation(self) -> Model:
         """A copy of the model for the requests of one conversation, one after the other.
 
-        Messages that it has encoded for the last request are not encoded again.
+        Messages of the previous request are not encoded again.
         """
         other = copy(self)
         other._history = EncodedHistory()
@@ -335,14 +335,14 @@ class Model:
 
 
 def _derived(output: Any, options: RequestOptions) -> tuple[Derived, dict[str, Any]]:
-    """What is derived from the response, and the options of the request itself."""
+    """The settings for reading the response, and the options of the request itself."""
     kind, request = output_type(output), dict(options)
     view = partial_view(kind, has_arguments=bool(request.pop("partial_arguments", False)))
     return Derived(kind, view), request
 
 
 def _read_messages(messages: Any, extra: Mapping[str, Any] | None) -> list[Message]:
-    """The messages of a request; there may be none if `extra` has fields, as these may hold the prompt."""
+    """The messages of a request; empty only if `extra` has fields, which may contain the prompt."""
     history = as_messages(messages) if messages != "" else []
     if not history and not extra:
         raise UsageError("there is nothing to answer: pass a prompt or messages")
@@ -350,7 +350,7 @@ def _read_messages(messages: Any, extra: Mapping[str, Any] | None) -> list[Messa
 
 
 def _place(request: Request) -> str:
-    """The tool with a schema that cannot be encoded, if it is one."""
+    """The tool whose schema cannot be encoded, if any."""
     for tool in request.tools:
         try:
             msgspec.json.encode([tool.parameters, tool.extra])

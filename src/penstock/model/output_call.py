@@ -1,4 +1,4 @@
-"""The final tool, seen as text: a model that gives its output by a call looks like one with a response format."""
+"""The final tool as text: output by a call looks like output with a response format."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from penstock.model.output_request import OUTPUT_TOOL
 class OutputCall:
     """A stage: the arguments of the first call of the final tool become text, and other calls pass unchanged.
 
-    The history has the output as the answer of the model, so that it is valid for every provider and says the same,
-    whichever way the output was asked for.
+    The history has the output as the answer of the model, so that it is valid for every provider and the same for every
+    form of output.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class OutputCall:
         return [Text(chunk.block, text, chunk.choice)]
 
     def _whole(self, call: ToolCall | ToolCallInvalid) -> list[StreamChunk]:
-        """The end of a call: its arguments, if no piece of them has come."""
+        """The end of a call: its arguments, if they did not come in pieces."""
         self._open(call)
         if not self._is_first(call):
             return [Unknown({"name": call.name, "arguments": call.arguments_raw}, "a second call of the final tool")]

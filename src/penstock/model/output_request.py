@@ -1,4 +1,4 @@
-"""Requests for structured output: the response format, the final tool, or the prompt that ask for it."""
+"""Requests for structured output: by a response format, a final tool, or the prompt."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def output_tool(output: OutputDeclaration) -> ToolDeclaration:
 
 
 def with_prompt(messages: Sequence[Message], output: OutputDeclaration) -> list[Message]:
-    """The messages with the schema behind the system prompt, for a model that does not see it otherwise."""
+    """The messages with the schema after the system prompt, for models that would not see it otherwise."""
     first = list(takewhile(lambda message: message.role == "system", messages))
     prompt = system(f"{_PROMPT}\n{json.dumps(output.schema, ensure_ascii=False)}")
     return [*first, prompt, *messages[len(first) :]]
@@ -37,7 +37,7 @@ def with_prompt(messages: Sequence[Message], output: OutputDeclaration) -> list[
 def ask_for_output(
     request: Request, output: OutputDeclaration, wire: str, quirks: frozenset[str]
 ) -> tuple[Request, OutputForm]:
-    """The request with what asks for the output, and the form in which it comes: the caller's, or the wire's choice."""
+    """The request for structured output, and the form of the output: the caller's or the wire's choice."""
     with_format = replace(request, output=output)
     chosen: OutputForm | None = next((OUTPUT_FORMS[quirk] for quirk in quirks if quirk in OUTPUT_FORMS), None)
     match form := chosen or find_output_form(wire)(with_format, quirks):
@@ -53,7 +53,7 @@ def ask_for_output(
 
 
 def _choice(request: Request) -> str:
-    """The tool choice together with a final tool: the model must call it, or another tool before."""
+    """The tool choice beside a final tool: the model must call a tool."""
     if request.tool_choice == "none" or not request.tools:
         return OUTPUT_TOOL
     return "required" if request.tool_choice in ("", "auto") else request.tool_choice

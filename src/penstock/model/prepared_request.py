@@ -1,4 +1,4 @@
-"""Prepares a request: its calls and its output are asked for natively or in the prompt, and decoded accordingly."""
+"""Prepares a request: calls and output are requested natively or in the prompt, and decoded accordingly."""
 
 from __future__ import annotations
 

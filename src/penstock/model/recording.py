@@ -69,7 +69,7 @@ Line = RequestLine | ResponseLine | DataLine | EndLine
 
 
 class FileRecorder:
-    """Records one exchange, and appends it to a file as a whole when it is over: others may write to the same file."""
+    """Records one exchange, and appends it to a file as a whole at its end: others may write to the same file."""
 
     def __init__(self, target: str | Path | IO[bytes], wire: str, model: str, request: HTTPRequest) -> None:
         self._target = target
@@ -86,7 +86,7 @@ class FileRecorder:
         self._mask.learn(headers)
 
     def refuse(self, head: HTTPResponseHead, body: bytes) -> None:
-        """Error responses are not recorded: a recording is played with the answers only."""
+        """Does nothing: error responses are not recorded."""
 
     def begin(self, head: HTTPResponseHead, start: float, now: float) -> None:
         self._add_pieces()

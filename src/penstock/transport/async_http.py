@@ -80,7 +80,7 @@ class AsyncHTTPConnection:
         return data
 
     async def pass_reads(self, body: SteadyBody, take: Take, clock: Callable[[], float]) -> Awaitable[None] | None:
-        """Pass reads on while `take` returns True; returns the awaitable that it returned, or None: `read` is next."""
+        """Pass reads on while `take` returns True; returns its awaitable, or None if `read` is next."""
         if not can_pass(self._content):
             return None
         reads = PassedReads(self._content, body, take, clock)
@@ -153,7 +153,7 @@ async def _close(response: Any) -> None:
 
 
 def _hidden_reset(response: Any, content: Any) -> Exception | None:
-    """The error that broke the connection of a body without a length, which aiohttp takes for the end of the body."""
+    """The error that broke the connection of a body without a length; aiohttp reports it as the end of the body."""
     protocol = getattr(content, "_protocol", None)
     if protocol is None or response.headers.keys() & {"Content-Length", "Transfer-Encoding"}:
         return None
@@ -177,7 +177,7 @@ def _shut_down(response: Any) -> None:
 
 
 def _content(response: Any) -> Any:
-    """The body of a response; its compression is undone here and not by the client."""
+    """The body of a response, decompressed here and not by the client."""
     encoding = content_encoding(response.headers)
     if not hasattr(response, "aiter_bytes"):
         return DecompressedContent(response.content, encoding) if encoding else response.content

@@ -42,7 +42,7 @@ class LoopPools(SharedPools[Any]):
             await session.close()
 
     def discard(self) -> None:
-        """Close the sockets of a loop that is closed; nothing else can be done with its connections."""
+        """Close the sockets of a closed loop."""
         for session in self._take_all():
             connector = session.connector
             session.detach()  # else it warns
@@ -97,7 +97,7 @@ class LoopPools(SharedPools[Any]):
 
 
 class _Owner:
-    """Holds the pools of a loop, and discards them when the loop has let go of it."""
+    """Holds the pools of a loop, and discards them when the loop has released it."""
 
     def __init__(self, pools: LoopPools, generator: AsyncGenerator[None, None]) -> None:
         self.pools = pools
@@ -159,7 +159,7 @@ async def aclose_pools(origin: str = "") -> None:
 
 
 def _socks_url(proxy: str) -> str:
-    """The URL of a proxy as aiohttp_socks wants it, where an option says who looks up addresses."""
+    """The URL of a proxy for aiohttp_socks, where an option selects remote DNS."""
     return proxy.replace("socks5h://", "socks5://", 1)
 
 
@@ -179,7 +179,7 @@ def _transports(connector: Any) -> list[Any]:
 
 
 def _discard(transport: Any) -> None:
-    """Close a transport of a loop that is closed: its own `close` would need the loop, and it would warn."""
+    """Close a transport of a closed loop: its own `close` would need the loop, and it would warn."""
     tls = getattr(transport, "_ssl_protocol", None)
     if tls is not None:
         transport._closed = True

@@ -81,7 +81,7 @@ class Attempt:
             self._recorder.end(self._clock())
 
     def _read(self) -> Generator[Command, Any, bytes]:
-        """The next bytes of the response; empty at its end, and if no more come after the reason for the end."""
+        """The next bytes of the response; empty at its end, and if nothing follows the finish reason."""
         try:
             data: bytes = yield self._deadlines.read()
         except ProviderError as failure:
@@ -92,7 +92,7 @@ class Attempt:
         return data
 
     def _drain(self) -> Commands:
-        """Wait a moment for the end of the body; what comes after the end mark is only recorded."""
+        """Wait a moment for the end of the body; data after the end mark is only recorded."""
         try:
             while data := (yield self._deadlines.drain()):
                 self._record(data)
@@ -106,7 +106,7 @@ class Attempt:
             self._rules.raise_if_retried(ConnectionFailed("the response ended before it was complete", retryable=True))
 
     def _feed(self, data: bytes) -> list[StreamChunk]:
-        """Decode bytes of the response; returns the chunks to deliver. Raises if the response is not read on."""
+        """Decode bytes of the response; returns the chunks to deliver. Raises if reading must stop."""
         if self._recorder is not None:
             self._record(data)
         self._size += len(data) + self._body.passed
@@ -148,7 +148,7 @@ class Attempt:
         return self._body if self._clock() <= self._body.steady_until else None
 
     def _first(self) -> list[StreamChunk]:
-        """The chunks that were held back, or none as long as they do not begin a response.
+        """The held chunks, or none as long as they do not begin a response.
 
         Usage alone does not begin a response: some providers count the input tokens before they produce anything. Nor
         does what is unknown, for example a keep-alive that is sent as data.
@@ -164,9 +164,9 @@ class Attempt:
         return chunks
 
     def _noted(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
-        """The chunks, with secrets masked should the server repeat them; notes whether there is a call.
+        """The chunks, with repeated secrets masked; notes whether there is a call.
 
-        Raises an error of the provider that is retried.
+        Raises errors of the provider that are retried.
         """
         if _NOTABLE.isdisjoint(map(type, chunks)):
             return chunks

@@ -1,4 +1,4 @@
-"""AWS request signatures, made by botocore with the credentials that it finds.
+"""AWS request signatures by botocore, with the credentials that it finds.
 
 This blocks: the first session is slow to make, and credentials that expire are refreshed over the network. So it is
 called for each attempt, in async code in a thread.

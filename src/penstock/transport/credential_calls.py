@@ -1,4 +1,4 @@
-"""Calls functions of the user that return credentials: with a time limit, and never on the caller's event loop."""
+"""Calls the user's functions for credentials: with a time limit, and never on the caller's event loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.transport.loop_thread import resolve
 
 
 def call_for_credentials(command: Authorize) -> Any:
-    """Calls the function in sync code; what must be awaited runs on the shared event loop."""
+    """Calls the function in sync code; awaitables run on the shared event loop."""
     if command.timeout is None:
         return resolve(command.call())
     deadline = time.monotonic() + command.timeout
@@ -30,7 +30,7 @@ def call_for_credentials(command: Authorize) -> Any:
 
 
 async def acall_for_credentials(command: Authorize) -> Any:
-    """Calls the function in async code; one that is not async is called in a thread, because it may block."""
+    """Calls the function in async code; a sync function is called in a thread, because it may block."""
     limit = asyncio.timeout(command.timeout)
     try:
         async with limit:

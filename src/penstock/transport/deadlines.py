@@ -30,11 +30,11 @@ class Deadlines:
         self.has_event = False
 
     def authorize(self, call: Callable[[], Any]) -> Authorize:
-        """Ask for credentials, which may take as long as the first event."""
+        """The command for credentials, with the timeout of the first event."""
         return Authorize(call, self._left(_earlier(_after(self._clock(), self._timeouts.first_event), self._total)))
 
     def late_credentials(self) -> TimedOut:
-        """The error for credentials that took too long. They are not asked for again."""
+        """The error for late credentials, which is not retried."""
         if self._last == self._total:
             return self.error()
         limit = f"{self._timeouts.first_event} seconds (timeouts.first_event)"

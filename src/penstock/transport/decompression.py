@@ -73,7 +73,7 @@ class Decompressor:
 
 
 def decompressed(pieces: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """Yields the body that these pieces are the compressed form of."""
+    """Yields the decompressed body."""
     decompressor = Decompressor(encoding)
     for data in pieces:
         decompressor.feed(data)

@@ -133,7 +133,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
             self.limit.pause(self.clock(), error.retry_after or delay or 0.0)
 
     def _wait_for_limit(self, deadlines: Deadlines) -> Commands:
-        """Wait until a rate limit that another exchange met is over; raises if that takes too long."""
+        """Wait until a rate limit that another exchange met ends; raises if that takes too long."""
         if self.limit is None or not self.retries.attempts:
             return
         while (time := self.limit.next_send(now := self.clock())) is not None:

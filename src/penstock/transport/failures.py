@@ -31,7 +31,7 @@ def client_error(error: Exception, command: OpenRequest) -> ProviderError:
 
 
 def system_reason(error: BaseException) -> str:
-    """What the operating system says about a connection that failed, such as "Connection refused"; else "".
+    """The operating system's message for a failed connection, such as "Connection refused"; else "".
 
     The clients wrap it in different ways, and asyncio replaces its words by those of a failed call.
     """

@@ -103,7 +103,7 @@ class LoopThread:
 
 
 class LoopTask(Future[Any]):
-    """What is awaited on a loop in another thread, mostly a coroutine; any thread can wait for it or cancel it."""
+    """An awaitable on a loop in another thread, mostly a coroutine; any thread can wait for it or cancel it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Awaitable[Any]) -> None:
         super().__init__()
@@ -154,9 +154,9 @@ class LoopTask(Future[Any]):
 
 
 class RunLoop:
-    """The event loop for one run: the shared one, and which of its tasks belong to the run.
+    """The event loop for one run: the shared one, and the tasks of the run on it.
 
-    A run that is read on the shared loop itself blocks it, so that it gets a loop of its own.
+    A run that is read on the shared loop itself blocks it, and gets a loop of its own.
     """
 
     def __init__(self) -> None:
@@ -184,7 +184,7 @@ class RunLoop:
         self._tasks.discard(task)
 
     def close(self) -> list[Joinable]:
-        """Cancel the tasks of the run; returns what may take a while to end."""
+        """Cancel the tasks of the run; returns those that may take a while to end."""
         tasks, self._tasks = list(self._tasks), set()
         for task in tasks:
             task.stop()
@@ -193,7 +193,7 @@ class RunLoop:
 
 
 def resolve(value: Any, seconds: float | None = None) -> Any:
-    """The value; if it must be awaited, its result on the shared event loop, and a `TimeoutError` if it is late."""
+    """The value, or the result of an awaitable on the shared event loop; a `TimeoutError` if it is late."""
     if not isawaitable(value):
         return value
     loop = RunLoop()
@@ -205,7 +205,7 @@ def resolve(value: Any, seconds: float | None = None) -> Any:
 
 
 def close_coroutine(work: object) -> None:
-    """Close this if it is a coroutine: one that nobody awaits is reported as an error of the user's code."""
+    """Close this if it is a coroutine: Python would warn that it was never awaited."""
     if iscoroutine(work):
         work.close()
 

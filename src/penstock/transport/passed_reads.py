@@ -21,7 +21,7 @@ from penstock.transport.commands import MAX_PASSED, SteadyBody, Take
 
 
 class PassedReads(asyncio.Future[Awaitable[None] | None]):
-    """A future that is done when its task must go on: to `read`, or first to await the result of the future.
+    """A future that resolves when its task has to take over: to call `read`, or to await the result first.
 
     Bytes that are not passed on stay in the reader.
     """

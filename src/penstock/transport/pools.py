@@ -1,6 +1,6 @@
 """Connection pools by address: the HTTP clients that all models of a process, or of an event loop, share.
 
-A client that is retired serves no new request, and is closed when the last response that uses it has been closed.
+A retired client serves no new request, and is closed with its last open response.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_POOLS = 100
 
 
 class Address(NamedTuple):
-    """Where requests go, and through which proxy: those of one address can share connections."""
+    """The origin and the proxy of requests: requests of one address can share connections."""
 
     origin: str
     proxy: str | None
@@ -82,7 +82,7 @@ class Pools(Generic[C]):
                 self._retire(address)
 
     def take_unused(self) -> list[C]:
-        """The clients to close: those that were retired and that no response uses."""
+        """The clients to close: retired and not used by a response."""
         if not self._unused:
             return []
         with self._lock:
@@ -90,7 +90,7 @@ class Pools(Generic[C]):
             return unused
 
     def take_all(self) -> list[C]:
-        """All clients, also those that responses use."""
+        """All clients, including those in use."""
         with self._lock:
             clients = [*self._unused, *(pool.client for pool in (*self._pools.values(), *self._retired))]
             self._pools.clear()
@@ -110,7 +110,7 @@ AnyPool = Pool[Any]
 
 
 class SharedPools(Generic[C]):
-    """Pools that requests lease and release. A subclass closes the clients that are no longer used."""
+    """Pools that requests lease and release. A subclass closes unused clients."""
 
     def __init__(self, create: Callable[[Address], C]) -> None:
         self._pools = Pools(create)

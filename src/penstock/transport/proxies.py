@@ -30,7 +30,7 @@ def environment_proxy(url: str) -> str | None:
 
 
 def _variables() -> tuple[Any, ...]:
-    """The values of the variables, which are only compared: to decode them takes longer than all else for a proxy."""
+    """The undecoded values of the variables, for comparison only: decoding them takes longer than everything else."""
     encoded = getattr(os.environ, "_data", None)
     if isinstance(encoded, dict) and os.name == "posix":
         return tuple(map(encoded.get, _ENCODED))

@@ -1,4 +1,4 @@
-"""How long a provider asks to wait before the next attempt: `Retry-After` in all its forms, and Google's `RetryInfo`.
+"""The delay that a provider asks for before the next attempt: `Retry-After` in all its forms, and Google's `RetryInfo`.
 
 Servers and proxies send anything here, so that nothing in this module raises: what cannot be read is no delay.
 """
@@ -22,7 +22,7 @@ _DURATION = re.compile(
 
 
 def retry_delay(headers: Mapping[str, str], body: Any, now: float) -> float | None:
-    """The seconds that the provider asks to wait, if it does; `now` is the time of day, for a date."""
+    """The delay in seconds that the provider asks for, if any; `now` is the time of day, for a date."""
     values = {name.lower(): value for name, value in headers.items()}
     milliseconds = _seconds(values.get("retry-after-ms", ""))
     if milliseconds:

@@ -1,4 +1,4 @@
-"""Which failures of an exchange are retried: by what was delivered, and whether the provider accepted the request."""
+"""The failures of an exchange that are retried, by delivered chunks and by whether the request was accepted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.transport.policy import Retries
 
 
 class RetryRules:
-    """The retries of one exchange. `delivered` is what the reader has got, in all attempts."""
+    """The retries of one exchange. `delivered`: what the reader has received, in all attempts."""
 
     def __init__(self, retries: Retries, deadlines: Deadlines) -> None:
         self._retries = retries

@@ -1,4 +1,4 @@
-"""What a process shares, and how it is closed: connection pools, and the event loop and threads of sync code."""
+"""Shared resources of a process, and closing them: connection pools, and the event loop and threads of sync code."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Watched(Protocol):
 
 
 class Watchdog:
-    """Expires what exceeds its deadline. Its thread ends when it finds nothing to watch, soon after the last one.
+    """Expires connections and timers at their deadlines. Its thread ends soon after the last one.
 
     A request that is answered in time does not wake it: on a busy machine, a thread that wakes up delays the others.
     """
@@ -84,7 +84,7 @@ class Watchdog:
                     threading.excepthook(threading.ExceptHookArgs(details))
 
     def _check(self, now: float) -> set[Watched]:
-        """What is past its deadline; if there is nothing, sleeps until the next, at most `LONGEST_SLEEP`."""
+        """The items past their deadline; if there are none, sleeps until the next deadline, at most `LONGEST_SLEEP`."""
         self.next_check = inf  # before the deadlines are read: one that is set after that wakes this thread
         everything = list(self._watched)  # a copy: the garbage collector may close a connection meanwhile
         due = [(deadline, watched) for watched in everything if (deadline := watched.deadline) is not None]

@@ -24,7 +24,7 @@ IDLE_NAME = "penstock-idle"
 
 
 class Work:
-    """Something that a thread does, once `after` has begun. Others can wait for its end, but nobody can stop it."""
+    """Work for a thread, which begins after `after` has begun. Others can wait for its end, but cannot stop it."""
 
     def __init__(self, call: Callable[[], None], name: str, variables: Variables, after: Work | None) -> None:
         self._call = call
@@ -56,7 +56,7 @@ class Work:
 
 
 class WorkerThreads:
-    """The threads of this process for work, and which of them wait for some. They are daemon threads.
+    """The worker threads of this process, and which of them are idle. They are daemon threads.
 
     A thread may start work while it is inside the lock: the garbage collector may free a run, whose end needs a thread.
     """

@@ -121,7 +121,7 @@ class Chat:
         return stream.tool_calls if is_whole else []
 
     def _fail(self, error: PenstockError) -> list[ToolCall]:
-        """There is no response: the message is withdrawn, but results of tools stay."""
+        """Withdraws the message after a failed response; results of tools stay."""
         self.code = print_error(error, self._model)
         if self._messages[-1].role == "user":
             self._messages.pop()

@@ -1,4 +1,4 @@
-"""`penstock check`: finds what providers would refuse in a history, and repairs or converts it."""
+"""`penstock check`: finds the problems of a history, and repairs or converts it."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def gateway(**options: object) -> None:
 
 
 def _show_client(options: Options) -> None:
-    """Print the settings of a client, and write them if that was asked for."""
+    """Print the settings of a client, and write them with `--write`."""
     from penstock.cli.client_files import settings_text, write
     from penstock.cli.client_settings import KEY, Gateway, settings_for
 

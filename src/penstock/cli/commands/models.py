@@ -142,7 +142,7 @@ def _with_command_options(about: str) -> str:
 
 
 def _key_details(row: Provider, console: Console) -> str:
-    """The key of a provider, with all variables that it may be in unless one is set."""
+    """The key of a provider; if it is missing, all variables that may contain it."""
     if key(row) or row.auth == "aws":
         return _key_text(row, missing_key(row), console).plain
     return f"{'missing' if row.needs_key else 'optional'}: {' or '.join(row.keys)}"
@@ -164,7 +164,7 @@ def missing_key(row: Provider) -> list[str]:
 
 
 def missing_address(name: str, row: Provider) -> list[str]:
-    """The variables to set for a base URL, if there is none without them."""
+    """The variables to set for a missing base URL."""
     if url(name, row) is not None:
         return []
     unset = [variable for variable in dict.fromkeys(_VARIABLE.findall(row.base_url)) if not os.environ.get(variable)]
@@ -185,7 +185,7 @@ def address(name: str, row: Provider) -> str:
 
 
 def _key_text(row: Provider, unset: list[str], console: Console) -> Text:
-    """The key that is set, and the variables that are missing."""
+    """The key in use, and the missing variables."""
     if not key(row) and not unset:
         return Text("not needed", "dim")
     parts = [Text(encodable(console, f"✓ {key(row)}"), "green")] if key(row) else []

@@ -84,7 +84,7 @@ class LogOptions(Struct, frozen=True):
 
 
 def _checked_log(log: str | None, state: Path | None, run_id: str | None, resume: str | None) -> str | None:
-    """The log, if there is one: the environment names one for runs that are not kept in a file."""
+    """The address of the log, if any: the variable counts only for runs without a state file."""
     if state is not None:
         if click.get_current_context().get_parameter_source("log") is ParameterSource.COMMANDLINE:
             raise CommandError("--state cannot be combined with --log, which keeps the run already: omit --state")
@@ -123,7 +123,7 @@ def _run_logged(options: LogOptions, prompt: str | None, format: Format, history
 def _run_unlogged(
     target: str, prompt: str | None, format: Format, history: Path | None, state: Path | None, verdict: bool | None
 ) -> NoReturn:
-    """Runs the agent without a log; a run that waits is kept in a file, if there is one for it."""
+    """Runs the agent without a log; a waiting run is saved to the state file, if any."""
     from penstock.cli.agent_target import find_agent
 
     try:

@@ -126,7 +126,7 @@ def list_runs(
 
 
 def warn_if_blocked(log: str) -> None:
-    """Names the process that keeps all others from writing to a SQLite file, if it is frozen."""
+    """Names a frozen process that blocks all other writers of a SQLite file."""
     if (holder := find_lock_holder(log)) is not None and holder.condition:
         click.secho(escape(f"Warning: {holder.advice(log)}"), err=True, fg="yellow")
 

@@ -37,7 +37,7 @@ _TARGET = "penstock.cli.demo.crash_agent:agent"
 
 
 class Crash(Struct):
-    """What happened besides the events of the run. Times are in seconds since 1970."""
+    """The kill and the reconnection, beside the events of the run. Times are in seconds since 1970."""
 
     run_id: str
     victim: int = 0
@@ -143,7 +143,7 @@ def events_of(stage: Stage, crash: Crash) -> Iterator[tuple[int, Shown]]:
 
 
 def _read(stage: Stage, crash: Crash) -> Iterator[tuple[int, LogEvent]]:
-    """A reader of the log with a connection of its own, from where the last one was."""
+    """A reader of the log with its own connection, after the events of the previous one."""
     store = open_store(stage.log)
     try:
         for number, event in follow(store, crash.run_id, crash.numbers[-1] if crash.numbers else 0):
@@ -207,7 +207,7 @@ def _timeline(stage: Stage, crash: Crash, width: int) -> list[Row]:
 
 
 def _summary(crash: Crash, ledger: list[Entry], edge: Width) -> list[Row]:
-    """What the demo shows, with what was counted."""
+    """The summary of the demo, with its counts."""
     refunds, mails = (sum(entry.tool == name for entry in ledger) for name in ("refund", "send_mail"))
     if not crash.is_right:
         return paragraph("The demo went wrong: the run has no answer, or its reader missed an event.", "bad", edge)

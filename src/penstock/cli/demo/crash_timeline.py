@@ -1,4 +1,4 @@
-"""The timeline of a run that outlives a worker: who drove it when, and what its tools and its reader did."""
+"""The timeline of a run that outlives a worker: its workers, tools and reader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIGNS = {"✗": "kill -9", "┄": "interrupted", "│": "taken over"}
 
 
 class Segment(Struct):
-    """Something that went on for a while."""
+    """A period of activity."""
 
     begin: float
     end: float
@@ -76,7 +76,7 @@ class CrashTimeline:
                 pass
 
     def _take(self, event: Taken, now: float) -> None:
-        """A worker begins; what ran in the one before it was killed, and begins again."""
+        """Start the lane of a worker; activities of the killed worker end and begin again."""
         if event.epoch > 1:
             self.taken_over = now
             for lane in (self._workers[-1], *self._tools.values()):

@@ -126,7 +126,7 @@ def _calling_reply(wire: str, dialect: str | None, pace: float, calls: Sequence[
 
 
 def _call_parts(wire: str, tool_call: ToolCall, pace: float) -> list[ReplyPart]:
-    """A call; on a wire that sends it in fewer pieces, after the time that the model needs to write it."""
+    """The parts of a call; on wires with fewer pieces, after the time that the model needs to write it."""
     part = call(tool_call.name, tool_call.arguments)
     pieces = len(frames(wire, Reply(part))) - len(frames(wire, Reply()))
     return [wait(max(len(part.arguments) / _PIECE - pieces, 0) * pace), part]

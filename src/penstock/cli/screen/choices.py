@@ -9,7 +9,7 @@ MAX_HELD = 100_000
 
 
 class Choices:
-    """Passes the events of one choice on, and holds those of the others back until that choice has finished."""
+    """Passes on the events of one choice, and holds back other choices until it has finished."""
 
     def __init__(self) -> None:
         self.numbers: set[int] = set()
@@ -30,7 +30,7 @@ class Choices:
         return self._take(max(self._held, key=lambda choice: len(self._held[choice]))) if is_full else []
 
     def close(self) -> list[StreamChunk]:
-        """The events that are still held back, choice by choice."""
+        """The remaining held events, choice by choice."""
         return [event for choice in sorted(self._held) for event in self._take(choice)]
 
     def _next_choices(self) -> list[StreamChunk]:

@@ -1,4 +1,4 @@
-"""Frames of a response on a terminal, each with its events and with what is odd about it."""
+"""Frames of a response on a terminal, each with its events and oddities."""
 
 from __future__ import annotations
 

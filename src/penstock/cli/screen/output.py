@@ -67,7 +67,7 @@ def decode_batches(decoder: Decoder, pieces: Iterable[bytes]) -> Iterator[list[S
 
 
 def _is_failure(event: StreamChunk) -> bool:
-    """Whether the event says that the response was cut or failed."""
+    """Whether the event reports a cut or failed response."""
     return isinstance(event, Error) or (isinstance(event, Finish) and event.reason in ("cut", "error"))
 
 
@@ -100,7 +100,7 @@ def render_run(
     last_error: str | None = None
 
     def without_repetition(event: Shown) -> Shown:
-        """The event; the end of the run without its reason, if that was already shown as an error."""
+        """The event; a `Done` without its reason, if that was already shown as an error."""
         nonlocal last_error
         if isinstance(event, Error):
             last_error = event.message
@@ -142,10 +142,7 @@ def write_json(event: Shown, _at: float) -> None:
 
 
 def print_answer(event: Shown, _at: float) -> None:
-    """Prints the final text, and on standard error why it is not an answer.
-
-    A run that is paused is reported by whoever leaves it waiting.
-    """
+    """Prints the final text, and on standard error why it is not an answer. Paused runs are reported elsewhere."""
     if not isinstance(event, Done):
         return
     console = open_console()

@@ -47,7 +47,7 @@ class Page(ABC, Generic[AnyEvent]):
         """Adds an event."""
 
     def close(self) -> None:
-        """Adds what follows the last event."""
+        """Adds closing blocks after the last event."""
 
     @abstractmethod
     def _add_detail(self, event: ToolCallClosed | ToolCall | Unknown | Opaque | Usage | Finish) -> None:

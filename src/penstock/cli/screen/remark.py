@@ -1,4 +1,4 @@
-"""What a command says between the events of a run."""
+"""Remarks of a command between the events of a run."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ FINISH_STYLES = {"stop": "good", "tool_calls": "good", "error": "bad", "cut": "b
 
 
 class ResponsePage(Page[StreamChunk]):
-    """Shows ids, raw arguments, finish reason, usage and unknown frames, and at the end what is odd about them."""
+    """Shows ids, raw arguments, finish reason, usage and unknown frames, and at the end their oddities."""
 
     def __init__(self, wire: str) -> None:
         super().__init__(is_raw=True)
@@ -54,7 +54,7 @@ class ResponsePage(Page[StreamChunk]):
             self._show(ready)
 
     def close(self) -> None:
-        """The response is over: adds what is left of it, and what was odd about it."""
+        """Adds the rest of the response, and its oddities."""
         for event in self._choices.close():
             self._show(event)
         if self._usage:

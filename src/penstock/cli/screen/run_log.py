@@ -61,7 +61,7 @@ NEEDS: dict[RequestKind, str] = {"approval": "approval", "deferred": "its result
 class RunLog:
     """Prints the events of a run, each with the seconds since the first; text is printed when it is complete.
 
-    Those of an agent inside a call are indented, after the names of the tools around it.
+    Events of sub-agents are indented, after the names of the tools around them.
     """
 
     def __init__(self, console: Console, calls: tuple[str, ...] = (), zero: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The page of an agent's run, as `run`, `runs` and `demo` show it: text, calls, tools that run, and its workers."""
+"""The page of an agent's run, as `run`, `runs` and `demo` show it: text, calls, tools and workers."""
 
 from __future__ import annotations
 
@@ -165,11 +165,11 @@ class RunPage(Page[Shown]):
 
 
 def replaced_text(event: HistoryReplaced) -> str:
-    """What replaced the history of a run."""
+    """A sentence about the replaced history of a run."""
     replaced = sum(splice.stop - splice.start for splice in event.splices)
     return f"{replaced} messages were replaced by {sum(len(splice.messages) for splice in event.splices)}"
 
 
 def prompt_of(start: RunStart) -> str:
-    """The last message of a user with which a run starts."""
+    """The last user message at the start of a run."""
     return next((message.text for message in reversed(start.messages) if message.role == "user"), "")
