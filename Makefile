@@ -27,7 +27,7 @@ say = @printf '==> %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo picture screenshots site site-serve test test-again test-clients test-agents quick test-all pytest check format fuzz chaos soak same walk bench clean
+.PHONY: help demo picture screenshots site site-serve test test-again test-clients test-agents quick test-all pytest check format fuzz chaos soak same walk bench clean api
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -120,6 +120,9 @@ soak: $(DEV) ## 10,000 runs in one process, a tenth of them interrupted: nothing
 same: $(DEV) ## compare events, bytes, requests and stored runs with those of another commit: make same BASE=commit
 	@test -n '$(BASE)' || { echo 'make same BASE=commit' >&2; exit 1; }
 	@$(BIN)/python -m tests.same $(BASE) $(ARGS)
+
+api: $(DEV) ## compare public names and signatures with the last release, and print what changed
+	@$(BIN)/python -m tests.public_api
 
 walk: $(DEV) ## show which functions a text chunk passes on six paths, from the socket to its reader; fails over budget
 	@$(BIN)/python -m benchmarks.walk

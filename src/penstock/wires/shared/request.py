@@ -10,8 +10,8 @@ from msgspec import Struct
 from penstock.declarations import OutputDeclaration, ToolDeclaration
 from penstock.messages import Message
 
-Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
-EFFORTS: tuple[str, ...] = get_args(Effort)
+Effort = Literal["none", "off", "minimal", "low", "medium", "high", "xhigh", "max"]
+EFFORTS: tuple[str, ...] = tuple(effort for effort in get_args(Effort) if effort not in ("none", "off"))
 
 
 class ModelOptions(TypedDict, total=False):
@@ -35,7 +35,7 @@ class ModelOptions(TypedDict, total=False):
     seed: int | None
     presence_penalty: float | None
     frequency_penalty: float | None
-    reasoning: Effort | Literal["none", "off"] | int | bool | None
+    reasoning: Effort | int | bool | None
     cache: Literal["5m", "1h"] | bool | None
 
 
