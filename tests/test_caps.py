@@ -786,6 +786,7 @@ ELSEWHERE = {
     "serve.MAX_LISTED": "test_serve.py",
     "serve.MAX_POLL": "test_serve.py",
     "transport.MAX_PASSED": "test_text_lane.py",
+    "dialects.MAX_UNCONFIRMED": "test_ambiguous_ends.py",
     "transport.MAX_PAUSES": "test_shared_limits.py",
     "serve.MAX_RUNS": "test_front_ends.py",
     "tracing.MAX_CONTENT": "test_tracing.py",

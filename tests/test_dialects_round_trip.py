@@ -15,7 +15,7 @@ from penstock.dialects.parser import TextParser
 from penstock.dialects.prompt import NO_PROMPT, find_prompt, prompts
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.registry import dialects, find_dialect
-from penstock.events import StreamChunk, Text, ToolCall, ToolCallInvalid
+from penstock.events import StreamChunk, Text, ToolCall, ToolCallInvalid, ToolCallStart
 from tests.budget import share
 from tests.cases import each
 from tests.texts import calls_of, parse
@@ -274,6 +274,7 @@ def shapes_of(dialect: str) -> list[str]:
 @cache
 def texts_of(dialect: str, names: tuple[str, ...]) -> st.SearchStrategy[str]:
     marks = own_marks(dialect, names) | {"`", *END_TOKENS}
+    marks |= {mark for mark in markup(dialect) if mark.startswith("</")}  # such a text makes calls ambiguous
     pattern = TEXT_LIMITS[dialect].pattern if dialect in TEXT_LIMITS else r"(?!)"
     return texts.filter(lambda text: not any(mark in text for mark in marks) and not re.search(pattern, text))
 
@@ -288,7 +289,7 @@ def gaps(events: list[StreamChunk]) -> list[str]:
         match event:
             case Text():
                 texts[-1] += event.text
-            case ToolCall():
+            case ToolCallStart():
                 texts.append("")
             case _:
                 pass

@@ -34,9 +34,11 @@ SealedBy = Literal["call_end", "whole", "finish", "done", "caller"]
 The end of the call itself, its arrival in one piece (`whole`), the finish reason, the end mark of the stream (`done`),
 or the program that made the `ToolCall` (`caller`).
 """
+Confirm = Literal["end", "close"]
+"""When a call in the text with raw values counts: at the end of the text or another call, or when its tags close it."""
 Fault = Literal[
     "cut", "malformed", "not_an_object", "unnamed", "too_large", "duplicated", "cumulative", "double_encoded",
-    "control_characters", "trailing_text", "withdrawn", "quoted", "duplicate_keys",
+    "control_characters", "trailing_text", "withdrawn", "quoted", "duplicate_keys", "ambiguous",
 ]  # fmt: skip
 """Why a call must not run; `ToolCallInvalid.message` explains it."""
 

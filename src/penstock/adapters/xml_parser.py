@@ -29,7 +29,7 @@ class StreamingXMLParser:
     def __init__(
         self, tools: Iterable[Any] | None = None, reasoning: bool = False, *, provenance: Provenance | None = None
     ) -> None:
-        self._parser = TextParser("anthropic_xml", tools, reasoning, provenance=provenance)
+        self._parser = TextParser("anthropic_xml", tools, reasoning, provenance=provenance, confirm="close")
         self._reasoning: list[str] = []
         self.invalid_calls: list[ToolCallInvalid] = []
 

@@ -27,9 +27,10 @@ else:
 
 
 class AgentStreamer(Agent[Deps, str]):
-    """An agent whose model writes calls into its text, as XML, and whose tools start as soon as a call is confirmed.
+    """An agent whose model writes calls into its text, as XML, and whose tools start as soon as a call closes.
 
-    Without a model, it can only `process_stream`.
+    A value that contains the end tags of its call ends there, therefore; `confirm="end"` waits for what follows the
+    call. Without a model, it can only `process_stream`.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class AgentStreamer(Agent[Deps, str]):
         instructions: Instructions = "",
         **options: Unpack[AgentOptions],
     ) -> None:
-        defaults: AgentOptions = {"calls": "xml", "start": "call"}
+        defaults: AgentOptions = {"calls": "xml", "start": "call", "confirm": "close"}
         super().__init__(NoModel() if model is None else model, tools, instructions, **(defaults | options))
 
     async def process_stream(

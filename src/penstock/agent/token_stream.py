@@ -56,8 +56,9 @@ class TokenStream:
         dialect = config.calls
         declarations = [tool.declaration for tool in config.tools.values() if not tool.is_hosted]
         self._parser = TextParser(
-            "xml" if dialect == "native" else dialect, declarations, True, provenance=Provenance(history)
-        )
+            "xml" if dialect == "native" else dialect, declarations, True, provenance=Provenance(history),
+            confirm="close",
+        )  # fmt: skip
         self._numbering = RunNumbering(history)
         self._line_breaks = LineBreaks() if config.separate_text else None
         self._builder = TurnBuilder()

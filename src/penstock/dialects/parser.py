@@ -12,7 +12,7 @@ from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.source import Source
 from penstock.dialects.registry import find_dialect
 from penstock.errors import UsageError, type_name
-from penstock.events import StreamChunk
+from penstock.events import Confirm, StreamChunk
 from penstock.jsontext.surrogates import SurrogateJoiner
 
 
@@ -28,6 +28,9 @@ class TextParser:
     raw values their types. With `reasoning`, text between reasoning marks becomes `Reasoning` events. With
     `inside_reasoning`, the text starts inside the reasoning: the prompt ended with the opening mark. With `provenance`,
     a call that is a quotation from the conversation is invalid.
+
+    In dialects with raw values a call is confirmed by the end of the text or by another call right after it, because
+    a value may contain the call's end tags. With `confirm="close"` it is returned at its end tags.
     """
 
     def __init__(
@@ -39,9 +42,10 @@ class TextParser:
         *,
         id_prefix: str = "call_",
         provenance: Provenance | None = None,
+        confirm: Confirm = "end",
     ) -> None:
         name, row = find_dialect(dialect)
-        source = Source(Tools(tools), Numbering(id_prefix), provenance=provenance)
+        source = Source(Tools(tools), Numbering(id_prefix), provenance=provenance, confirm=confirm)
         self._reader = Reader(
             source, {name: row}, splits_reasoning=reasoning or inside_reasoning, starts_inside=inside_reasoning
         )

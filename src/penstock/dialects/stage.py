@@ -17,6 +17,7 @@ from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.source import Source
 from penstock.dialects.registry import find_dialect
 from penstock.events import (
+    Confirm,
     Finish,
     Opaque,
     Reasoning,
@@ -39,7 +40,7 @@ class TextCalls:
 
     With `provenance`, a call that is a quotation from the conversation is invalid. An invalid call for which `restores`
     returns True becomes the text again that the model wrote; that needs `provenance`. With `only_declared`, calls of
-    other tools stay text, and `undeclared` is called with the name of each.
+    other tools stay text, and `undeclared` is called with the name of each. `confirm` is that of `TextParser`.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class TextCalls:
         inside_reasoning: bool = False,
         id_prefix: str = "call_",
         provenance: Provenance | None = None,
+        confirm: Confirm = "end",
         restores: Callable[[ToolCallInvalid], bool] | None = None,
         undeclared: Callable[[str], None] | None = None,
     ) -> None:
@@ -60,7 +62,7 @@ class TextCalls:
         self._dialects: dict[str, Dialect] = dict(map(find_dialect, names))
         self._new_source = partial(
             Source, Tools(tools), numbering, only_declared=only_declared, provenance=provenance, restores=restores,
-            undeclared=undeclared,
+            undeclared=undeclared, confirm=confirm,
         )  # fmt: skip
         self._reasoning = reasoning
         self._inside = inside_reasoning

@@ -10,7 +10,8 @@ from typing import Any
 
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.registry import find_dialect
-from penstock.dialects.rescue import LEAKS, Rescue
+from penstock.dialects.rescue import LEAKS
+from penstock.dialects.stage import TextCalls
 from penstock.events import Finish, Retry, StreamChunk, Text, ToolCall, ToolCallInvalid, ToolCallStart, Unknown
 
 LOOKED_FOR = (
@@ -79,6 +80,7 @@ class WrongDialect:
 
     def _first_call(self, text: str, dialects: Iterable[str]) -> ToolCall | None:
         """The first call of a text in one of these dialects."""
-        rescue = Rescue(self._tools, [name for name in dialects if name != self._dialect])
-        events = [*rescue.feed(Text(0, text)), *rescue.close()]
+        names = [name for name in dialects if name != self._dialect]
+        stage = TextCalls(names, self._tools, only_declared=True, confirm="close")
+        events = [*stage.feed(Text(0, text)), *stage.close()]
         return next((event for event in events if isinstance(event, ToolCall)), None)

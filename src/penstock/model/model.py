@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 
 from penstock.errors import UsageError
+from penstock.events import Confirm
 from penstock.history.read import as_messages
 from penstock.messages import Message, system
 from penstock.model.checks import (
@@ -29,9 +30,10 @@ from penstock.model.endpoint import APIKey, Endpoint
 from penstock.model.event_loop import warn_if_blocking
 from penstock.model.options import RequestOptions
 from penstock.model.output_request import output_tool
-from penstock.model.prepared_request import CallOptions, PreparedRequest, prepare
+from penstock.model.prepared_request import PreparedRequest, prepare
 from penstock.model.stream import AsyncStream, Stream
 from penstock.model.streamed_response import Derived
+from penstock.model.text_calls import CallOptions
 from penstock.output.output_type import OutputKind, output_type
 from penstock.output.partial import partial_view
 from penstock.providers import (
@@ -263,6 +265,7 @@ class Model:
         parallel: bool | None = None,
         calls: str = "native",
         rescue: bool | Iterable[str] = False,
+        confirm: Confirm = "end",
         streaming: bool = True,
         extra: Mapping[str, Any] | None = None,
         id_prefix: str = "call_",
@@ -274,8 +277,9 @@ class Model:
         `messages` is a string, a message, or a list of messages, ours or in a provider's shape. `tool_choice` is
         "auto", "none", "required" or a tool's name; `parallel` allows or forbids several calls in one response. With
         `calls` the name of a dialect, the tools are described in the prompt and the calls are read from the text; with
-        `rescue`, calls are found that a model with native calls wrote into its text by mistake. `extra` is merged into
-        the request body. `id_prefix` starts the ids of calls that arrive without one. `output` is the type of a
+        `rescue`, calls are found that a model with native calls wrote into its text by mistake. `confirm` says when a
+        call in the text with raw values counts: at the end of the text, or when it closes. `extra` is merged into the
+        request body. `id_prefix` starts the ids of calls that arrive without one. `output` is the type of a
         structured output, which comes as the text of the response, as JSON, however the provider is asked for it.
         """
         check_option_names(options, OPTIONS, Model.ask, "a request")
@@ -293,7 +297,7 @@ class Model:
             extra=extra or {},
             is_streaming=streaming,
         )
-        call_options = CallOptions(calls, rescue, id_prefix)
+        call_options = CallOptions(calls, rescue, id_prefix, confirm)
         return self._exchange(prepare(request, call_options, output, self.wire, self._endpoint.provider.quirks))
 
     def _exchange(self, prepared: PreparedRequest) -> Exchange:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from penstock.events import Confirm
 from penstock.wires.shared.request import ModelOptions
 
 
@@ -14,6 +15,7 @@ class StepOptions(ModelOptions, total=False):
     tool_choice: str
     parallel: bool | None
     streaming: bool
+    confirm: Confirm
     extra: Mapping[str, Any] | None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -12,7 +11,7 @@ from penstock.declarations import ToolDeclaration
 from penstock.decoder import Decoder
 from penstock.model.output_call import OutputCall
 from penstock.model.output_request import ask_for_output, with_prompt
-from penstock.model.text_calls import StagedDecoding, conversation, find_calls, prompt_for_calls
+from penstock.model.text_calls import CallOptions, StagedDecoding, conversation, find_calls, prompt_for_calls
 from penstock.output.output_type import OutputType
 from penstock.transport.exchange import Decoding
 from penstock.wires import WireName
@@ -20,17 +19,6 @@ from penstock.wires.shared.request import OutputForm, Request
 
 if TYPE_CHECKING:
     from penstock.dialects.provenance import Provenance
-
-
-class CallOptions(Struct, frozen=True):
-    """How calls arrive: natively, or in the text, in the dialect `calls` or by mistake (`rescue`).
-
-    `id_prefix` starts the ids of calls that arrive without one.
-    """
-
-    calls: str
-    rescue: bool | Iterable[str]
-    id_prefix: str
 
 
 class PreparedRequest(Struct, frozen=True):
@@ -51,9 +39,7 @@ class PreparedRequest(Struct, frozen=True):
         """The stages for one attempt of the request: bytes to chunks."""
         options = self.call_options
         decoder = Decoder(self.wire, self.declarations, id_prefix=options.id_prefix)
-        decoding = find_calls(
-            decoder, options.calls, options.rescue, self.declarations, options.id_prefix, self.provenance
-        )
+        decoding = find_calls(decoder, options, self.declarations, self.provenance)
         return StagedDecoding(decoding, OutputCall()) if self.form == "tool" else decoding
 
 

@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import Struct
+
 from penstock.declarations import ToolDeclaration
 from penstock.decoder import Decoder
 from penstock.errors import UsageError
-from penstock.events import Progress, StreamChunk
+from penstock.events import Confirm, Progress, StreamChunk
 from penstock.messages import Message
 from penstock.transport.exchange import Decoding
 
 if TYPE_CHECKING:
     from penstock.dialects.provenance import Provenance
+
+
+class CallOptions(Struct, frozen=True):
+    """How calls arrive: natively, or in the text, in the dialect `calls` or by mistake (`rescue`).
+
+    `id_prefix` starts the ids of calls that arrive without one. `confirm` says when a call with raw values counts.
+    """
+
+    calls: str
+    rescue: bool | Iterable[str]
+    id_prefix: str
+    confirm: Confirm = "end"
 
 
 def prompt_for_calls(
@@ -52,14 +66,10 @@ def conversation(
 
 
 def find_calls(
-    decoder: Decoder,
-    calls: str,
-    rescue: bool | Iterable[str],
-    tools: list[ToolDeclaration],
-    id_prefix: str,
-    provenance: Provenance | None,
+    decoder: Decoder, options: CallOptions, tools: list[ToolDeclaration], provenance: Provenance | None
 ) -> Decoding:
     """The decoder, with a stage behind it that finds calls in the text if `calls` or `rescue` asks for it."""
+    calls, rescue = options.calls, options.rescue
     if calls == "native" and not (rescue and tools):
         return decoder
     from penstock.dialects.rescue import LEAKS, Rescue
@@ -67,10 +77,14 @@ def find_calls(
     from penstock.dialects.wrong_dialect import WrongDialect
 
     if calls != "native":
-        text_calls = TextCalls(calls, tools, reasoning=True, id_prefix=id_prefix, provenance=provenance)
+        text_calls = TextCalls(
+            calls, tools, reasoning=True, id_prefix=options.id_prefix, provenance=provenance, confirm=options.confirm
+        )
         return StagedDecoding(decoder, text_calls, WrongDialect(calls, tools))
     dialects = LEAKS if rescue is True else rescue or ()
-    return StagedDecoding(decoder, Rescue(tools, dialects, id_prefix=f"text_{id_prefix}", provenance=provenance))
+    return StagedDecoding(
+        decoder, Rescue(tools, dialects, id_prefix=f"text_{options.id_prefix}", provenance=provenance)
+    )
 
 
 class Stage(Protocol):

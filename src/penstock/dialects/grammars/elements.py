@@ -14,6 +14,7 @@ from penstock.dialects.reading.schema import Schema, Tools, quote
 from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.tag_calls import Tags, tag_block
 from penstock.dialects.reading.text_call import TextCall
+from penstock.dialects.reading.unconfirmed import RawTags, TagPair
 
 TagNames = Mapping[str, str]
 """Opening tags, and the names in them; "" where the name follows."""
@@ -58,6 +59,12 @@ def add_empty(call: TextCall, key: str) -> None:
 # -- `<invoke><tool_name>N</tool_name><parameters><P>raw</P></parameters></invoke>` ----------------------------------
 
 AFTER_INVOKE = ("<invoke>", "</function_calls>")
+LEGACY = RawTags(
+    TagPair(("<parameters>",), ("</parameters>",)),
+    TagPair(("<invoke>",), ("</invoke>",)),
+    TagPair(("<function_calls>",), ("</function_calls>",)),
+)
+"""The tags around the values of a call; the tag of a value itself may be any, also one of HTML."""
 
 
 def anthropic_legacy(source: Source, mark: str) -> Reading[None]:
@@ -105,6 +112,7 @@ def legacy_parameters(source: Source, call: TextCall) -> Reading[None]:
             call.key(key)
             own_end = f"</{key}>"
             ends = {"</parameters>": ("</invoke>",), own_end: ("<",)}
+            call.raw_tags = LEGACY
             mark = yield from raw_value(source, call, call.schema.field(key).writer, ends)
             end = mark if mark != own_end else ""
     if end != "</parameters>":
@@ -112,6 +120,9 @@ def legacy_parameters(source: Source, call: TextCall) -> Reading[None]:
 
 
 # -- `<tool>N</tool><tool_input>text</tool_input>` -------------------------------------------------------------------
+
+
+INPUT = RawTags(TagPair(("<tool_input>",), ("</tool_input>",)), TagPair(("<tool>",), ("</tool>",)))
 
 
 def langchain_xml(source: Source, mark: str) -> Reading[None]:
@@ -126,6 +137,7 @@ def langchain_xml(source: Source, mark: str) -> Reading[None]:
         yield from source.expect("</tool_input>")
     else:
         call.key("__arg1")
+        call.raw_tags = INPUT
         call.add('"')
         yield from raw_text(source, call.string, {"</tool_input>": ()})
         call.add('"')
@@ -160,6 +172,7 @@ def cline_xml(source: Source, mark: str) -> Reading[None]:
         else:
             call.key(key)
             follow = (*keys, end) if key == "content" and keys else ("<",)
+            call.raw_tags = RawTags(TagPair((f"<{key}>",), (f"</{key}>",)), TagPair((f"<{name}>",), (end,)))
             yield from trimmed_value(source, call, key, {f"</{key}>": follow})
         key, mark = yield from declared_key(source, keys, end)
     call.end_keys()
@@ -264,6 +277,9 @@ MINIMAX = Tags(
 )
 
 
+ELEMENTS = RawTags(TagPair((f"{NS}<",), (f"{NS}</",)), TagPair((), ()))
+
+
 def element_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]:
     """Reads a parameter, raw or with elements in it: `P>raw NS</P>`, or `P>NS<Q>…NS</Q>NS</P>`."""
     tag = yield from header(source, call, tags.key, tag_name(source, ""))
@@ -282,6 +298,7 @@ def element(source: Source, call: TextCall, tag: tuple[str, str], schema: Schema
         yield from elements(source, call, name, schema, depth)
         return
     own_end = f"{NS}</{name}>"
+    call.raw_tags = ELEMENTS
     ends = {MINIMAX.call_end: MINIMAX.after, own_end: (NS,)}
     if (yield from raw_value(source, call, leaf_writer(schema), ends)) != own_end:
         raise Mismatch(f"the call ended within {name!r}")

@@ -15,6 +15,7 @@ from penstock.dialects.reading.recovery import expected, header
 from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.tagged_values import KeyTags, ValueEnds, awaited, tagged_value
 from penstock.dialects.reading.text_call import TextCall
+from penstock.dialects.reading.unconfirmed import RawTags, TagPair
 
 # -- functions and parameters --------------------------------------------------------------------------------------
 
@@ -112,6 +113,11 @@ class Functions(Struct, frozen=True):
             keys=KeyTags((PARAMETER,), (">",), _KEY, awaited(call)),
             calls=(FUNCTION,),
             call_starts=(_TAG_NAME, (">",), (PARAMETER, FUNCTION_END)),
+            tags=RawTags(
+                TagPair((PARAMETER,), (PARAMETER_END,)),
+                TagPair((FUNCTION,), (FUNCTION_END,)),
+                TagPair((self.opens,), (self.closes,)),
+            ),
             blocks={self.opens: (FUNCTION,)},
             block_ends=(self.closes,),
         )
@@ -245,6 +251,11 @@ class Pairs(Struct, frozen=True):
             keys=KeyTags(self.key, (*self.key_end, *self.value), _KEY, awaited(call)),
             calls=self.call,
             call_starts=(_WORD, *([self.separator] if self.separator else ()), self.key, _WORD, self.key_end),
+            tags=RawTags(
+                TagPair(self.value, self.value_end),
+                TagPair(self.call, self.call_end),
+                TagPair(self.opens, self.closes),
+            ),
             blocks=dict.fromkeys(self.opens, self.call),
             block_ends=self.closes,
         )

@@ -25,6 +25,7 @@ from penstock.dialects.reading.raw_values import Writer, json_or_text, raw_value
 from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.tag_calls import Tags, invoke_body, named_tag, next_invoke, tag_value
 from penstock.dialects.reading.text_call import TextCall
+from penstock.dialects.reading.unconfirmed import RawTags, TagPair
 from penstock.events import Reasoning, Text
 
 # -- headers and bodies --------------------------------------------------------------------------------------------
@@ -253,6 +254,7 @@ RESPONSE, RESPONSE_END = "<|open|>response<|sep|>", "<|close|>response<|sep|>"
 ASSISTANT, ASSISTANT_END = "<|open|>message ", "<|close|>message<|sep|>"
 
 _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
+KIMI_K3 = RawTags(TagPair((ARGUMENT,), (ARGUMENT_END,)), TagPair((CALL,), (CALL_END,)), TagPair((TOOLS,), (TOOLS_END,)))
 
 
 def kimi_k3(source: Source, mark: str) -> Reading[None]:
@@ -294,6 +296,7 @@ def kimi_k3_argument(source: Source, call: TextCall) -> Reading[None]:
     call.key(key)
     writers: dict[str, Writer] = {"string": None, "": call.schema.field(key).writer}
     write = writers.get(tag.get("type", ""), json_or_text)
+    call.raw_tags = KIMI_K3
     yield from raw_value(source, call, write, {ARGUMENT_END: (ARGUMENT, CALL_END)})
 
 

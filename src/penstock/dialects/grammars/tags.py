@@ -28,6 +28,7 @@ def cdata_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]
     """Reads a parameter with text in a CDATA section or without: `name="P"><![CDATA[raw]]></param>`."""
     write, end = yield from key_of(source, call)
     if end == ">" and (yield from source.accept_spaced("<![CDATA[")):
+        call.raw_tags = tags.raw
         yield from raw_value(source, call, write, {"]]>": (tags.value_end, tags.call_end)})
         yield from source.accept_spaced(tags.value_end)
     else:

@@ -6,19 +6,27 @@ from penstock.calls.numbering import Numbering
 from penstock.dialects.reading.code_spans import CodeSpans
 from penstock.dialects.reading.schema import Schema
 from penstock.dialects.reading.text_call import TextCall
-from penstock.events import Reasoning, StreamChunk, Text
+from penstock.dialects.reading.unconfirmed import Unconfirmed
+from penstock.events import Fault, Reasoning, StreamChunk, Text
+
+AMBIGUOUS = (
+    "an end tag follows the call without its start tag, so a value may go on after the end tags in it; "
+    "write the call again, without these tags in its values"
+)
 
 
 class Output:
     """Collects `events`. `kind` is the type of event that text becomes: `Text` or `Reasoning`."""
 
-    __slots__ = ("_block", "_block_kind", "_numbering", "code", "events", "has_answer", "kind")
+    __slots__ = ("_block", "_block_kind", "_numbering", "code", "events", "has_answer", "kind",
+                 "unconfirmed")  # fmt: skip
 
     def __init__(self, numbering: Numbering) -> None:
         self.events: list[StreamChunk] = []
         self.kind: type[Text | Reasoning] = Text
         self.code = CodeSpans()  # the code spans of the text so far
         self.has_answer = False  # whether there was a call, or visible text other than white space
+        self.unconfirmed: Unconfirmed | None = None  # the calls that wait for what follows them
         self._numbering = numbering
         self._block = -1
         self._block_kind: type[Text | Reasoning] | None = None
@@ -31,7 +39,7 @@ class Output:
 
     def add(self, text: str) -> None:
         """Adds text of the current kind."""
-        if text:
+        if text and not (self.unconfirmed is not None and self._splits(text, self.unconfirmed)):
             if self._block_kind is not self.kind:
                 self._block_kind, self._block = self.kind, self._numbering.new_block()
                 self.code.restart()
@@ -39,6 +47,28 @@ class Output:
             self.code.add(text)
             if not self.has_answer:
                 self.has_answer = self.kind is Text and not text.isspace()
+
+    def _splits(self, text: str, unconfirmed: Unconfirmed) -> bool:
+        """Whether an end tag in the text shows that calls are ambiguous; if so, the text is added with their end."""
+        if not (end := unconfirmed.find_end(text)):
+            return False
+        self.unconfirmed = None
+        self.add(text[:end])
+        unconfirmed.fail("ambiguous", AMBIGUOUS)
+        self.add(text[end:])
+        return True
+
+    def confirm(self) -> None:
+        """Emits the calls that wait for what follows them."""
+        if self.unconfirmed is not None:
+            self.unconfirmed.confirm()
+            self.unconfirmed = None
+
+    def fail(self, why: Fault, message: str) -> None:
+        """Ends the calls that wait for what follows them as invalid."""
+        unconfirmed, self.unconfirmed = self.unconfirmed, None
+        if unconfirmed is not None:
+            unconfirmed.fail(why, message)
 
     def new_call(self, name: str, id: str, origin: str, schema: Schema) -> TextCall:
         """Starts a call, which is announced at once; text after it is another block."""

@@ -10,7 +10,7 @@ from penstock.dialects.dialect import END_TOKENS, THINK, Dialect
 from penstock.dialects.reading.cursor import Mismatch, Reading, TextEnded
 from penstock.dialects.reading.held_text import MAX_HELD
 from penstock.dialects.reading.marks import Marks, marks_of
-from penstock.dialects.reading.output import Output
+from penstock.dialects.reading.output import AMBIGUOUS, Output
 from penstock.dialects.reading.source import Source
 from penstock.events import Reasoning, StreamChunk, Text
 
@@ -53,6 +53,10 @@ class Reader:
         self._source.is_over = True
         self._source.is_cut = is_cut
         next(self._reading, None)
+        if is_cut:
+            self._source.output.fail("cut", "the text was cut off before it was clear where the call ends")
+        else:
+            self._source.output.confirm()
         return self._source.output.take()
 
     @property
@@ -62,8 +66,9 @@ class Reader:
 
     @property
     def flows(self) -> bool:
-        """Whether nothing is held back, and no call is open."""
-        return not self._source.unread_size and not self._source.is_in_block
+        """Whether nothing is held back, and no call is open or waits for what follows it."""
+        source = self._source
+        return not source.unread_size and not source.is_in_block and source.output.unconfirmed is None
 
     @property
     def find_start(self) -> Callable[[str], object]:
@@ -88,7 +93,7 @@ class Reader:
                 yield from self._block(mark)
             elif mark in marks.missing:
                 marks.missing.discard(mark)
-                self._restore(mark)
+                self._drop_end(mark, is_direct=False)
             elif mark in marks.think:
                 yield from self._think_block(mark)
                 yield from self._begin_inside()
@@ -260,8 +265,8 @@ class Reader:
                 source.rewind()
                 yield from source.accept(mark) if mark else ()
             else:
-                if source.is_restored and source.call_count > calls:
-                    source.release()  # its closing marks
+                if source.call_count > calls:
+                    source.drop_ends()
                 source.drop()
                 break
         if source.call_count > calls:
@@ -277,14 +282,16 @@ class Reader:
                 self._source.unread(spaces)
                 break
             self._source.last_closer = mark
-            self._restore(spaces + mark)
+            self._drop_end(mark, spaces)
         if self._source.last_closer not in closes:
             self._marks.missing.update(closes)
 
-    def _restore(self, markup: str) -> None:
-        """Adds the closing marks of a call that has become text again."""
-        if self._source.is_restored:
-            self._source.output.add(markup)
+    def _drop_end(self, mark: str, spaces: str = "", *, is_direct: bool = True) -> None:
+        """Drops a closing mark that follows a call, directly or after text; it may show that the call is ambiguous."""
+        output, unconfirmed = self._source.output, self._source.output.unconfirmed
+        if unconfirmed is not None and unconfirmed.is_stray(mark, is_direct=is_direct):
+            output.fail("ambiguous", AMBIGUOUS)
+        self._source.add_ends(spaces + mark)
 
     def _end_invalid(self, why: Mismatch) -> None:
         """Ends the open call as invalid."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from penstock.calls.numbering import Numbering
 from penstock.dialects.provenance import Provenance
@@ -12,7 +13,9 @@ from penstock.dialects.reading.markup import Markup, Recording
 from penstock.dialects.reading.output import Output
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.text_call import TextCall
-from penstock.events import ToolCallInvalid
+from penstock.dialects.reading.unconfirmed import NO_TAGS, EndedCall, Unconfirmed
+from penstock.errors import UsageError
+from penstock.events import Confirm, ToolCallInvalid
 
 
 class Source(Cursor):
@@ -38,6 +41,7 @@ class Source(Cursor):
         "splits_reasoning",
         "tools",
         "undeclared",
+        "waits",
     )
 
     def __init__(
@@ -49,6 +53,7 @@ class Source(Cursor):
         provenance: Provenance | None = None,
         restores: Callable[[ToolCallInvalid], bool] | None = None,
         undeclared: Callable[[str], None] | None = None,
+        confirm: Confirm = "end",
     ) -> None:
         super().__init__()
         self.tools = tools
@@ -59,6 +64,9 @@ class Source(Cursor):
         self.restores = restores  # whether an invalid call becomes the text again that the model wrote
         self.is_restored = False  # whether the last call did
         self.undeclared = undeclared  # is called with the name of a call that stays text, as nobody declared its tool
+        if confirm not in ("end", "close"):
+            raise UsageError(f"confirm must be 'end' or 'close', not {confirm!r}")
+        self.waits = confirm == "end"  # whether a call with raw values waits for what follows it
         self.recording: Recording | None = None  # what is read of a call that may be reasoning
         self.splits_reasoning = False  # whether reasoning is separated from the answer
         self.dialect = ""
@@ -87,6 +95,8 @@ class Source(Cursor):
                 self.undeclared(name)
             raise Mismatch(f"{name!r} is not a tool")
         self.drop()
+        if self.output.unconfirmed is not None and not self.output.unconfirmed.is_followed:
+            self.output.confirm()
         self.call_count += 1
         self.call = self.output.new_call(name, id, f"text:{self.dialect}", self.tools.schema(name))
         return self.call
@@ -95,10 +105,22 @@ class Source(Cursor):
         """Ends the call, and holds what follows until it is known what it is."""
         if self.call is not None:
             markup = "" if self.markup is None else self.markup.take(self.unread_size)
-            self.call.seal(self.provenance, markup)
+            arguments = self.call.seal(self.provenance, markup)
+            if arguments is not None:
+                self._await_confirmation(self.call, arguments, markup)
             self.call = None
             self.restore(markup)
         self.hold()
+
+    def _await_confirmation(self, call: TextCall, arguments: dict[str, Any], markup: str) -> None:
+        """Emits a call that has ended, now or when what follows has confirmed it and the calls before it."""
+        output = self.output
+        if output.unconfirmed is None and call.raw_tags is not None and self.waits:
+            output.unconfirmed = Unconfirmed(self.restore)
+        if output.unconfirmed is None:
+            call.confirm(arguments)
+        else:
+            output.unconfirmed.add(EndedCall(call, call.raw_tags or NO_TAGS, arguments, [markup]))
 
     def restore(self, markup: str) -> None:
         """Replaces a call that has just ended by its markup, if it is invalid and to be restored."""
@@ -125,6 +147,19 @@ class Source(Cursor):
     def drop(self) -> None:
         """Discards what was held: it was markup."""
         self._held = None
+
+    def drop_ends(self) -> None:
+        """Discards the end tags after a call, unless the call has become text again."""
+        if self._held is not None:
+            self.add_ends(self._held.text())
+        self.drop()
+
+    def add_ends(self, markup: str) -> None:
+        """Adds end tags to the text of their call: it has become text again, or it may if it is not confirmed."""
+        if self.is_restored:
+            self.output.add(markup)
+        elif self.output.unconfirmed is not None:
+            self.output.unconfirmed.add_markup(markup)
 
     def record(self, mark: str) -> Recording:
         """Starts a recording of what is read from here on, after a mark."""

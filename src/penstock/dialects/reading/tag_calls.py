@@ -17,6 +17,7 @@ from penstock.dialects.reading.recovery import expected, give_up, header
 from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.tagged_values import KeyTags, ValueEnds, awaited, tagged_value
 from penstock.dialects.reading.text_call import TextCall
+from penstock.dialects.reading.unconfirmed import RawTags, TagPair
 
 _ATTRIBUTES = re.compile(r"[^<>\n]*")
 _KEY = re.compile(r"""(?<![\w:.-])name\s*=\s*(?:"([^"]+)"|'([^']+)'|([^\s"'/]+))""")
@@ -86,6 +87,16 @@ class Tags(Struct, frozen=True):
         """The marks that can only follow a call: they end one without an end tag."""
         return (*self.calls, *self.block_ends, *self.layout)
 
+    @property
+    def raw(self) -> RawTags:
+        """The tags around a raw value, in pairs."""
+        all_tags = self.spellings
+        return RawTags(
+            TagPair(self.keys, tuple(tags.value_end for tags in all_tags)),
+            TagPair(self.calls, self.call_ends),
+            TagPair(tuple(mark for tags in all_tags for mark in tags.opens), self.block_ends),
+        )
+
     def ends(self, call: TextCall) -> ValueEnds:
         """Returns where a value of the call may end."""
         nameless = self.key.rstrip() + ">"  # a malformed tag, but not part of the value
@@ -97,6 +108,7 @@ class Tags(Struct, frozen=True):
             keys=KeyTags(spaced(self.key), (">",), _KEY, awaited(call), self.is_token),
             calls=spaced(self.call),
             call_starts=(_ATTRIBUTES, (">",), (*spaced(self.key), self.call_end)),
+            tags=self.raw,
             blocks=dict.fromkeys(self.opens, (*self.calls, *self.layout)) if has_block else {},
             block_ends=self.closes if has_block else (),
         )

@@ -35,6 +35,7 @@ from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.raw_values import Ends, Sink, Writer, write_value
 from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.text_call import TextCall
+from penstock.dialects.reading.unconfirmed import RawTags
 
 MAX_INDENT = 256
 """How long a line break and the blanks after it may be, before a tag that counts as the first in its line."""
@@ -52,7 +53,7 @@ class ValueEnds(Struct, frozen=True):
 
     `own` are the value's end tags, `call_ends` those of its call, and `keys` the tags of further arguments. A call
     within the value begins with one of `calls`, followed by each of `call_starts`. `blocks` and `block_ends` are the
-    tags around calls.
+    tags around calls. `tags` are all of these tags in pairs.
     """
 
     own: Ends
@@ -60,6 +61,7 @@ class ValueEnds(Struct, frozen=True):
     keys: KeyTags
     calls: tuple[str, ...]
     call_starts: tuple[Expected, ...]
+    tags: RawTags
     blocks: Ends = {}
     block_ends: tuple[str, ...] = ()
 
@@ -87,6 +89,7 @@ def awaited(call: TextCall) -> frozenset[str] | None:
 def tagged_value(source: Source, call: TextCall, write: Writer, ends: ValueEnds) -> Reading[str]:
     """Reads a raw value of a call, and returns the mark that ended it. If that is a guess, the call will be invalid."""
     text = ValueText(source, ends)
+    call.raw_tags = ends.tags
     mark = yield from write_value(call, write, text.read)
     end_tag = next(iter(ends.own))
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.calls.arguments import MAX_ARGUMENTS, Diagnosis, diagnose, strict_object
 from penstock.calls.growing import GrowingCall
-from penstock.events import StreamChunk, ToolCallDelta
+from penstock.events import StreamChunk, ToolCallClosed, ToolCallDelta
 
 if TYPE_CHECKING:
     from penstock.dialects.provenance import Provenance
     from penstock.dialects.reading.schema import Schema
+    from penstock.dialects.reading.unconfirmed import RawTags
 
 QUOTED = (
     "a user message or a tool result contains this call, so it may be a quotation; "
@@ -25,13 +26,15 @@ class TextCall(GrowingCall):
     `add` is the reference; `string` repeats its short path for the many small pieces of a long string.
     """
 
-    __slots__ = ("_doubt", "_is_unambiguous", "_mentioned", "_repeated", "argument", "keys", "schema")
+    __slots__ = ("_doubt", "_is_unambiguous", "_mentioned", "_repeated", "argument", "keys",
+                 "raw_tags", "schema")  # fmt: skip
 
     def __init__(self, out: list[StreamChunk], block: int, id: str, name: str, origin: str, schema: Schema) -> None:
         super().__init__(out, block, id, name, origin)
         self.schema = schema  # of the arguments
         self.keys: set[str] = set()  # of the arguments so far
         self.argument = ""  # the last of them
+        self.raw_tags: RawTags | None = None  # the tags of its last raw value, if it has one
         self._repeated: str | None = None  # the first of them that was given twice
         self._mentioned: dict[str, str] = {}  # keys inside values, and the doubt if no argument has that key
         self._doubt = ""  # why the call is a guess, if it is one
@@ -83,11 +86,14 @@ class TextCall(GrowingCall):
         """Whether the call is a guess."""
         return bool(self._doubt)
 
-    def seal(self, provenance: Provenance | None = None, markup: str = "") -> None:
-        """Ends the call: valid if its arguments are a strict JSON object, and it is neither a guess nor a quotation."""
+    def seal(self, provenance: Provenance | None = None, markup: str = "") -> dict[str, Any] | None:
+        """Ends the call; returns its arguments if it is valid, and emits it as invalid if not.
+
+        It is valid if its arguments are a strict JSON object, and it is neither a guess nor a quotation.
+        """
         if self.is_too_large:
             self._fail_too_large()
-            return
+            return None
         raw = self.raw()
         fault = self._fault(raw, arguments := strict_object(raw))
         usable = fault[2] if fault else arguments
@@ -95,8 +101,16 @@ class TextCall(GrowingCall):
             fault = "quoted", QUOTED, usable
         if fault:
             self._emit_invalid(raw, *fault)
-        elif arguments is not None:
-            self._emit_call(arguments, raw, "call_end")
+            return None
+        return arguments
+
+    def close(self, arguments: dict[str, Any]) -> None:
+        """Announces that the arguments are complete, before the call is confirmed."""
+        self._emit(ToolCallClosed(self.block, self.id, self.name, arguments))
+
+    def confirm(self, arguments: dict[str, Any]) -> None:
+        """Emits the whole call."""
+        self._emit_call(arguments, self.raw(), "call_end")
 
     def _fault(self, raw: str, arguments: dict[str, Any] | None) -> Diagnosis | None:
         if self._repeated is not None:

@@ -37,6 +37,7 @@ COMMA, FENCE, CONTROL, SENT_AGAIN, CUMULATIVE, AS_STRING, TRAILING, PYTHON, OTHE
 )
 """The numbers of the quirks that are repaired."""
 
+_NEVER = ("cut", "unnamed", "too_large", "withdrawn", "quoted", "ambiguous")
 _FENCE = re.compile(r"\s*```(?:json|JSON)?[ \t]*\r?\n(.*?)\r?\n?```\s*", re.DOTALL)
 _TOKEN = re.compile(r'(?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+")|(?P<comma>,(?=\s*[}\]]))|[^",]++|.', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
@@ -57,7 +58,7 @@ class RepairedArguments(Struct, frozen=True):
 def repair_arguments(call: ToolCallInvalid, mode: Repair) -> RepairedArguments | None:
     """The arguments of an invalid call, repaired; None if that is not possible, or not allowed."""
     raw = call.arguments_raw
-    if mode == "off" or call.why in ("cut", "unnamed", "too_large", "withdrawn", "quoted") or len(raw) > MAX_REPAIRED:
+    if mode == "off" or call.why in _NEVER or len(raw) > MAX_REPAIRED:
         return None
     for text, quirks in _safe(call) if mode == "safe" else _guesses(call):
         if (arguments := strict_object(text)) is not None and text.strip():

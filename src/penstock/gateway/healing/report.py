@@ -44,6 +44,7 @@ IN_WORDS = {
 IN_TEXT: dict[Fault, str] = {
     "quoted": "it repeats a message or a tool result (see the switch `quoted`)",
     "cut": "the response ended in it",
+    "ambiguous": "its end tags are also in the text after it",
     "malformed": "its arguments are not JSON",
 }
 """Why a call in the text stays text."""
