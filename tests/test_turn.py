@@ -9,6 +9,8 @@ import pytest
 
 import penstock
 from penstock.events import (
+    USAGE_COUNTS,
+    USAGE_PARTS,
     Error,
     Finish,
     Opaque,
@@ -22,6 +24,7 @@ from penstock.events import (
     ToolCallStart,
     Usage,
 )
+from penstock.wires import WIRES, find_wire
 
 
 def never(what: object) -> None:
@@ -309,3 +312,18 @@ def test_a_hole_in_the_text_reaches_on_error() -> None:
     turn = penstock.consume(penstock.decode(body, "openai-chat"), on_complete=completed.append, on_error=failed.append)
     assert (turn.text, turn.finish_reason, completed) == ("one three", "error", [])
     assert [error.code for error in failed] == ["unreadable_frame"]
+
+
+def test_every_count_of_a_usage_is_a_whole_or_in_the_table_of_parts() -> None:
+    parts = {part.field for part in USAGE_PARTS}
+    assert {*USAGE_COUNTS} == {"input_tokens", "output_tokens"} | parts
+    assert {part.whole for part in USAGE_PARTS} <= {*USAGE_COUNTS} - parts
+
+
+def test_the_facts_of_a_wire_name_only_counts_that_there_are() -> None:
+    derived = {"total", "plain_input", "plain_output"}
+    for name in WIRES:
+        table = find_wire(name).USAGE
+        named = {count for row in table.written for count in (row.count, *row.unless_zero)}
+        assert {*table.parts} <= {part.field for part in USAGE_PARTS}
+        assert named <= {*USAGE_COUNTS} | derived

@@ -246,6 +246,25 @@ class Usage(Event, frozen=True, tag="usage"):
     type: ClassVar[Literal["usage"]] = "usage"
 
 
+class UsagePart(Struct, frozen=True):
+    """A field of `Usage` that is a part of another one, its `whole`. `label` is its name for people."""
+
+    field: str
+    whole: Literal["input_tokens", "output_tokens"]
+    label: str
+
+
+USAGE_PARTS = (
+    UsagePart("cached_tokens", "input_tokens", "cached"),
+    UsagePart("cache_write_tokens", "input_tokens", "written to the cache"),
+    UsagePart("reasoning_tokens", "output_tokens", "reasoning"),
+)
+"""The parts of the token counts. What adds, shows or stores counts goes by this table; the names that a protocol has
+for them are in the facts of its wire."""
+USAGE_COUNTS = tuple(name for name in Usage.__struct_fields__ if name != "raw")
+"""All fields of `Usage` that are counts."""
+
+
 class Finish(Event, frozen=True, gc=False, tag="finish"):
     """Why the model stopped: the last chunk of every choice, exactly once. `message` is the provider's explanation.
 

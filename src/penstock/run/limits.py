@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.errors import UsageError
-from penstock.events import Retry, Usage
+from penstock.events import USAGE_COUNTS, Retry, Usage
 from penstock.run.execution import Execution
 from penstock.tools.policy import DEFAULT_RETRIES, ToolPolicy
 
@@ -181,10 +181,4 @@ def over_budget(limits: Limits, usage: Usage) -> str:
 
 def add_usage(first: Usage, second: Usage) -> Usage:
     """The sum of two usages."""
-    return Usage(
-        first.input_tokens + second.input_tokens,
-        first.output_tokens + second.output_tokens,
-        first.cached_tokens + second.cached_tokens,
-        first.reasoning_tokens + second.reasoning_tokens,
-        first.cache_write_tokens + second.cache_write_tokens,
-    )
+    return Usage(*(getattr(first, name) + getattr(second, name) for name in USAGE_COUNTS))

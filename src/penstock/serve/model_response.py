@@ -14,7 +14,19 @@ from functools import partial
 import msgspec
 
 from penstock.agent.reader_view import LineBreaks
-from penstock.events import Error, Finish, FinishReason, Reasoning, Refusal, Retry, StreamChunk, Text, ToolCall, Usage
+from penstock.events import (
+    USAGE_COUNTS,
+    Error,
+    Finish,
+    FinishReason,
+    Reasoning,
+    Refusal,
+    Retry,
+    StreamChunk,
+    Text,
+    ToolCall,
+    Usage,
+)
 from penstock.log.store_retries import awith_retries
 from penstock.run.events import (
     ApprovalRequest,
@@ -161,10 +173,4 @@ class ModelResponse:
 
 def _difference(usage: Usage, before: Usage) -> Usage:
     """The tokens that were used since."""
-    return Usage(
-        usage.input_tokens - before.input_tokens,
-        usage.output_tokens - before.output_tokens,
-        usage.cached_tokens - before.cached_tokens,
-        usage.reasoning_tokens - before.reasoning_tokens,
-        usage.cache_write_tokens - before.cache_write_tokens,
-    )
+    return Usage(*(getattr(usage, name) - getattr(before, name) for name in USAGE_COUNTS))

@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 from msgspec import Struct
 
-from penstock.events import Error
+from penstock.events import USAGE_COUNTS, Error
 from penstock.log.store import RunPhase
 from penstock.run.events import ApprovalRequest, Done, Nested, RunStart, Said, ToolEnd
 from penstock.serve import bodies, replies
@@ -36,14 +36,14 @@ class Result(Struct, frozen=True, omit_defaults=True):
     media: list[Media] = []
 
 
-class TokenCounts(Struct, frozen=True, tag_field="type", tag="usage"):
-    """The tokens of a run."""
-
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int
-    reasoning_tokens: int
-    cache_write_tokens: int
+TokenCounts = msgspec.defstruct(
+    "TokenCounts",
+    [(name, int) for name in USAGE_COUNTS],
+    namespace={"__doc__": "The tokens of a run."},
+    frozen=True,
+    tag_field="type",
+    tag="usage",
+)
 
 
 class Status(Struct, frozen=True):

@@ -14,6 +14,7 @@ import msgspec
 
 from penstock.errors import MissingKeyError
 from penstock.events import (
+    USAGE_COUNTS,
     Error,
     Finish,
     Reasoning,
@@ -55,7 +56,7 @@ PUBLIC_FIELDS: Mapping[type, tuple[str, ...]] = {
     ToolCallDelta: ("block", "piece"),
     ToolCall: ("block", "id", "name", "arguments"),
     ToolCallInvalid: ("block", "id", "name", "why", "message"),
-    Usage: ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens"),
+    Usage: USAGE_COUNTS,
     Finish: ("reason", "model"),
     Error: ("code", "retryable"),
     Retry: (),

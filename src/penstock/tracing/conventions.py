@@ -96,3 +96,10 @@ EARLY_GAIN = Metric("penstock.early_start.gain", "s", "Time that a step gained b
 COST = Metric("penstock.cost", "{currency}", "Cost of a response, in the currency of its attribute.")
 
 METRICS = (DURATION, FIRST_CHUNK, CHUNK_TIME, TOKENS, EARLY_GAIN, COST)
+
+USAGE_PARTS = {
+    "cached_tokens": GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS,
+    "cache_write_tokens": GEN_AI_USAGE_CACHE_CREATION_INPUT_TOKENS,
+    "reasoning_tokens": GEN_AI_USAGE_REASONING_OUTPUT_TOKENS,
+}
+"""The attributes of the parts of token counts, by the field of `Usage`."""

@@ -71,11 +71,7 @@ def usage_attributes(usage: Usage | None) -> Attributes:
     """The token counts; cached and reasoning tokens only if there are any."""
     if usage is None:
         return {}
-    parts = {
-        names.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: usage.cached_tokens,
-        names.GEN_AI_USAGE_CACHE_CREATION_INPUT_TOKENS: usage.cache_write_tokens,
-        names.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS: usage.reasoning_tokens,
-    }
+    parts = {name: getattr(usage, field) for field, name in names.USAGE_PARTS.items()}
     counts = {
         names.GEN_AI_USAGE_INPUT_TOKENS: usage.input_tokens,
         names.GEN_AI_USAGE_OUTPUT_TOKENS: usage.output_tokens,

@@ -9,6 +9,7 @@ import msgspec
 from penstock.cli.screen.choices import Choices
 from penstock.cli.screen.page import Page
 from penstock.events import (
+    USAGE_PARTS,
     Error,
     Finish,
     Opaque,
@@ -120,10 +121,6 @@ class ResponsePage(Page[StreamChunk]):
 
 def _tokens(usage: Usage) -> str:
     unit = "token" if usage.input_tokens == 1 else "tokens"
-    parts = {
-        "cached": usage.cached_tokens,
-        "written to the cache": usage.cache_write_tokens,
-        "reasoning": usage.reasoning_tokens,
-    }
+    parts = {part.label: getattr(usage, part.field) for part in USAGE_PARTS}
     counts = [f"{usage.input_tokens:,} {unit} in", f"{usage.output_tokens:,} out"]
     return ", ".join([*counts, *(f"{count:,} {name}" for name, count in parts.items() if count)])

@@ -10,6 +10,7 @@ import msgspec
 from penstock.calls.arguments import WITHOUT_ARGUMENTS
 from penstock.errors import UsageError
 from penstock.events import (
+    USAGE_PARTS,
     Error,
     Finish,
     FinishReason,
@@ -100,8 +101,10 @@ class PlayedReply:
         return encode_body(self._frames, events + self._end(), self._head)
 
     def _begin(self) -> list[StreamChunk]:
+        """The counts of the input, which are known before there is any output."""
         usage = self._usage
-        return [Usage(usage.input_tokens, 0, usage.cached_tokens, 0, usage.cache_write_tokens)]
+        parts = [part.field for part in USAGE_PARTS if part.whole == "input_tokens"]
+        return [Usage(usage.input_tokens, **{name: getattr(usage, name) for name in parts})]
 
     def _part(self, block: int, part: Say | Think | Refuse | ScriptedCall | VendorItem | Fail) -> list[StreamChunk]:
         """The events of a part; its place in the reply is its block."""

@@ -21,7 +21,7 @@ from penstock.events import (
     Usage,
 )
 from penstock.turn import Turn
-from penstock.wires.anthropic.facts import FACTS
+from penstock.wires.anthropic.facts import FACTS, USAGE
 from penstock.wires.shared.claude import PAUSES
 from penstock.wires.shared.json_writing import PieceWriter, named_sse, raw_json, split_around
 from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE, error_status
@@ -29,6 +29,7 @@ from penstock.wires.shared.response_format import ResponseFormat
 from penstock.wires.shared.response_frames import Content, ResponseFrames
 from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.response_turns import states_by_block
+from penstock.wires.shared.token_counts import written_usage
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Json = dict[str, Any]
@@ -75,7 +76,7 @@ class AnthropicFrames(ResponseFrames):
     # The stream.
 
     def opening(self) -> None:
-        counts = usage(self.usage or Usage())
+        counts = written_usage(USAGE, self.usage or Usage())
         ending = {"stop_reason": None, "stop_sequence": None}
         message = {**self._head(), "content": [], **ending, "usage": {**counts, "output_tokens": 1}}
         self._frame({"type": "message_start", "message": message})
@@ -129,7 +130,7 @@ class AnthropicFrames(ResponseFrames):
         self._frame(self.error_body(error, error_status(error, self.format.error_codes)))
 
     def finish(self, event: Finish) -> None:
-        counts = usage(self.usage or Usage())
+        counts = written_usage(USAGE, self.usage or Usage())
         delta = self._ending(event)
         container = {} if self._container is None else {"container": self._container}
         self._frame({"type": "message_delta", "delta": {**delta, **container}, "usage": counts})
@@ -183,7 +184,7 @@ class AnthropicFrames(ResponseFrames):
             "content": list(self._blocks(turn)),
             **self._ending(self.finish_of(turn)),
             **({"container": container[-1]} if container else {}),
-            "usage": usage(turn.usage or Usage()),
+            "usage": written_usage(USAGE, turn.usage or Usage()),
         }
 
     def _blocks(self, turn: Turn) -> Iterator[Json]:
@@ -226,15 +227,3 @@ def _empty_block(event: Content) -> Json:
     if isinstance(event, Reasoning):
         return {"type": "thinking", "thinking": "", "signature": ""}
     return {"type": "text", "text": ""}
-
-
-def usage(counts: Usage) -> Json:
-    """Token counts in Anthropic's arithmetic: the cache is not part of the input."""
-    details = {"output_tokens_details": {"thinking_tokens": counts.reasoning_tokens}} if counts.reasoning_tokens else {}
-    return {
-        "input_tokens": max(counts.input_tokens - counts.cached_tokens - counts.cache_write_tokens, 0),
-        "cache_creation_input_tokens": counts.cache_write_tokens,
-        "cache_read_input_tokens": counts.cached_tokens,
-        "output_tokens": counts.output_tokens,
-        **details,
-    }

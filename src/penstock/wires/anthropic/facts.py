@@ -19,7 +19,7 @@ from penstock.wires.shared.facts import (
     StateFacts,
     WireFacts,
 )
-from penstock.wires.shared.token_counts import UsageTable
+from penstock.wires.shared.token_counts import UsageTable, WrittenCount
 
 STATE_BLOCKS = {
     "redacted_thinking", "compaction", "container_upload", "fallback", "mcp_tool_listing", "search_result",
@@ -70,8 +70,17 @@ FACTS = WireFacts(
 USAGE = UsageTable(
     input=("input_tokens",),
     output=("output_tokens",),
-    cached=("cache_read_input_tokens",),
-    cache_write=("cache_creation_input_tokens",),
-    reasoning=("output_tokens_details.thinking_tokens",),
+    parts={
+        "cached_tokens": ("cache_read_input_tokens",),
+        "cache_write_tokens": ("cache_creation_input_tokens",),
+        "reasoning_tokens": ("output_tokens_details.thinking_tokens",),
+    },
     cache_extent="left_out",
+    written=(
+        WrittenCount("input_tokens", "plain_input"),
+        WrittenCount("cache_creation_input_tokens", "cache_write_tokens"),
+        WrittenCount("cache_read_input_tokens", "cached_tokens"),
+        WrittenCount("output_tokens", "output_tokens"),
+        WrittenCount("output_tokens_details.thinking_tokens", "reasoning_tokens", unless_zero=("reasoning_tokens",)),
+    ),
 )

@@ -13,13 +13,14 @@ from typing import Any, assert_never
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid, Usage
 from penstock.framing.aws import encode_frame, encode_headers
 from penstock.turn import Turn
-from penstock.wires.bedrock.facts import FACTS
+from penstock.wires.bedrock.facts import FACTS, USAGE
 from penstock.wires.shared.claude import PAUSES
 from penstock.wires.shared.json_writing import encode_json, quote, raw_json, split_around
 from penstock.wires.shared.response_format import ResponseFormat
 from penstock.wires.shared.response_frames import Content, ResponseFrames
 from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.response_turns import states_by_block
+from penstock.wires.shared.token_counts import written_usage
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Json = dict[str, Any]
@@ -197,12 +198,5 @@ def _state_deltas(event: Opaque) -> Iterator[Json]:
 
 
 def metadata(counts: Usage) -> Json:
-    """Token counts in Bedrock's arithmetic: the cache is not part of the input."""
-    usage = {
-        "inputTokens": max(counts.input_tokens - counts.cached_tokens - counts.cache_write_tokens, 0),
-        "outputTokens": counts.output_tokens,
-        "totalTokens": counts.input_tokens + counts.output_tokens,
-    }
-    if counts.cached_tokens or counts.cache_write_tokens:
-        usage |= {"cacheReadInputTokens": counts.cached_tokens, "cacheWriteInputTokens": counts.cache_write_tokens}
-    return {"usage": usage, "metrics": {"latencyMs": 0}}
+    """The last event of a stream: its token counts, and a latency, which is not known here."""
+    return {"usage": written_usage(USAGE, counts), "metrics": {"latencyMs": 0}}

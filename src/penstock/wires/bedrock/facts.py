@@ -20,7 +20,7 @@ from penstock.wires.shared.facts import (
     StateFacts,
     WireFacts,
 )
-from penstock.wires.shared.token_counts import UsageTable
+from penstock.wires.shared.token_counts import UsageTable, WrittenCount
 
 FACTS = WireFacts(
     wire="bedrock",
@@ -49,10 +49,17 @@ FACTS = WireFacts(
     output=CLAUDE_SCHEMAS,
 )
 
+_CACHE = ("cached_tokens", "cache_write_tokens")
 USAGE = UsageTable(
     input=("inputTokens",),
     output=("outputTokens",),
-    cached=("cacheReadInputTokens",),
-    cache_write=("cacheWriteInputTokens",),
+    parts={"cached_tokens": ("cacheReadInputTokens",), "cache_write_tokens": ("cacheWriteInputTokens",)},
     cache_extent="left_out",
+    written=(
+        WrittenCount("inputTokens", "plain_input"),
+        WrittenCount("outputTokens", "output_tokens"),
+        WrittenCount("totalTokens", "total"),
+        WrittenCount("cacheReadInputTokens", "cached_tokens", unless_zero=_CACHE),
+        WrittenCount("cacheWriteInputTokens", "cache_write_tokens", unless_zero=_CACHE),
+    ),
 )

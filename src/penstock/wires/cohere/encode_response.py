@@ -10,11 +10,12 @@ from typing import Any
 
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid, Usage
 from penstock.turn import Turn
-from penstock.wires.cohere.facts import FACTS
+from penstock.wires.cohere.facts import FACTS, USAGE
 from penstock.wires.shared.json_writing import PieceWriter, named_sse, split_around
 from penstock.wires.shared.response_format import ResponseFormat
 from penstock.wires.shared.response_frames import Content, ResponseFrames
 from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.token_counts import written_usage
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Json = dict[str, Any]
@@ -85,7 +86,7 @@ class CohereFrames(ResponseFrames):
         self.out.append(DONE)
 
     def finish(self, event: Finish) -> None:
-        delta = {"finish_reason": self.reason_of(event), "usage": usage(self.usage or Usage())}
+        delta = {"finish_reason": self.reason_of(event), "usage": written_usage(USAGE, self.usage or Usage())}
         self._frame({"type": "message-end", "delta": delta})
 
     def closing(self) -> None:
@@ -112,7 +113,7 @@ class CohereFrames(ResponseFrames):
         if calls:
             message["tool_calls"] = [_whole_call(call) for call in calls]
         reason = self.reason_of(self.finish_of(turn))
-        counts = usage(turn.usage or Usage())
+        counts = written_usage(USAGE, turn.usage or Usage())
         return {"id": self.head.id, "finish_reason": reason, "message": message, "usage": counts}
 
     def error_body(self, error: Error, status: int) -> Json:
@@ -137,10 +138,3 @@ def _blocks(turn: Turn) -> Iterator[Json]:
 def _whole_call(call: ToolCall | ToolCallInvalid) -> Json:
     function = {"name": call.name, "arguments": final_text(call, call.kind, has_custom=False)}
     return {"id": call.id, "type": "function", "function": function}
-
-
-def usage(counts: Usage) -> Json:
-    """Token counts; those of the bill are the same here."""
-    billed = {"input_tokens": counts.input_tokens, "output_tokens": counts.output_tokens}
-    thought = {"reasoning_tokens": counts.reasoning_tokens} if counts.reasoning_tokens else {}
-    return {"billed_units": billed, "tokens": {**billed, **thought}, "cached_tokens": counts.cached_tokens}

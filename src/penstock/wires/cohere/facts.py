@@ -17,7 +17,7 @@ from penstock.wires.shared.facts import (
     StateFacts,
     WireFacts,
 )
-from penstock.wires.shared.token_counts import UsageTable
+from penstock.wires.shared.token_counts import UsageTable, WrittenCount
 
 FACTS = WireFacts(
     wire="cohere",
@@ -44,6 +44,13 @@ FACTS = WireFacts(
 USAGE = UsageTable(
     input=("tokens.input_tokens", "billed_units.input_tokens"),
     output=("tokens.output_tokens", "billed_units.output_tokens"),
-    cached=("cached_tokens",),
-    reasoning=("tokens.reasoning_tokens",),
+    parts={"cached_tokens": ("cached_tokens",), "reasoning_tokens": ("tokens.reasoning_tokens",)},
+    written=(
+        WrittenCount("billed_units.input_tokens", "input_tokens"),  # the counts of the bill are the same here
+        WrittenCount("billed_units.output_tokens", "output_tokens"),
+        WrittenCount("tokens.input_tokens", "input_tokens"),
+        WrittenCount("tokens.output_tokens", "output_tokens"),
+        WrittenCount("tokens.reasoning_tokens", "reasoning_tokens", unless_zero=("reasoning_tokens",)),
+        WrittenCount("cached_tokens", "cached_tokens"),
+    ),
 )

@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCall, Usage
+from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.turn import Turn
 from penstock.wires.gemini.calls import SIGNATURE
-from penstock.wires.gemini.facts import FACTS, STATE_PARTS
+from penstock.wires.gemini.facts import FACTS, STATE_PARTS, USAGE
 from penstock.wires.shared.json_writing import PieceWriter, raw_json, split_around, sse
 from penstock.wires.shared.response_errors import error_status
 from penstock.wires.shared.response_format import ResponseFormat
 from penstock.wires.shared.response_frames import Content, ResponseFrames
 from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.response_turns import states_by_block
+from penstock.wires.shared.token_counts import written_usage
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Json = dict[str, Any]
@@ -102,7 +103,7 @@ class GeminiFrames(ResponseFrames):
         return self._response([_candidate(choice, list(parts), **ending)])
 
     def _response(self, candidates: list[Json]) -> Json:
-        counts = {} if self.usage is None else {"usageMetadata": usage(self.usage)}
+        counts = {} if self.usage is None else {"usageMetadata": written_usage(USAGE, self.usage)}
         return {"candidates": candidates, **counts, "modelVersion": self.head.model, "responseId": self.head.id}
 
     def _ending(self, finish: Finish) -> Json:
@@ -162,15 +163,3 @@ def _call_part(id: str, name: str, arguments: str, states: Json) -> Json:
     signature = {"thoughtSignature": states[SIGNATURE]} if SIGNATURE in states else {}
     named = {"id": id} if id else {}
     return {"functionCall": {**named, "name": name, "args": raw_json(arguments)}, **signature}
-
-
-def usage(counts: Usage) -> Json:
-    """Token counts in Gemini's arithmetic: reasoning is not part of the output."""
-    fields = {
-        "promptTokenCount": counts.input_tokens,
-        "candidatesTokenCount": counts.output_tokens - counts.reasoning_tokens,
-        "totalTokenCount": counts.input_tokens + counts.output_tokens,
-        "cachedContentTokenCount": counts.cached_tokens,
-        "thoughtsTokenCount": counts.reasoning_tokens,
-    }
-    return {key: count for key, count in fields.items() if count or key == "promptTokenCount"}

@@ -18,7 +18,7 @@ from penstock.wires.shared.facts import (
     StateFacts,
     WireFacts,
 )
-from penstock.wires.shared.token_counts import UsageTable
+from penstock.wires.shared.token_counts import UsageTable, WrittenCount
 
 STATE_PARTS = ("inlineData", "fileData", "executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 """The parts that Gemini made or ran itself; they are kept as vendor state."""
@@ -60,8 +60,14 @@ USAGE = UsageTable(
     input=("promptTokenCount",),
     more_input=("toolUsePromptTokenCount",),
     output=("candidatesTokenCount", "responseTokenCount"),
-    cached=("cachedContentTokenCount",),
-    reasoning=("thoughtsTokenCount",),
+    parts={"cached_tokens": ("cachedContentTokenCount",), "reasoning_tokens": ("thoughtsTokenCount",)},
     total=("totalTokenCount",),
     reasoning_extent="left_out",
+    written=(
+        WrittenCount("promptTokenCount", "input_tokens"),
+        WrittenCount("candidatesTokenCount", "plain_output", unless_zero=("plain_output",)),
+        WrittenCount("totalTokenCount", "total", unless_zero=("total",)),
+        WrittenCount("cachedContentTokenCount", "cached_tokens", unless_zero=("cached_tokens",)),
+        WrittenCount("thoughtsTokenCount", "reasoning_tokens", unless_zero=("reasoning_tokens",)),
+    ),
 )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.events import ToolCall, ToolCallInvalid
+from penstock.events import ToolCall, ToolCallInvalid, Usage
 from penstock.turn import Turn
 from penstock.wires.openai_chat.fragments import FIELDS
 from penstock.wires.shared.json_writing import PieceWriter, split_around, sse
 from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.token_counts import UsageTable, written_usage
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Json = dict[str, Any]
@@ -69,13 +70,14 @@ def completion_head(head: ResponseHead, kind: str) -> Json:
     return {"id": f"chatcmpl-{head.id}", "object": kind, "created": head.created, "model": head.model}
 
 
-def completion(head: ResponseHead, choices: Iterable[tuple[Json, str]], usage: Json | None) -> Json:
-    """A whole completion; each choice is a message and its finish reason."""
+def completion(head: ResponseHead, choices: Iterable[tuple[Json, str]], table: UsageTable, usage: Usage | None) -> Json:
+    """A whole completion; each choice is a message and its finish reason. `table` has the names of the token counts."""
     entries = [
         {"index": index, "message": message, "logprobs": None, "finish_reason": reason}
         for index, (message, reason) in enumerate(choices)
     ]
-    return {**completion_head(head, "chat.completion"), "choices": entries, "usage": usage}
+    counts = None if usage is None else written_usage(table, usage)
+    return {**completion_head(head, "chat.completion"), "choices": entries, "usage": counts}
 
 
 def known_reason(reason: str, head: ResponseHead) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, Usage
+from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text
 from penstock.turn import Turn
 from penstock.wires.openai_chat.completions import (
     DONE,
@@ -20,13 +20,14 @@ from penstock.wires.openai_chat.completions import (
     known_reason,
     whole_calls,
 )
-from penstock.wires.openai_chat.facts import FACTS, MISTRAL_LOSSES
+from penstock.wires.openai_chat.facts import FACTS, MISTRAL_LOSSES, MISTRAL_USAGE
 from penstock.wires.shared.json_writing import sse
 from penstock.wires.shared.response_errors import error_status
 from penstock.wires.shared.response_format import ResponseFormat
 from penstock.wires.shared.response_frames import Content, ResponseFrames
 from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.response_turns import states_by_block
+from penstock.wires.shared.token_counts import written_usage
 from penstock.wires.shared.written_call import Write, WrittenCall
 
 Json = dict[str, Any]
@@ -84,7 +85,7 @@ class MistralFrames(ResponseFrames):
 
     def finish(self, event: Finish) -> None:
         self._chunks.begin(event.choice)
-        usage = {} if self.usage is None else {"usage": counts(self.usage)}
+        usage = {} if self.usage is None else {"usage": written_usage(MISTRAL_USAGE, self.usage)}
         calls = self._calls.pop(event.choice, None)
         delta: Json = {"content": "", "tool_calls": calls} if calls else {"content": ""}
         self._chunks.end(delta, event.choice, self.reason_of(event), **usage)
@@ -104,7 +105,7 @@ class MistralFrames(ResponseFrames):
 
     def whole_body(self, turns: Sequence[Turn]) -> Json:
         choices = [(self._message(turn), self.reason_of(self.finish_of(turn))) for turn in turns]
-        return completion(self.head, choices, None if turns[0].usage is None else counts(turns[0].usage))
+        return completion(self.head, choices, MISTRAL_USAGE, turns[0].usage)
 
     def _message(self, turn: Turn) -> Json:
         states = states_by_block(turn, FACTS.wire)
@@ -120,16 +121,6 @@ class MistralFrames(ResponseFrames):
             "object": "error", "message": error.message, "type": code, "param": None, "code": "1500",
             "raw_status_code": status,
         }  # fmt: skip
-
-
-def counts(usage: Usage) -> Json:
-    """Token counts in Mistral's order."""
-    return {
-        "prompt_tokens": usage.input_tokens,
-        "total_tokens": usage.input_tokens + usage.output_tokens,
-        "completion_tokens": usage.output_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-    }
 
 
 def _parts(turn: Turn, states: Mapping[int, Json]) -> Iterator[Json]:

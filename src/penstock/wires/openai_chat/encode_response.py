@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, Usage
+from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text
 from penstock.turn import Turn
 from penstock.wires.openai_chat.completions import (
     DONE,
@@ -25,7 +25,7 @@ from penstock.wires.openai_chat.completions import (
     state_fields,
     whole_calls,
 )
-from penstock.wires.openai_chat.facts import FACTS
+from penstock.wires.openai_chat.facts import FACTS, USAGE
 from penstock.wires.openai_chat.fragments import FIELDS
 from penstock.wires.openai_chat.reasoning_details import detail_texts
 from penstock.wires.shared.json_writing import sse
@@ -35,6 +35,7 @@ from penstock.wires.shared.response_format import ResponseFormat
 from penstock.wires.shared.response_frames import Content, ResponseFrames
 from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.response_turns import states_by_block
+from penstock.wires.shared.token_counts import written_usage
 from penstock.wires.shared.written_call import Write, WrittenCall
 
 Json = dict[str, Any]
@@ -102,14 +103,14 @@ class OpenAIChatFrames(ResponseFrames):
 
     def closing(self) -> None:
         if self.head.has_usage and self.usage is not None:
-            self._chunks.counts(counts(self.usage))
+            self._chunks.counts(written_usage(USAGE, self.usage))
         self.out.append(DONE)
 
     # Whole bodies.
 
     def whole_body(self, turns: Sequence[Turn]) -> Json:
         choices = [(self._message(turn), self.reason_of(self.finish_of(turn))) for turn in turns]
-        return completion(self.head, choices, None if turns[0].usage is None else counts(turns[0].usage))
+        return completion(self.head, choices, USAGE, turns[0].usage)
 
     def _message(self, turn: Turn) -> Json:
         message: Json = {"role": "assistant", "content": turn.text or None, "refusal": turn.refusal or None}
@@ -127,20 +128,6 @@ class OpenAIChatFrames(ResponseFrames):
 
     def error_body(self, error: Error, status: int) -> Json:
         return openai_error(self.code_of(error, status), error.message, status)
-
-
-def counts(usage: Usage) -> Json:
-    """Token counts in OpenAI's arithmetic: the parts are included in the whole."""
-    prompt: Json = {"cached_tokens": usage.cached_tokens}
-    if usage.cache_write_tokens:
-        prompt["cache_write_tokens"] = usage.cache_write_tokens
-    return {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.input_tokens + usage.output_tokens,
-        "prompt_tokens_details": prompt,
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
 
 
 def _without_text(details: Any) -> list[Json]:

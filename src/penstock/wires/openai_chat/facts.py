@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from penstock.wires.shared.facts import (
     BLOCK_BORDERS,
     CACHE_WRITE_COUNTS,
@@ -23,7 +25,7 @@ from penstock.wires.shared.facts import (
     WireFacts,
 )
 from penstock.wires.shared.output_format import OPENAI_SCHEMAS
-from penstock.wires.shared.token_counts import UsageTable
+from penstock.wires.shared.token_counts import UsageTable, WrittenCount
 
 NINE_LETTER_IDS = "nine-letter-ids"
 """The quirk that call ids are exactly nine letters and digits (QUIRKS 165)."""
@@ -78,10 +80,30 @@ MISTRAL_LOSSES = (
 USAGE = UsageTable(
     input=("prompt_tokens", "input_tokens"),
     output=("completion_tokens", "output_tokens"),
-    cached=(
-        "prompt_tokens_details.cached_tokens", "prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens",
-    ),
-    cache_write=("prompt_tokens_details.cache_write_tokens", "cache_creation_input_tokens"),
-    reasoning=("completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
+    parts={
+        "cached_tokens": (
+            "prompt_tokens_details.cached_tokens", "prompt_cache_hit_tokens", "cached_tokens",
+            "cache_read_input_tokens",
+        ),
+        "cache_write_tokens": ("prompt_tokens_details.cache_write_tokens", "cache_creation_input_tokens"),
+        "reasoning_tokens": ("completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
+    },
     total=("total_tokens",),
+    written=(
+        WrittenCount("prompt_tokens", "input_tokens"),
+        WrittenCount("completion_tokens", "output_tokens"),
+        WrittenCount("total_tokens", "total"),
+        WrittenCount("prompt_tokens_details.cached_tokens", "cached_tokens"),
+        WrittenCount("prompt_tokens_details.cache_write_tokens", "cache_write_tokens", ("cache_write_tokens",)),
+        WrittenCount("completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
+    ),
 )  # fmt: skip
+MISTRAL_USAGE = structs.replace(
+    USAGE,
+    written=(
+        WrittenCount("prompt_tokens", "input_tokens"),
+        WrittenCount("total_tokens", "total"),
+        WrittenCount("completion_tokens", "output_tokens"),
+        WrittenCount("prompt_tokens_details.cached_tokens", "cached_tokens"),
+    ),
+)

@@ -12,9 +12,9 @@ from typing import Any
 
 from penstock.calls.arguments import strict_object
 from penstock.calls.rope import Rope
-from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, ToolCallInvalid, Usage
+from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, ToolCallInvalid
 from penstock.turn import Turn, TurnPart
-from penstock.wires.openai_responses.facts import ECHOED, FACTS
+from penstock.wires.openai_responses.facts import ECHOED, FACTS, USAGE
 from penstock.wires.shared.json_writing import named_sse, quote, split_around
 from penstock.wires.shared.openai_errors import OPENAI_ERRORS, openai_error
 from penstock.wires.shared.response_encoder import ResponseEncoder
@@ -23,6 +23,7 @@ from penstock.wires.shared.response_format import ResponseFormat
 from penstock.wires.shared.response_frames import Content, ResponseFrames, ResponseLimit
 from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.response_turns import with_starts
+from penstock.wires.shared.token_counts import written_usage
 from penstock.wires.shared.written_call import Write, WrittenCall
 
 Json = dict[str, Any]
@@ -269,7 +270,7 @@ class OpenAIResponsesFrames(ResponseFrames):
     # The response.
 
     def _ending(self, finish: Finish) -> Json:
-        counts = None if self.usage is None else usage(self.usage)
+        counts = None if self.usage is None else written_usage(USAGE, self.usage)
         word = self.reason_of(finish)
         if word == "completed":
             return self._response("completed", usage=counts)
@@ -304,17 +305,3 @@ def _is_part_of_item(event: Opaque) -> bool:
 
 def _no_parts(type: str) -> Json:
     return {"summary": []} if type == "reasoning" else {"content": []}
-
-
-def usage(counts: Usage) -> Json:
-    """Token counts in OpenAI's arithmetic: the parts are included in the whole."""
-    cached: Json = {"cached_tokens": counts.cached_tokens}
-    if counts.cache_write_tokens:
-        cached["cache_write_tokens"] = counts.cache_write_tokens
-    return {
-        "input_tokens": counts.input_tokens,
-        "input_tokens_details": cached,
-        "output_tokens": counts.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": counts.reasoning_tokens},
-        "total_tokens": counts.input_tokens + counts.output_tokens,
-    }

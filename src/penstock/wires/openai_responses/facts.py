@@ -20,7 +20,7 @@ from penstock.wires.shared.facts import (
     WireFacts,
 )
 from penstock.wires.shared.output_format import OPENAI_SCHEMAS
-from penstock.wires.shared.token_counts import UsageTable
+from penstock.wires.shared.token_counts import UsageTable, WrittenCount
 
 _CALLS_WITH_OUTPUT_ITEMS = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")
 """The items of hosted calls that have an output item of their own; all others contain their output."""
@@ -102,8 +102,22 @@ ECHOED: Mapping[str, Any] = {
 USAGE = UsageTable(
     input=("input_tokens", "prompt_tokens"),
     output=("output_tokens", "completion_tokens"),
-    cached=("input_tokens_details.cached_tokens", "prompt_tokens_details.cached_tokens"),
-    cache_write=("input_tokens_details.cache_write_tokens", "prompt_tokens_details.cache_write_tokens"),
-    reasoning=("output_tokens_details.reasoning_tokens", "completion_tokens_details.reasoning_tokens"),
+    parts={
+        "cached_tokens": ("input_tokens_details.cached_tokens", "prompt_tokens_details.cached_tokens"),
+        "cache_write_tokens": (
+            "input_tokens_details.cache_write_tokens", "prompt_tokens_details.cache_write_tokens",
+        ),
+        "reasoning_tokens": (
+            "output_tokens_details.reasoning_tokens", "completion_tokens_details.reasoning_tokens",
+        ),
+    },
     total=("total_tokens",),
-)
+    written=(
+        WrittenCount("input_tokens", "input_tokens"),
+        WrittenCount("input_tokens_details.cached_tokens", "cached_tokens"),
+        WrittenCount("input_tokens_details.cache_write_tokens", "cache_write_tokens", ("cache_write_tokens",)),
+        WrittenCount("output_tokens", "output_tokens"),
+        WrittenCount("output_tokens_details.reasoning_tokens", "reasoning_tokens"),
+        WrittenCount("total_tokens", "total"),
+    ),
+)  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from penstock.events import StreamChunk, Usage
+from penstock.events import USAGE_COUNTS, USAGE_PARTS, StreamChunk, Usage
 from penstock.jsontext.portable import as_json_value
 
 Extent = Literal["included", "left_out"]
@@ -21,22 +21,35 @@ Extent = Literal["included", "left_out"]
 _DIGITS = re.compile("[0-9]{1,18}")
 
 
+class WrittenCount(Struct, frozen=True):
+    """A field of the usage that a server writes.
+
+    `path` is its place, such as `prompt_tokens_details.cached_tokens`. `count` is what it says: a field of `Usage`,
+    `total` (input and output), `plain_input` (without the cache) or `plain_output` (without the reasoning). It is left
+    out if all counts of `unless_zero` are 0.
+    """
+
+    path: str
+    count: str
+    unless_zero: tuple[str, ...] = ()
+
+
 class UsageTable(Struct, frozen=True, kw_only=True):
     """The fields of a wire's usage, as paths such as `prompt_tokens_details.cached_tokens`; the first that has a count.
 
-    `more_input` is input that is never part of `input`. `cache_extent` and `reasoning_extent` are what the protocol
-    says; with a `total`, a server that counts in the other way is recognised.
+    `parts` has the paths of the parts, by the field of `Usage`. `more_input` is input that is never part of `input`.
+    `cache_extent` and `reasoning_extent` are what the protocol says; with a `total`, a server that counts in the other
+    way is recognised. `written` is the usage that a server of the wire writes, in order.
     """
 
     input: tuple[str, ...]
     output: tuple[str, ...]
-    cached: tuple[str, ...] = ()
-    cache_write: tuple[str, ...] = ()
-    reasoning: tuple[str, ...] = ()
+    parts: Mapping[str, tuple[str, ...]] = {}
     more_input: tuple[str, ...] = ()
     total: tuple[str, ...] = ()
     cache_extent: Extent = "included"
     reasoning_extent: Extent = "included"
+    written: tuple[WrittenCount, ...] = ()
 
 
 class UsageWriter:
@@ -63,24 +76,39 @@ class UsageWriter:
 
 def count_tokens(table: UsageTable, raw: dict[str, Any]) -> dict[str, int]:
     """The counts of a provider's usage as fields of `Usage`."""
-    cached, written, reasoning = (_count(raw, paths) for paths in (table.cached, table.cache_write, table.reasoning))
+    parts = {part.field: _count(raw, table.parts.get(part.field, ())) for part in USAGE_PARTS}
+    cache, reasoning = parts["cached_tokens"] + parts["cache_write_tokens"], parts["reasoning_tokens"]
     input, output, total = (_count(raw, paths) for paths in (table.input, table.output, table.total))
     input += _count(raw, table.more_input)
-    cache = cached + written
     expected = (
         cache if table.cache_extent == "left_out" else 0,
         reasoning if table.reasoning_extent == "left_out" else 0,
     )
-    parts = ((0, 0), (0, reasoning), (cache, 0), (cache, reasoning))
+    pairs = ((0, 0), (0, reasoning), (cache, 0), (cache, reasoning))
     rest = total - input - output  # what the total has besides the two
-    more_input, more_output = next((pair for pair in parts if total and sum(pair) == rest), expected)
+    more_input, more_output = next((pair for pair in pairs if total and sum(pair) == rest), expected)
     return {
         "input_tokens": input + (cache if cache > input else more_input),
         "output_tokens": output + (reasoning if reasoning > output else more_output),
-        "cached_tokens": cached,
-        "cache_write_tokens": written,
-        "reasoning_tokens": reasoning,
+        **parts,
     }
+
+
+def written_usage(table: UsageTable, usage: Usage) -> dict[str, Any]:
+    """The usage of a response in the fields and the arithmetic of a wire."""
+    counts = {name: getattr(usage, name) for name in USAGE_COUNTS}
+    counts["total"] = usage.input_tokens + usage.output_tokens
+    counts["plain_input"] = max(usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens, 0)
+    counts["plain_output"] = usage.output_tokens - usage.reasoning_tokens
+    written: dict[str, Any] = {}
+    for row in table.written:
+        if not row.unless_zero or any(counts[name] for name in row.unless_zero):
+            *path, field = row.path.split(".")
+            place = written
+            for key in path:
+                place = place.setdefault(key, {})
+            place[field] = counts[row.count]
+    return written
 
 
 def _count(raw: dict[str, Any], paths: tuple[str, ...]) -> int:
