@@ -429,7 +429,7 @@ def test_the_partial_view_of_long_arguments_is_linear() -> None:
 
 
 def test_a_whole_call_of_the_final_tool_is_text() -> None:
-    from penstock.model.output_call import OutputCall
+    from penstock.model.output_request import OutputCall
 
     stage = OutputCall()
     assert stage.feed(ToolCall("a", OUTPUT_TOOL, {"a": 1}, block=0)) == [Text(0, '{"a":1}')]

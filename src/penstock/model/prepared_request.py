@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from penstock.declarations import ToolDeclaration
 from penstock.decoder import Decoder
-from penstock.model.output_call import OutputCall
-from penstock.model.output_request import ask_for_output, with_prompt
+from penstock.model.output_request import OutputCall, ask_for_output, with_prompt
 from penstock.model.text_calls import CallOptions, StagedDecoding, conversation, find_calls, prompt_for_calls
 from penstock.output.output_type import OutputType
 from penstock.transport.exchange import Decoding
