@@ -98,16 +98,16 @@ def error_tree() -> str:
 
 
 def limit_table() -> str:
-    """The named limits (`MAX_…`) of each package."""
-    rows = ["| name | value | package | |", "|---|--:|---|---|"]
+    """The named limits (`MAX_…`) of each package, in an order that a move of a module does not change."""
+    rows: list[tuple[str, str, str]] = []
     for path in sorted(SOURCES.rglob("*.py")):
         parts = path.relative_to(SOURCES).with_suffix("").parts
         if parts[0] not in LISTED:
             continue
         for name, text in _limits(ast.parse(path.read_text(encoding="utf-8"))):
             value = getattr(import_module(".".join(("penstock", *parts))), name)
-            rows.append(f"| `{name}` | {_number(value)} | `penstock.{parts[0]}` | {text} |")
-    return "\n".join(rows) + "\n"
+            rows.append((parts[0], name, f"| `{name}` | {_number(value)} | `penstock.{parts[0]}` | {text} |"))
+    return "\n".join(["| name | value | package | |", "|---|--:|---|---|", *(row for *_, row in sorted(rows))]) + "\n"
 
 
 def _limits(module: ast.Module) -> Iterator[tuple[str, str]]:
