@@ -1,4 +1,4 @@
-"""The events of a log as JSON: what is written, and how it is read."""
+"""The events of a log as JSON: encoding and decoding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def body_of(event: LogEvent) -> bytes:
 
 
 def event_of(run_id: str, seq: int, body: bytes) -> LogEvent:
-    """An event that was stored; a `DamagedRunError` if it cannot be read."""
+    """The event of a stored body; a `DamagedRunError` if it is invalid."""
     try:
         return decode_logged(body)
     except MsgspecError as error:

@@ -13,14 +13,13 @@ T = TypeVar("T")
 
 
 class NoAnswerError(psycopg.OperationalError):
-    """The server has not answered in time, although the connection stands: it hangs."""
+    """The server hangs: it did not answer in time on an open connection."""
 
 
 class BoundedConnection(psycopg.Connection[Any]):
     """Raises a `NoAnswerError` if a statement takes longer than `seconds`.
 
-    The timeouts of the server do not help if it is the server that hangs, and those of TCP do not if its machine still
-    answers.
+    Timeouts of the server do not help if the server hangs, and TCP timeouts do not if its machine still answers.
     """
 
     seconds: float = math.inf

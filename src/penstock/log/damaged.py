@@ -9,7 +9,7 @@ from penstock.run.events import Done
 
 
 def set_aside(store: Store, claim: Claim) -> None:
-    """Give up a damaged run that was claimed: no worker claims it again. If it was cancelled before, it ends."""
+    """Set a claimed, damaged run aside: no worker claims it again. A cancelled run ends."""
     cancel = next((input for input in store.inputs([claim.run_id]) if input.kind == "cancel"), None)
     if cancel is not None:
         end_damaged(store, claim, cancel.body.decode("utf-8", "replace"))
@@ -18,7 +18,7 @@ def set_aside(store: Store, claim: Claim) -> None:
 
 
 def end_damaged(store: Store, claim: Claim, why: str) -> bool:
-    """End a damaged run that was claimed, although nobody knows its calls. False if another worker owns it by now."""
+    """End a claimed, damaged run, although its calls are unknown. False if another worker owns it by now."""
     inputs = [input.number for input in store.inputs([claim.run_id])]
     body = body_of(Done("cancelled", "", (), Usage(), why))
     [is_owner] = store.append([Batch(claim.run_id, claim.epoch, claim.seq, [body], "over", inputs)], durable=True)

@@ -1,4 +1,4 @@
-"""Notifies readers that wait for events of a run. A notification is only a hint, so readers also poll.
+"""Notifies waiting readers of new events. A notification is only a hint, so readers also poll.
 
 A store notifies them of what its own process writes, and passes the events on, so that they need not be read back. A
 store that hears of the writes of other processes notifies them of these too.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Doorbell(Shared):
-    """The callbacks of everybody who waits for events, by run."""
+    """The callbacks of waiting readers, by run."""
 
     def __init__(self) -> None:
         self._callbacks: dict[str, list[Watcher]] = {}
@@ -51,7 +51,7 @@ class Doorbell(Shared):
         return bool(self._callbacks)
 
     def ring(self, run_ids: Iterable[str]) -> None:
-        """Call those who wait for events of these runs."""
+        """Notify the readers of these runs."""
         if not self._callbacks:
             return
         with self.lock:
@@ -60,7 +60,7 @@ class Doorbell(Shared):
             callback(())
 
     def ring_with(self, batches: Iterable[tuple[Batch, float]]) -> None:
-        """Call those who wait for events of these runs, with the committed events and their time."""
+        """Notify the readers of these runs, with the committed events and their time."""
         if not self._callbacks:
             return
         with self.lock:
@@ -72,7 +72,7 @@ class Doorbell(Shared):
                     callback(rows)
 
     def ring_all(self) -> None:
-        """Call back all who wait: it is not known which runs have new events."""
+        """Notify all readers: it is unknown which runs have new events."""
         with self.lock:
             run_ids = [*self._callbacks]
         self.ring(run_ids)

@@ -1,4 +1,4 @@
-"""Ends or gives back a run that was claimed, without an agent: nothing is started for it."""
+"""Ends or releases a claimed run without an agent: nothing is started for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.run.events import ToolResults, innermost
 
 
 def cancel_claimed(store: Store, claim: Claim, why: str) -> bool:
-    """End a run that was claimed: its calls get results that say so. False if another worker owns it by now."""
+    """End a claimed run: its calls get results that say so. False if another worker owns it by now."""
     try:
         run, owned = rebuild_claimed(store, claim, {})
     except DamagedRunError:
@@ -30,5 +30,5 @@ def cancel_claimed(store: Store, claim: Claim, why: str) -> bool:
 
 
 def release_claimed(store: Store, claim: Claim) -> None:
-    """Give a run that was claimed back, so that another worker can continue it at once."""
+    """Release a claimed run, so that another worker can continue it at once."""
     store.append([Batch(claim.run_id, claim.epoch, claim.seq, (), "ready")], durable=True)

@@ -24,7 +24,7 @@ WAIT = 2.0
 def follow(store: Store, run_id: str, after: int = 0) -> Iterator[tuple[int, LogEvent]]:
     """The events of a run after a number, with their numbers, as they come; ends with `Done`.
 
-    There are none if that is the number of `Done`. A `UsageError` if the run does not have as many events.
+    There are none after `Done`. A `UsageError` if the run has fewer events.
     """
     if with_retries(partial(_has_ended, store, run_id, after)):
         return
@@ -79,7 +79,7 @@ def next_events(store: Store, run_id: str, after: int, limit: int = PAGE) -> lis
 
 
 def _has_ended(store: Store, run_id: str, after: Any) -> bool:
-    """Whether a run is over and has no event after a number."""
+    """Whether a run has finished and has no event after a number."""
     if not isinstance(after, int) or isinstance(after, bool) or after < 0:
         raise UsageError(f"after must be the number of an event, or 0, not {after!r}")
     row = _row_with(store, run_id, after)
@@ -87,7 +87,7 @@ def _has_ended(store: Store, run_id: str, after: Any) -> bool:
 
 
 def _row_with(store: Store, run_id: str, number: int) -> RunRow:
-    """The row of a run that has as many events."""
+    """The row of a run with at least this many events; raises otherwise."""
     row = store.find(run_id)
     if row is None:
         raise unknown_run(run_id)

@@ -1,4 +1,4 @@
-"""Follows a run through its log until it can be taken over, or has ended. Blocking code, without its own thread."""
+"""Follows a run through its log until it can be claimed, or has finished. Blocking code, without its own thread."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ MAX_WAIT = 0.2
 
 
 def new_owner() -> str:
-    """A name for this process that no other one has."""
+    """A unique name for this process."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 
 class LoggedStart(Struct, frozen=True):
-    """A run to be started in a store, or to be followed if it exists; the reader has its events until `after`.
+    """The start of a run in a store; an existing run is followed.
 
-    One that `outlives_reader` is given back to the store if its reader leaves; any other is cancelled.
+    The reader has its events until `after`. If the reader leaves, a run that `outlives_reader` is released to the
+    store; any other is cancelled.
     """
 
     store: Store
@@ -59,7 +60,7 @@ class LoggedStart(Struct, frozen=True):
 
 
 def stored_start(store: Store, run_id: str, after: int = 1, *, outlives_reader: bool = False) -> LoggedStart:
-    """The start of a run that exists."""
+    """The start of an existing run."""
     row = store.find(run_id)
     first = next(read_log(store, run_id), None)
     if row is None or first is None or not isinstance(first[2], RunStart):
@@ -68,7 +69,7 @@ def stored_start(store: Store, run_id: str, after: int = 1, *, outlives_reader: 
 
 
 class Settings(Struct, frozen=True):
-    """What a run takes from its agent."""
+    """The settings of a run from its agent."""
 
     policies: Mapping[str, ToolPolicy]
     limits: Limits | None = None
@@ -78,7 +79,7 @@ class Settings(Struct, frozen=True):
 
 
 class Follower:
-    """Reads the events of a run from its log, and claims the run when nobody owns it.
+    """Reads the events of a run from its log, and claims the run when it has no owner.
 
     `run` is the run as the log has it. `owned` is set when this process owns the run: then it continues from `run`, and
     the reader still gets the events until the claim from here. `done` is set when the reader has got the end.
@@ -90,7 +91,7 @@ class Follower:
         self.run = Run(start.start.messages, settings.policies, settings.limits, settings.run_repaired, settings.output)
         self.owned: OwnedRun | None = None
         self.done: Done | None = None
-        self.seq = max(1, start.after)  # of the last event that the reader got
+        self.seq = max(1, start.after)  # number of the last event that the reader got
         self._start = start
         self._settings = settings
         self._replay = Replay(self.run)
@@ -104,7 +105,7 @@ class Follower:
         return self.done is None and (self.owned is None or self.seq < self.owned.claim.seq)
 
     def open(self) -> None:
-        """Start the run, or find it; claim it if nobody owns it."""
+        """Start or find the run; claim it if it has no owner."""
         start, asked = self._start, time.monotonic()
         if self.store.create(start.row, body_of(start.start), owner=self._owner):
             self._own(*begin(self.store, first_claim(self.store, start.row, asked), start.start, *self._rules))
@@ -139,7 +140,7 @@ class Follower:
                 yield event
 
     def wait(self) -> None:
-        """Wait for more events in the log, a moment: then the run may have no owner any more."""
+        """Wait briefly for more events in the log: then the run may have lost its owner."""
         self.store.wait(self.run_id, self.seq, MAX_WAIT)
 
     def _row(self) -> RunRow:
@@ -167,7 +168,7 @@ class Follower:
         return []
 
     def _claim(self) -> bool:
-        """Take the run if nobody owns it."""
+        """Claim the run if it has no owner."""
         self._next_claim = time.monotonic() + min(0.5, self.store.lease / 4)
         claim = self.store.claim(self._owner, run_id=self.run_id)
         if claim is not None:
@@ -184,7 +185,7 @@ class Follower:
         self.run, self.owned = run, replace(owned, outlives_reader=self._start.outlives_reader)
 
     def _catch_up(self) -> None:
-        """Bring the run to where its log is, before anything was read."""
+        """Bring the run up to its log, before anything was read."""
         for seq, _, event in read_log(self.store, self.run_id, self._replayed):
             self._fold(seq, event)
 

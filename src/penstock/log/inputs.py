@@ -1,4 +1,4 @@
-"""What any process may want of a run, as inputs for its store."""
+"""Inputs for a run from any process, for its store."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def decision_input(
 def result_input(run_id: str, call_id: str, value: Any, is_error: bool = False) -> Input:
     """Give the result of a deferred call, anything that a tool may return; the first one counts.
 
-    JSON is converted for the model by the owner of the run, as it came. Of anything else, the owner gets what the
-    model reads, and apart from that the data.
+    The owner of the run converts JSON values for the model. For other values, the owner gets the converted content, and
+    the data apart from it.
     """
     call_id = checked_text("call_id", call_id)
     outcome = as_outcome(value)
@@ -60,7 +60,7 @@ def cancel_input(run_id: str, why: str) -> Input:
 
 
 def _is_json(value: Any) -> bool:
-    """Whether a value is read from JSON as it was."""
+    """Whether a value survives a round trip through JSON."""
     if not isinstance(value, str | int | float | list | dict | None):
         return False
     try:

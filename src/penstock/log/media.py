@@ -37,7 +37,7 @@ def take_out(body: bytes) -> tuple[bytes, dict[str, bytes]]:
 
 
 def put_back(run_id: str, rows: Rows, find: Callable[[Sequence[str]], Mapping[str, bytes]]) -> Rows:
-    """The events as they were before `take_out`; `find` returns media by their hashes."""
+    """The original events before `take_out`; `find` returns media by their hashes."""
     hashes = {match.decode() for _, _, body in rows if b"\0" in body for match in _REFERENCE.findall(body)}
     if not hashes:
         return rows

@@ -18,8 +18,8 @@ SCHEMA = "penstock"
 def open(path_or_url: str | Path, *, lease: float = LEASE, schema: str = SCHEMA) -> Store:  # noqa: A001  # `penstock.log.open`
     """A store of logs: a SQLite file (one machine) or a PostgreSQL database (`postgresql://…`, many machines).
 
-    What does not exist yet, the file or the tables, is created, and tables of an earlier version are brought up to
-    this one. A worker owns a run for `lease` seconds after it last wrote to its log. `schema` is for PostgreSQL.
+    Missing files and tables are created, and tables of an earlier version are upgraded. A worker owns a run for `lease`
+    seconds after it last wrote to its log. `schema` is for PostgreSQL.
     """
     _expect_lease(lease)
     address: Any = path_or_url
@@ -42,12 +42,12 @@ def open(path_or_url: str | Path, *, lease: float = LEASE, schema: str = SCHEMA)
 
 
 def memory(*, max_bytes: int = MAX_BYTES, lease: float = LEASE) -> Store:
-    """A store in the memory of this process. When it is full, the runs that are over are deleted, the oldest first."""
+    """A store in the memory of this process. When it is full, finished runs are deleted, the oldest first."""
     _expect_lease(lease)
     return MemoryStore(max_bytes=max_bytes, lease=lease)
 
 
 def _expect_lease(lease: Any) -> None:
-    """Raise a `UsageError` for a lease that would end before it begins, or never."""
+    """Raise a `UsageError` for a lease that is not positive or not finite."""
     if not isinstance(lease, int | float) or not 0 < lease < math.inf:
         raise UsageError(f"lease must be a number of seconds, more than 0, not {lease!r}")

@@ -1,7 +1,7 @@
 """A store in a PostgreSQL database, for many machines (psycopg 3).
 
-Each operation is one statement, so a worker that is frozen or cut off holds no lock, and times are those of the
-server. Other processes are notified of new events (NOTIFY, once per append); as this is only a hint, they also poll.
+Each operation is one statement, so a frozen or disconnected worker holds no lock, and times are those of the server.
+Other processes are notified of new events (NOTIFY, once per append); as this is only a hint, they also poll.
 """
 
 from __future__ import annotations

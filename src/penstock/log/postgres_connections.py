@@ -1,4 +1,4 @@
-"""Connections to a PostgreSQL server: kept while they work, opened again after the server went away."""
+"""Connections to a PostgreSQL server: reused while they work, reopened after the server was unavailable."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Connections(Shared):
         self._idle, self._open = [], WeakSet()
 
     def _parse(self, url: str) -> dict[str, Any]:
-        """The settings that a URL has. The errors of libpq are not shown: they quote the URL, with the password."""
+        """The settings in a URL. Errors of libpq are not shown: they quote the URL with its password."""
         is_valid, settings = True, dict[str, Any]()
         try:
             settings = self._psycopg.conninfo.conninfo_to_dict(url)
@@ -106,7 +106,7 @@ class Connections(Shared):
         return settings
 
     def execute(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """The rows of one statement. A connection that broke while it was unused is replaced."""
+        """The rows of one statement. A broken idle connection is replaced."""
         while True:
             connection, is_new = self._take()
             try:
@@ -159,12 +159,12 @@ class Connections(Shared):
             return connection
 
     def is_own(self, process: int) -> bool:
-        """Whether a process of the server works for a connection of these."""
+        """Whether a server process belongs to one of these connections."""
         with self.lock:
             return any(not each.closed and each.info.backend_pid == process for each in self._open)
 
     def maintain(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """The rows of one statement that may take long, on a connection of its own."""
+        """The rows of one long statement, on its own connection."""
         connection = self.connect(MAX_MAINTENANCE)
         try:
             with self.failing():

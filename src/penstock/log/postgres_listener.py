@@ -22,7 +22,7 @@ _IDLE = 1.0
 
 
 class Listener(Shared):
-    """Rings a doorbell for what other processes write."""
+    """Rings a doorbell for events of other processes."""
 
     def __init__(self, connections: Connections, channel: str, doorbell: Doorbell) -> None:
         self._connections = connections
@@ -33,7 +33,7 @@ class Listener(Shared):
         super().__init__()
 
     def start(self) -> None:
-        """Listen, until nobody waits any more."""
+        """Listen while there are waiting readers."""
         with self.lock:
             if self._is_closed or (self._thread is not None and self._thread.is_alive()):
                 return

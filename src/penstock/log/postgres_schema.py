@@ -1,4 +1,4 @@
-"""The tables of a log in PostgreSQL: created, and brought up to this version, by whoever opens it first."""
+"""The tables of a log in PostgreSQL: created or upgraded by the first process that opens it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MAX_WAIT = 30.0
 
 
 def prepare(connections: Connections, schema: str) -> None:
-    """Create the tables, or bring those of an earlier version up to this one."""
+    """Create the tables, or upgrade those of an earlier version."""
     if _version(connections, schema) == SCHEMA_VERSION:
         return
     connection = connections.connect(MAX_MAINTENANCE)

@@ -12,7 +12,7 @@ _NOTIFY = """
     (SELECT pg_notify(%(channel)s, CASE WHEN octet_length(ids) < 7000 THEN ids ELSE '*' END)
      FROM (SELECT string_agg(id, E'\\n') AS ids FROM changed) AS run_ids WHERE ids IS NOT NULL)
 """
-_NOT_DURABLE = "set_config('synchronous_commit', 'off', true)"  # of this statement, which is a transaction
+_NOT_DURABLE = "set_config('synchronous_commit', 'off', true)"  # for this statement, which is a transaction
 
 _MEDIA = f"""
     added_media AS (

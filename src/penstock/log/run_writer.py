@@ -84,7 +84,7 @@ class RunWriter:
     def __init__(self, flusher: Flusher, claim: Claim, callbacks: RunCallbacks) -> None:
         self.claim = claim
         self.callbacks = callbacks
-        self.seq = claim.seq  # of the last event that is committed
+        self.seq = claim.seq  # number of the last committed event
         self.deadline = claim.deadline
         self.next_renewal = 0.0
         self.taken: set[int] = set()  # inputs that were handed to the run

@@ -1,7 +1,7 @@
 """A store in a SQLite file, for one machine: several processes may use it at the same time.
 
-The file is in WAL mode, so readers never wait. A process that is frozen inside a write, not dead, blocks the other
-writers of the file until it continues or dies.
+The file is in WAL mode, so readers never wait. A process that is frozen during a write blocks the other writers of the
+file until it continues or dies.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class SQLiteStore:
         self._heads.write(connection, batches, sqlite_events.add(connection, batches, heads, now))
 
     def _append(self, batches: Sequence[Batch], now: float, connection: sqlite3.Connection) -> builtins.list[bool]:
-        """Add the batches of runs that this worker owns; for each, whether it does."""
+        """Add the batches of runs; for each, whether this worker owns the run."""
         run_heads = self._heads.owned(connection, batches)
         owned = [head is not None for head in run_heads]
         heads = [head for head in run_heads if head is not None]
@@ -269,7 +269,7 @@ class SQLiteStore:
             )
 
     def _rows(self, where: str, values: Sequence[Any]) -> builtins.list[RunRow]:
-        """The rows of runs for which a condition holds."""
+        """The rows of the runs that satisfy a condition."""
         statement = f"SELECT {FIELDS} FROM {_RUNS} WHERE {where}"
         return self._file.read(lambda connection: [row_of(row) for row in connection.execute(statement, values)])
 

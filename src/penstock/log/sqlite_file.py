@@ -69,7 +69,7 @@ class _Closing(Shared):
 
 
 _connecting, _closing = _Connecting(), _Closing()
-_inherited: list[sqlite3.Connection] = []  # of the parent process, and left alone
+_inherited: list[sqlite3.Connection] = []  # connections of the parent process, left alone
 
 
 class _Write(Struct, eq=False):

@@ -1,4 +1,4 @@
-"""The tables of a log in a SQLite file: created, and brought up to this version, by whoever opens it first."""
+"""The tables of a log in a SQLite file: created or upgraded by the first process that opens it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ SCHEMA_VERSION = len(MIGRATIONS)
 
 
 def prepare(connection: sqlite3.Connection, path: str) -> None:
-    """Create the tables, or bring those of an earlier version up to this one."""
+    """Create the tables, or upgrade those of an earlier version."""
     if _version(connection, path) == SCHEMA_VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")

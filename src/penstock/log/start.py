@@ -39,6 +39,6 @@ def new_start(
 
 
 def expect_line(name: str, text: Any) -> None:
-    """Raise a `UsageError` for what cannot be a column in every store."""
+    """Raise a `UsageError` for text that not every store can keep in a column."""
     if not isinstance(text, str) or len(text) > MAX_TEXT or _CONTROLS.search(text):
         raise UsageError(f"{name} must be one line of text, at most {MAX_TEXT} characters long, not {text!r:.60}")

@@ -1,4 +1,4 @@
-"""What a store of logs can do: its tables as structs, and the operations on them.
+"""The interface of a store of logs: its tables as structs, and its operations.
 
 A store is blocking code without a thread of its own. The flusher calls `append` and `claim` from its thread, readers
 call `read` from theirs.
@@ -60,7 +60,7 @@ class RunExistsError(UsageError):
 
 
 def run_exists(run_id: str) -> RunExistsError:
-    """The error of a run whose id is taken."""
+    """The error for a run id that is already taken."""
     return RunExistsError(
         f"a run with the id {run_id!r} exists, with another agent, other messages or another meta; use another id"
     )
@@ -71,12 +71,12 @@ class UnknownRunError(UsageError):
 
 
 def unknown_run(run_id: str) -> UnknownRunError:
-    """The error of an id that no run of the store has."""
+    """The error for an unknown run id."""
     return UnknownRunError(f"there is no run with the id {run_id!r}")
 
 
 def not_text(error: UnicodeEncodeError) -> UsageError:
-    """The error of text that no store can keep, and with which no run can be found."""
+    """The error for text that no store can keep."""
     return UsageError(f"{error.object!r:.60} has half of a character (a lone surrogate), which is not valid text")
 
 
@@ -85,7 +85,7 @@ class LostRunError(PenstockError):
 
 
 class RunRow(Struct, frozen=True, kw_only=True):
-    """What a store knows of a run besides its events.
+    """The row of a run in a store.
 
     `state` is `ready` for any worker, `running` while a worker owns it, `waiting` for a decision or a result, `over`,
     or `damaged`: its log could not be read, so it is claimed only by its id. `epoch` counts the owners, `lease_until`
@@ -192,7 +192,7 @@ class Store(Protocol):
 
     lease: float
     poll: float  # the seconds between two checks for new events, in addition to the calls of `watch`
-    flusher: object  # of this process, once there is one
+    flusher: object  # the flusher of this process, once there is one
 
     def create(self, row: RunRow, start: bytes, *, owner: str = "") -> bool:
         """Add a run with its first event. False if there is one with this id and an equal start.
@@ -202,7 +202,7 @@ class Store(Protocol):
         ...
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
-        """Take a run that is ready, whose owner's lease has expired, or one of whose calls expires, and log it.
+        """Claim a run that is ready, whose lease expired, or that has an expired call, and log the claim.
 
         With `run_id` only that run, also if it is damaged; with `agents` only runs of these agents. None if there is
         none.
@@ -212,7 +212,7 @@ class Store(Protocol):
     def claimable(
         self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
     ) -> Sequence[RunRow]:
-        """The runs that `claim` would take, in the order of their last changes; those after the last one of a page."""
+        """The runs that `claim` would take, by the time of their last change; with `after`, those that follow it."""
         ...
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
@@ -233,7 +233,7 @@ class Store(Protocol):
     def wait(self, run_id: str, after: int, seconds: float) -> None:
         """Wait until a run has an event after a number, at most this many seconds.
 
-        An `UnknownRunError` if there is no such run, or not any more.
+        An `UnknownRunError` if the run does not exist or was deleted.
         """
         ...
 
@@ -245,7 +245,7 @@ class Store(Protocol):
         ...
 
     def put(self, input: Input) -> bool:
-        """Add an input; False if it was there already, or the run is over. A run that waits is ready afterwards.
+        """Add an input; False if it was there already, or the run has finished. A waiting run is ready afterwards.
 
         A damaged run is ready after a cancel, so that a worker ends it. An `UnknownRunError` if there is no such run.
         """
@@ -267,7 +267,7 @@ class Store(Protocol):
         ...
 
     def prune(self, *, before: float, limit: int = 1000) -> int:
-        """Delete runs that are over and were not changed since a time; returns how many."""
+        """Delete finished runs that were not changed since a time; returns how many."""
         ...
 
     def close(self) -> None:

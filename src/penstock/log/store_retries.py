@@ -16,7 +16,7 @@ RETRY_SECONDS = 60.0
 
 
 class Attempts:
-    """The attempts at one operation, from its first failure on."""
+    """The attempts at one operation, since its first failure."""
 
     def __init__(self, seconds: float | None = None) -> None:
         self._end = time.monotonic() + (RETRY_SECONDS if seconds is None else seconds)
@@ -31,7 +31,7 @@ class Attempts:
 
 
 def with_retries(operation: Callable[[], T], on_failure: Callable[[], None] | None = None) -> T:
-    """The result of an operation on a store, which is repeated while the store fails temporarily."""
+    """The result of an operation on a store, retried while the store fails temporarily."""
     attempts: Attempts | None = None
     while True:
         try:

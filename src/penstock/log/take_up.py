@@ -1,6 +1,6 @@
-"""Rebuilds a run that was claimed from its log, and adds up the time that earlier owners used.
+"""Rebuilds a claimed run from its log, and adds up the time of earlier owners.
 
-Times are those of the store: they say how long a run has worked, and how long its calls have waited.
+Times are those of the store: how long a run has worked, and how long its calls have waited.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def take_up(
     run_repaired: Collection[Fault] = (),
     output: OutputType[Any] | None = None,
 ) -> tuple[Run, OwnedRun]:
-    """Rebuild a run that was claimed. If its log is damaged, the run is set aside: no worker claims it again."""
+    """Rebuild a claimed run. If its log is damaged, the run is set aside: no worker claims it again."""
     try:
         return rebuild_claimed(store, claim, policies, limits, run_repaired, output)
     except DamagedRunError:
@@ -78,7 +78,7 @@ def begin(
 ) -> tuple[Run, OwnedRun]:
     """A run that this process has just created and claimed: its log has nothing else, and need not be read.
 
-    An input that came since is found by the flusher.
+    The flusher finds later inputs.
     """
     logged = cast(RunStart, event_of(claim.run_id, 1, body_of(start)))  # as another process would read it
     run = rebuild([logged, Taken(claim.epoch)], policies, *rules)
@@ -93,7 +93,7 @@ def rebuild_claimed(
     run_repaired: Collection[Fault] = (),
     output: OutputType[Any] | None = None,
 ) -> tuple[Run, OwnedRun]:
-    """Rebuild a run that was claimed; a `DamagedRunError` if its log is damaged."""
+    """Rebuild a claimed run; a `DamagedRunError` if its log is damaged."""
     seconds = taken = last = 0.0
     seq = 0
     meta: Any = None
@@ -142,7 +142,7 @@ def read_run(store: Store, row: RunRow) -> Run:
 
 
 def fold(run_id: str, events: Iterable[LogEvent], policies: Mapping[str, ToolPolicy], *rules: Any) -> Run:
-    """The run whose log has these events; a `DamagedRunError` if they contradict each other."""
+    """The run with these events; a `DamagedRunError` if they contradict each other."""
     try:
         return rebuild(events, policies, *rules)
     except StoreError:
@@ -157,5 +157,5 @@ def hole(run_id: str, number: int) -> DamagedRunError:
 
 
 def _is_late(input: Input, deadlines: Mapping[str, float]) -> bool:
-    """Whether an answer came after its call had expired. It stays in the store until the run has taken the expiry."""
+    """Whether an answer came after its call expired. It stays in the store until the run has logged the expiry."""
     return input.kind in _ANSWERS and input.at > deadlines.get(input.key, math.inf)

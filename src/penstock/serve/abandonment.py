@@ -1,4 +1,4 @@
-"""Ends runs that nobody reads: `abandon_after=`."""
+"""Cancels runs without readers: `abandon_after=`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ LONGEST_PAUSE = 5.0
 
 
 class Abandonment:
-    """Cancels runs that this process drives and that had no reader here for some seconds.
-
-    A run that waits for a person is not under way, so it is left alone.
-    """
+    """Cancels driven runs that had no reader in this process for some seconds. Waiting runs are left alone."""
 
     def __init__(
         self, runs: Runs, seconds: float, driven: Callable[[], Iterable[str]], readers: Callable[[str], int]
@@ -37,7 +34,7 @@ class Abandonment:
         self._last_read: dict[str, float] = {}
 
     async def watch(self) -> None:
-        """Look again and again, until the task is cancelled."""
+        """Check at intervals, until the task is cancelled."""
         while True:
             for run_id in self.abandoned(time.monotonic()):
                 try:
@@ -47,7 +44,7 @@ class Abandonment:
             await asyncio.sleep(min(self._seconds / 4, LONGEST_PAUSE))
 
     def abandoned(self, now: float) -> list[str]:
-        """The runs that had no reader for too long. A run that is new, or was taken over, has its time from now on."""
+        """The runs without a reader for too long. The time of a new or claimed run begins now."""
         self._last_read = {
             run_id: now if self._readers(run_id) else self._last_read.get(run_id, now) for run_id in self._driven()
         }

@@ -1,4 +1,4 @@
-"""Answers of front ends to a run that waits: approvals, and results of tools that run in the client."""
+"""Answers of front ends to a waiting run: approvals, and results of client tools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.serve.public_events import approval_hash
 
 
 class Approval(Struct, frozen=True):
-    """A person approved or declined the call that the request with this id has shown."""
+    """A person's decision on the call of the approval request with this id."""
 
     id: str
     approved: bool
@@ -28,7 +28,7 @@ class Approval(Struct, frozen=True):
 
 
 class ClientResult(Struct, frozen=True):
-    """A tool in the client has returned this."""
+    """The result of a client tool."""
 
     call_id: str
     value: Any
@@ -39,14 +39,14 @@ Answer = Approval | ClientResult
 
 
 def approval_id(run_id: str, request: ApprovalRequest) -> str:
-    """The id of a request for approval: it names the run, the call, and what was shown."""
+    """The id of an approval request: it names the run, the call, and the hash of what was shown."""
     return f"{run_id}:{request.call_id}:{approval_hash(request)}"
 
 
 class RunAnswers:
-    """The answers of a client to a run, whose events are these.
+    """The answers of a client to a run with these events.
 
-    The first answer to a call counts: one that comes again, or after that of another client, changes nothing.
+    The first answer to a call counts: repeated answers, and later ones of other clients, change nothing.
     """
 
     def __init__(self, host: Host, row: RunRow, events: Sequence[LogEvent], answers: Sequence[Answer]) -> None:
@@ -67,7 +67,7 @@ class RunAnswers:
 
     @property
     def position(self) -> int:
-        """The number of the event at which the client stopped to read: the first wait after it was asked.
+        """The number of the event at which the client stopped reading: the first pause after the request.
 
         If it stopped at a later one, it gets the ends of other calls of this step a second time.
         """
@@ -75,19 +75,19 @@ class RunAnswers:
         return next((number for number in waits if number > self._last_asked), self._last_asked)
 
     async def give(self) -> None:
-        """Give the answers that the run waits for; a `RejectedRequest` if one of them is about something else."""
+        """Store the answers that the run waits for; a `RejectedRequest` if an answer matches no request."""
         puts = [_input(self._host, self._row, answer, self._requests[answer.call_id]) for answer in self._open]
         await self._host.steer(self._row, *puts)
 
 
 def _asked(events: Sequence[LogEvent]) -> dict[str, int]:
-    """The calls that have waited for an answer, with the number of the last request for each."""
+    """The calls that asked for an answer, with the number of the last request for each."""
     requests = ((number, innermost(event)) for number, event in enumerate(events, 1))
     return {request.call_id: number for number, request in requests if isinstance(request, ApprovalRequest)}
 
 
 def _is_open(answer: Answer, requests: Mapping[str, ApprovalRequest]) -> bool:
-    """Whether the run still waits for the answer. A call that was approved may wait for its result next."""
+    """Whether the run still waits for the answer. An approved call may then wait for its result."""
     request = requests.get(answer.call_id)
     return request is not None and not (isinstance(answer, Approval) and request.kind != "approval")
 

@@ -120,13 +120,13 @@ class ServeApp(ASGIApp):
         self._is_open = False
 
     def open(self) -> None:
-        """Begin to take over runs."""
+        """Start claiming runs."""
         if not self._is_open:
             self._is_open = True
             self.context.host.open()
 
     async def close(self) -> None:
-        """End all streams, let runs end for a while, and leave the others to another worker."""
+        """End all streams, wait a while for runs to finish, and release the others to another worker."""
         self.context.feeds.close()
         if self._inspections is not None:
             self._inspections.close()
@@ -152,7 +152,7 @@ class ServeApp(ASGIApp):
                 return super().rejection(request, error)
 
     async def reject(self, request: HTTPRequest, send: Sender, error: RejectedRequest) -> None:
-        """Answer with an error, in the shape of the protocol whose path was asked for."""
+        """Answer with an error, in the shape of the path's protocol."""
         encoded = models_api.encode_rejection(request.path, error, request.id)
         if encoded is None:
             await super().reject(request, send, error)
@@ -187,7 +187,7 @@ async def _describe(context: ServeContext, call: Call) -> None:
 
 
 async def _open_session(context: ServeContext, call: Call) -> None:
-    """`POST /session`: a cookie for a browser that has shown the token."""
+    """`POST /session`: a session cookie for a browser that sent the token."""
     cookie = {"set-cookie": context.access.session_cookie(call.request)} if context.access.token else {}
     await respond_json(call.request, call.send, {"status": "ok"}, headers=cookie)
 

@@ -1,4 +1,4 @@
-"""The JSON bodies of our own protocol, and how their mistakes are reported."""
+"""The JSON bodies of our own protocol, and their error messages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StartBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DecideBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Approves or declines a call; `shown` is that of the request which the person has seen."""
+    """Approves or declines a call; `shown` is the hash in the request that the person saw."""
 
     call_id: str
     approved: bool
@@ -87,7 +87,7 @@ def convert(value: Any, type: type[T], place: str = "$") -> T:
 
 
 def _problem(message: str, type: type[Struct], place: str) -> str:
-    """What is wrong with a body, where, and what it may have: from the message of msgspec."""
+    """The problem of a body, with its place and the allowed fields, from the message of msgspec."""
     problem, _, inner = message.partition(" - at `$")
     problem = problem.replace("Object contains unknown field", "unknown field")
     problem = problem.replace("Object missing required field", "missing field")
@@ -98,7 +98,7 @@ def _problem(message: str, type: type[Struct], place: str) -> str:
 
 
 def user_message(prompt: Prompt, limits: ServerLimits) -> Message:
-    """What a user wrote, as a message."""
+    """The user message of these parts."""
     if isinstance(prompt, str):
         prompt = [TextPart(prompt)]
     if not prompt or not any(not isinstance(part, TextPart) or part.text.strip() for part in prompt):

@@ -1,6 +1,6 @@
-"""Ids of the calls that a stateless client runs: they name the run, so that the results can resume it.
+"""Ids of calls for stateless clients: they name the run, so that the results can resume it.
 
-A client of `/v1` keeps nothing but its history. The id of a call is all of ours that comes back with its result.
+A client of `/v1` keeps only its history. The call id is the only part of ours that comes back with a result.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _ID = re.compile(r"call_([A-Za-z0-9_-]{22})_([1-9][0-9]{0,11})")
 
 
 class CallRef(Struct, frozen=True):
-    """A call of a run, by the number of the event that asked the client to run it."""
+    """A call of a run, by the number of the event that sent it to the client."""
 
     run_id: str
     seq: int
 
     @property
     def id(self) -> str:
-        """The id for the client. It has at most 40 characters, and only those that every provider takes."""
+        """The id for the client: at most 40 characters, all of them accepted by every provider."""
         return f"call_{base64.urlsafe_b64encode(bytes.fromhex(self.run_id)).decode()[:22]}_{self.seq}"
 
 

@@ -1,4 +1,4 @@
-"""What the endpoints of the app share."""
+"""The context that the endpoints of the app share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ServeContext(Struct, frozen=True, kw_only=True):
 
     host: Host
     feeds: Feeds
-    messages: SharedAnswers  # of runs, as JSON
+    messages: SharedAnswers  # messages of runs, as JSON
     access: Access
     limits: ServerLimits
     metrics: Metrics

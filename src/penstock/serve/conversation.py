@@ -1,4 +1,4 @@
-"""Conversations of front ends: which runs they consist of, and which run answers a message.
+"""Conversations of front ends: their runs, and the run that answers a message.
 
 A client names its user messages. The name is kept in the start of the run that answers the message, so a message that
 is sent again is answered once, and a client can ask for another answer to it.
@@ -25,7 +25,7 @@ MAX_RUNS = 100
 
 
 class Exchange(Struct, frozen=True):
-    """One run of a conversation, and what it answers."""
+    """One run of a conversation, and the message that it answers."""
 
     row: RunRow
     start: RunStart
@@ -67,12 +67,12 @@ class Conversation:
         return rows[0] if rows else None
 
     async def newest(self) -> Exchange | None:
-        """The newest run, and what it answers."""
+        """The newest run, and the message that it answers."""
         row = await self.last()
         return await self._exchange(row) if row is not None else None
 
     async def exchanges(self) -> list[Exchange]:
-        """The runs that lead to the newest one, in their order; answers that were asked for again are left out."""
+        """The runs that lead to the newest one, in order, without replaced answers."""
         rows = await self._host.thread(self._thread, self._tenant, MAX_RUNS)
         by_id = {row.id: row for row in rows}
         exchanges: list[Exchange] = []
@@ -84,7 +84,7 @@ class Conversation:
         return exchanges[::-1]
 
     async def say(self, message: Message, id: str, agent: str = "", tools: Sequence[dict[str, Any]] = ()) -> str:
-        """Answer a new message; returns the id of the run, which is the last one if that answers this message."""
+        """Answer a new message; returns the id of the new run, or of the last run if that answers this message."""
         newest = await self.newest()
         if newest is not None and newest.message_id == id:
             return newest.row.id
@@ -99,7 +99,7 @@ class Conversation:
             raise
 
     async def replace(self, message: Message, id: str, agent: str = "") -> str:
-        """Answer a message that the client has changed, from the history before it; returns the id of the run."""
+        """Answer an edited message, from the history before it; returns the id of the run."""
         exchange = await self._find(id)
         history = exchange.start.messages[: -1 if exchange.message else None]
         return await self._start(agent or exchange.row.agent, [message], Origin(id, exchange.after), history)

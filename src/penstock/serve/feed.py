@@ -36,7 +36,7 @@ class Item(Struct, frozen=True, gc=False):
     seq: int
     event: LogEvent
     frame: bytes
-    body_size: int = 0  # of the event in the log: it may have private data that its frame does not have
+    body_size: int = 0  # size of the event in the log, which may have private data that the frame lacks
 
     @property
     def size(self) -> int:
@@ -75,7 +75,7 @@ class Newest(Generic[T]):
     def __init__(self, size_of: Callable[[T], int]) -> None:
         self.kept: deque[T] = deque()
         self._size_of = size_of
-        self._size = 0  # of all that are kept
+        self._size = 0  # bytes of all kept events
         self._lock = threading.Lock()
 
     def add(self, new: Sequence[T]) -> None:
@@ -106,7 +106,7 @@ class Feed:
 
     def __init__(self, run_id: str, seq: int, is_over: bool) -> None:
         self.run_id = run_id
-        self.seq = seq  # of the newest event
+        self.seq = seq  # number of the newest event
         self.is_over = is_over
         self.is_closed = False  # whether the server stops
         self.error: Exception | None = None

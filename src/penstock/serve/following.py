@@ -15,7 +15,7 @@ from penstock.serve.feed import Item
 
 
 class RunEncoder(Protocol):
-    """Writes the events of a run in a protocol. What it writes is a function of all events that it was fed."""
+    """Writes the events of a run in a protocol. Its output depends only on the events fed so far."""
 
     def open(self) -> list[bytes]: ...
 
@@ -33,9 +33,9 @@ async def stream_run(
     after: int = 0,
     headers: Headers | None = None,
 ) -> None:
-    """Send what a run does after an event, until it is over or waits for an answer of a client.
+    """Stream a run after an event number, until it finishes or waits for a client.
 
-    A client that leaves does not end the run, and may come back.
+    A disconnected client does not end the run, and may reconnect.
     """
     every = {**SSE_HEADERS, **(headers or {}), "x-run-id": run_id}
     stream = ResponseStream(call.request, call.send, context.limits, every)
@@ -54,7 +54,7 @@ async def _pieces(context: ServeContext, run_id: str, encoder: RunEncoder, after
 
 
 async def _is_waiting(context: ServeContext, run_id: str, last: Item) -> bool:
-    """Whether the run waits since this event, and nobody has answered."""
+    """Whether the run waits since this event, without an answer."""
     if not isinstance(last.event, Waiting):
         return False
     row = await awith_retries(partial(context.host.store.find, run_id))

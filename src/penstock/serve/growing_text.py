@@ -1,4 +1,4 @@
-"""Texts of messages that grow piece by piece."""
+"""Growing texts of messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs on a server: it starts and drives them in this process, and takes over those of others that have died."""
+"""Runs on a server: starts and drives runs in this process, and takes over runs of dead workers."""
 
 from __future__ import annotations
 
@@ -35,10 +35,8 @@ THREAD_BUSY = "thread_busy"
 
 
 class Origin(Struct, frozen=True):
-    """Where a run of a conversation comes from.
-
-    It answers the user message that the client calls `message`, after the run `after`. `tools` are declarations of
-    tools that the client has.
+    """The origin of a run in a conversation: it answers the user message with the client's id `message`, after the run
+    `after`. `tools` are declarations of the client's tools.
     """
 
     message: str = ""
@@ -47,7 +45,7 @@ class Origin(Struct, frozen=True):
 
     @property
     def meta(self) -> dict[str, str]:
-        """What the start of the run keeps of it."""
+        """The `meta` of the run for this origin."""
         return {name: value for name, value in (("message", self.message), ("after", self.after)) if value}
 
 
@@ -121,7 +119,7 @@ class Host:
         return row
 
     async def steer(self, row: RunRow, *puts: Callable[[], bool]) -> bool:
-        """Put inputs into the log of a run, and continue the run if it waited; False if the log had all of them."""
+        """Put inputs into the log of a run, and continue a waiting run; False if the log had all of them."""
         self.driven.check_room_to_go_on(row)
         is_new = any(await self.put(row, *puts))
         if row.state in STEERED:
@@ -129,7 +127,7 @@ class Host:
         return is_new
 
     async def put(self, row: RunRow, *puts: Callable[[], bool]) -> list[bool]:
-        """Put inputs into the log of a run; returns of each whether it is new there."""
+        """Put inputs into the log of a run; returns for each whether it was new."""
         if row.state == "over":
             raise _run_over()
         try:
@@ -163,7 +161,7 @@ class Host:
         return self.agent(name).config.output is not None
 
     def agent_name(self, name: str) -> str:
-        """The name of an agent that is served; that of the only one if the name is empty."""
+        """The name of a served agent; an empty name means the only one."""
         if not name and len(self.agents) == 1:
             return next(iter(self.agents))
         if name not in self.agents:
@@ -174,13 +172,13 @@ class Host:
     # -- of the server -------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Take over runs whose worker has died, and end those that nobody reads, from now on."""
+        """Start taking over runs of dead workers, and cancelling abandoned runs."""
         self._tasks.append(asyncio.create_task(self.runs.awork(parallel=self._limits.runs, poll=TAKEOVER_POLL)))
         if self.abandonment is not None:
             self._tasks.append(asyncio.create_task(self.abandonment.watch()))
 
     async def close(self, seconds: float) -> None:
-        """Let runs end for this many seconds; the others are given back to the log, for another worker."""
+        """Wait this many seconds for runs to finish; the others are released to another worker."""
         await self.driven.close(seconds)
         for task in self._tasks:
             task.cancel()
@@ -188,7 +186,7 @@ class Host:
 
 
 def _limited(agent: Agent[Any, Any], seconds: float) -> Agent[Any, Any]:
-    """The agent with a limit of time for its runs, if it has none."""
+    """The agent with the server's time limit for runs, if it has none."""
     if agent.config.limits.seconds is not None:
         return agent
     limited = copy(agent)
@@ -207,7 +205,7 @@ def start_meta(events: Sequence[LogEvent]) -> Any:
 
 
 def busy(run_id: str) -> RejectedRequest:
-    """The rejection of a run in a thread that has one under way."""
+    """The rejection of a second run in a busy thread."""
     why = "the thread has a run under way: wait for its end, answer what it waits for, or cancel it"
     return RejectedRequest(409, THREAD_BUSY, why, {"x-run-id": run_id})
 
@@ -217,7 +215,7 @@ def _run_over() -> RejectedRequest:
 
 
 def _next_id(tenant: str, thread: str, last: str) -> str:
-    """The id of the run after the last one of a thread: of two that are started at once, the log takes one."""
+    """The id of the next run of a thread: of two simultaneous starts, the log accepts one."""
     digest = hashlib.blake2b(digest_size=16)
     for part in (tenant, thread, last):
         digest.update(len(part.encode()).to_bytes(8, "big") + part.encode())

@@ -1,7 +1,7 @@
-"""Reads the requests of clients that take an agent for a model.
+"""Reads the requests of clients that use an agent as a model.
 
-What a request may contain is checked here, before anything starts: a history that a provider would refuse, addresses
-of media, tools with the name of one of the agent's, and settings that are the agent's own.
+Requests are validated here, before anything starts: a history that a provider would refuse, addresses of media, tools
+with the name of one of the agent's, and settings that are the agent's own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _UNUSUAL: tuple[tuple[str, Any, str], ...] = (
 
 
 class ModelRequest(Struct, frozen=True):
-    """A request: its history without vendor state, and the results for a run of ours with which it ends, if it does."""
+    """A request: its history without vendor state, and the results for one of our runs at its end, if any."""
 
     request: ClientRequest
     messages: tuple[Message, ...]
@@ -52,7 +52,7 @@ class ModelRequest(Struct, frozen=True):
 
 
 class Results(Struct, frozen=True):
-    """The results of the calls that a response had for the client, and what the user said besides."""
+    """The results of client calls, and the user's message beside them."""
 
     run_id: str
     by_call: Mapping[CallRef, ToolResult]
@@ -91,7 +91,7 @@ def _check_history(reading: Reading) -> None:
 
 
 def _without_state(message: Message, places: Places) -> Message:
-    """A message without vendor state: what it refers to would be looked up in the account of this server."""
+    """A message without vendor state, which would refer to the account of this server."""
     parts = [
         replace(part, state=()) if isinstance(part, Image | File | ToolResult) else part
         for part in message.parts
@@ -154,10 +154,9 @@ async def client_tools(request: ClientRequest, agent: Agent[Any, Any]) -> list[d
 
 
 def read_results(messages: Sequence[Message]) -> Results | None:
-    """The results at the end of a history, if a run of ours asked for them; None if somebody else did.
+    """The results at the end of a history, if one of our runs asked for them; else None.
 
-    The history may begin with them: their ids say all about the calls, if the client counts on a server that knows the
-    rest.
+    The history may begin with them, if the client expects the server to know the rest: their ids name the calls.
     """
     last = max((number for number, message in enumerate(messages) if message.role == "assistant"), default=-1)
     rest = messages[last + 1 :]

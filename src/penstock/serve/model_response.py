@@ -1,4 +1,4 @@
-"""The response of a model that a run makes: the text of its steps, and then one end, or calls for the client.
+"""A run as the response of a model: the text of its steps, and then one end, or calls for the client.
 
 The text of each step begins on a line of its own. An agent with structured output sends that alone.
 
@@ -56,7 +56,7 @@ _FINISH: dict[EndReason, FinishReason] = {
 
 
 class ModelResponse:
-    """The chunks of one response. It `is_over` when the run is, or waits for the client."""
+    """The chunks of one response. It `is_over` when the run has finished, or waits for the client."""
 
     def __init__(self, host: Host, answering: Answering, approvals: ModelApprovals) -> None:
         self.is_over = False
@@ -64,7 +64,7 @@ class ModelResponse:
         self._run_id = answering.run_id
         self._tools = answering.tools
         self._approvals = approvals
-        self._usage = answering.usage  # of earlier responses
+        self._usage = answering.usage  # usage of earlier responses
         self._asked = dict(answering.asked)
         self._last_block = 0
         self._line_breaks = LineBreaks()
@@ -75,7 +75,7 @@ class ModelResponse:
             self._draft = []
 
     async def feed(self, items: Sequence[Item]) -> list[StreamChunk]:
-        """The chunks for these events. Calls that need a person are answered, as the server is set."""
+        """The chunks for these events. Calls that need a person are answered by the server's setting."""
         chunks: list[StreamChunk] = []
         for item in items:
             event = item.event
@@ -112,7 +112,7 @@ class ModelResponse:
                 return ()
 
     def _text(self, event: Text) -> Sequence[StreamChunk]:
-        """A piece of text. That of a later step begins on a line of its own; structured output waits for its end."""
+        """The chunks for a piece of text. Each later step begins on its own line; structured output waits."""
         self._last_block = max(self._last_block, event.block)
         if self._draft is not None:
             self._draft.append(event)
@@ -132,7 +132,7 @@ class ModelResponse:
         return usage, Error(public_end(done) or f"the run ended: {done.reason}", code), Finish("error")
 
     async def _wait(self, last: Item) -> Sequence[StreamChunk]:
-        """The calls for the client, if the run can do nothing without their results."""
+        """The calls for the client, if the run cannot continue without their results."""
         row = await awith_retries(partial(self._host.store.find, self._run_id))
         if row is None or row.state != "waiting" or row.seq != last.seq:
             return ()
@@ -153,7 +153,7 @@ class ModelResponse:
         return request.kind == "deferred" and request.name in self._tools
 
     async def _answer(self, event: LogEvent, request: ApprovalRequest) -> None:
-        """Answer what the run asks a person; calls of the client's tools are left to the client."""
+        """Answer questions to a person; calls of client tools are left to the client."""
         row = await awith_retries(partial(self._host.store.find, self._run_id))
         if row is None or row.state == "over":
             return
@@ -172,5 +172,5 @@ class ModelResponse:
 
 
 def _difference(usage: Usage, before: Usage) -> Usage:
-    """The tokens that were used since."""
+    """The usage since an earlier usage."""
     return Usage(*(getattr(usage, name) - getattr(before, name) for name in USAGE_COUNTS))

@@ -1,4 +1,4 @@
-"""Which run answers a request of a stateless client.
+"""Finds the run that answers a request of a stateless client.
 
 | the request ends with | the run |
 |---|---|
@@ -73,7 +73,7 @@ async def find_run(host: Host, tenant: str, read: ModelRequest) -> Answering:
 
 
 class WaitingRun:
-    """A run that has asked a client to run calls, and the results of the client. Making one blocks."""
+    """A run that waits for client calls, and the results of the client. Constructing it blocks."""
 
     def __init__(self, host: Host, row: RunRow, results: Results) -> None:
         self._host = host
@@ -92,7 +92,7 @@ class WaitingRun:
         return bool(self._open)
 
     async def give(self) -> Answering:
-        """Give the results to the run, unless another request does so at the same time."""
+        """Store the results for the run, unless another request does so at the same time."""
         runs, id = self._host.runs, self._row.id
         first, *others = (
             partial(runs.provide, id, call_id, _value(self._results[call_id]), self._results[call_id].is_error)
@@ -114,7 +114,7 @@ class WaitingRun:
         return Answering(id, self._row.agent, self._tools, len(self._events), asked, self._run.usage)
 
     def history(self) -> list[Message]:
-        """The history of the run at the moment in which it asked, with these results instead of what came since."""
+        """The history of the run when it asked, with these results instead of later events."""
         end = len(self._events)
         for number, event in enumerate(self._events):
             if isinstance(event, ToolEnd) and event.call_id in self._results:
@@ -126,7 +126,7 @@ class WaitingRun:
 
 
 def under_way() -> RejectedRequest:
-    """The rejection of results that a run has got already."""
+    """The rejection of results that a run already has."""
     why = "these results have come already, and their answer is under way: try again when it has ended"
     return RejectedRequest(409, "under_way", why, {"retry-after": "1"})
 
@@ -146,7 +146,7 @@ def _unknown() -> RejectedRequest:
 def _by_call(
     events: Sequence[LogEvent], tools: frozenset[str], results: Mapping[CallRef, ToolResult]
 ) -> dict[str, ToolResult]:
-    """The results by the ids that the calls have in the run."""
+    """The results by the call ids of the run."""
     by_call: dict[str, ToolResult] = {}
     for ref, result in results.items():
         event = events[ref.seq - 1] if ref.seq <= len(events) else None
@@ -165,6 +165,6 @@ def _provide(run: Run, results: Mapping[str, ToolResult]) -> None:
 
 
 def _value(result: ToolResult) -> Any:
-    """A result as `provide` takes it: text, or a list with images and files."""
+    """A result for `provide`: text, or a list with images and files."""
     is_text = all(part.type == "text" for part in result.content)
     return result.text if is_text else list(result.content)

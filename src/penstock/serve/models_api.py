@@ -52,7 +52,7 @@ def endpoint(path: str) -> Endpoint:
 
 
 def encode_rejection(path: str, error: RejectedRequest, request_id: str) -> EncodedResponse | None:
-    """An error in the shape of the protocol of a path; None if the path has none of these protocols."""
+    """An error in the shape of a path's protocol; None for other paths."""
     if (wire := WIRES.get(path)) is None:
         return None
     frames = find_response_frames(wire)
@@ -78,7 +78,7 @@ async def _answer(wire: str, context: ServeContext, call: Call) -> None:
 
 
 class _Response:
-    """One response. It `is_complete` when its end was made, whether or not the client still reads it."""
+    """One response. It `is_complete` once its end was written, even if the client has disconnected."""
 
     def __init__(self, context: ServeContext, call: Call, request: ClientRequest, answering: Answering) -> None:
         self.is_complete = False
@@ -90,7 +90,7 @@ class _Response:
         self._headers = {"x-run-id": answering.run_id}
 
     async def stream(self, frames: type[ResponseFrames]) -> None:
-        """Send the response while it is made."""
+        """Stream the response."""
         encoder = ResponseEncoder(frames(self._head))
         headers = {
             "content-type": frames.format.content_type, "cache-control": "no-cache, no-transform",
@@ -120,7 +120,7 @@ class _Response:
         await stream.send_all(pieces())
 
     async def send(self, frames: type[ResponseFrames]) -> None:
-        """Send the response when it is whole."""
+        """Send the complete response."""
         chunks = await self._call.request.unless_gone(self._collect())
         encoded = encode_body(frames, chunks, self._head)
         headers = {**encoded.headers, **self._headers}

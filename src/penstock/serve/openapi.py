@@ -99,7 +99,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
 
 @cache
 def event_types() -> Mapping[str, type[Struct]]:
-    """What a client gets of each event, as a struct, by the type of the event."""
+    """The public form of each event, as a struct, by its type."""
     types: dict[str, type[Struct]] = {}
     for kind, names in PUBLIC_FIELDS.items():
         more = _MORE.get(kind, [])
@@ -172,7 +172,7 @@ _SECURITY: dict[str, Any] = {
 
 
 def _summary(docstring: str) -> str:
-    """What an endpoint does: its docstring without the request, which comes first."""
+    """The summary of an endpoint: its docstring without the request line."""
     text = docstring.partition("`: ")[2] or docstring
     return text.strip().partition("\n")[0]
 

@@ -1,4 +1,4 @@
-"""What leaves the server of a run: an allow-list of fields per event.
+"""The public form of events: an allow-list of fields per event.
 
 A tool's private `data`, vendor state, provider bodies, histories and the names of workers stay in the log. An event
 that is not listed is not sent. Events keep their numbers, so a client may see gaps between them.
@@ -94,7 +94,7 @@ SHORTENED = "… (shortened)"
 
 
 def public_event(event: LogEvent) -> dict[str, Any] | None:
-    """What a client sees of an event; None if it sees nothing."""
+    """The public form of an event; None if clients do not see it."""
     if isinstance(event, Nested) and type(event.event) not in PUBLIC_FIELDS:
         return None
     fields = PUBLIC_FIELDS.get(type(event))
@@ -109,13 +109,13 @@ def public_event(event: LogEvent) -> dict[str, Any] | None:
 
 
 def approval_hash(request: ApprovalRequest) -> str:
-    """Identifies what a person was shown: a decision must name it, so that nobody approves something else."""
+    """The hash of what a person was shown: a decision must name it, so that nobody approves something else."""
     shown = msgspec.json.encode([request.call_id, request.name, request.shown, request.kind], order="sorted")
     return hashlib.sha256(shown).hexdigest()[:32]
 
 
 def public_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """What a client sees of a history: texts, media, calls and results, without instructions and vendor state."""
+    """The public form of a history: texts, media, calls and results, without instructions and vendor state."""
     return [
         {"role": message.role, "parts": [part for part in map(_public_part, message.parts) if part is not None]}
         for message in messages
@@ -156,12 +156,12 @@ def is_without_key(event: Error) -> bool:
 
 
 def public_end(event: Done) -> str:
-    """Why a run has ended, for a client. Reasons that may be the words of a provider stay in the log."""
+    """Why a run has ended, for a client. Reasons that may quote a provider stay in the log."""
     return DAMAGED if event.why == DAMAGED else _ENDS.get(event.reason, event.why)
 
 
 def _public_start(event: RunStart) -> dict[str, Any]:
-    """The message that a run answers; those before it are in the thread."""
+    """The message that a run answers; earlier messages are in the thread."""
     last = event.messages[-1] if event.messages else None
     return {"prompt": last.text} if last is not None and last.role == "user" else {}
 
@@ -202,7 +202,7 @@ class EventFrames:
 
 
 def _fitting(public: dict[str, Any], most: int) -> dict[str, Any]:
-    """A public event that is too large, shortened; that of an inner run keeps its path."""
+    """An oversized public event, shortened; events of inner runs keep their path."""
     if public["type"] == Nested.type:
         return public | {"event": shortened(public["event"], most)}
     fitting: dict[str, Any] = shortened(public, most)
@@ -210,9 +210,9 @@ def _fitting(public: dict[str, Any], most: int) -> dict[str, Any]:
 
 
 def shortened(value: Any, most: int) -> Any:
-    """An event that is too large, with its texts cut and without the large items of its lists.
+    """An oversized event, with its texts truncated and large list items removed.
 
-    Its lists stay, perhaps empty: clients refuse an event without a field that their protocol demands.
+    Empty lists stay: clients reject events without a required field.
     """
     match value:
         case str():

@@ -1,4 +1,4 @@
-"""The JSON that the endpoints of our own protocol answer with."""
+"""The JSON replies of our own protocol."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StartedRun(Struct, frozen=True):
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
-    """What a client sees of a run besides its events; `seq` is the number of its last event, times are since 1970."""
+    """The summary of a run; `seq` is the number of its last event, times are seconds since 1970."""
 
     id: str
     agent: str
@@ -30,7 +30,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
 
 
 class RunState(RunSummary, frozen=True, kw_only=True):
-    """A run: the text of its last response, its tokens, the calls that wait, and the end if it is over."""
+    """A run: the text of its last response, its usage, its waiting calls, and its end if it has finished."""
 
     output: str
     usage: dict[str, Any]
@@ -52,7 +52,7 @@ class RunList(Struct, frozen=True):
 
 
 class ThreadState(Struct, frozen=True):
-    """A conversation: its messages, its runs with the newest first, and the id of the one that is under way."""
+    """A conversation: its messages, its runs with the newest first, and the id of the current run."""
 
     id: str
     messages: list[dict[str, Any]]
@@ -61,14 +61,14 @@ class ThreadState(Struct, frozen=True):
 
 
 class Accepted(Struct, frozen=True):
-    """An input was taken; not `is_new` if the run had one like it, which counts."""
+    """An accepted input; not `is_new` if the run had an earlier one, which counts."""
 
     id: str
     is_new: bool
 
 
 class ModelEntry(Struct, frozen=True):
-    """An agent, as the list of models of these protocols has it."""
+    """An agent as an entry of a list of models."""
 
     id: str
     object: str = "model"
@@ -84,7 +84,7 @@ class ModelList(Struct, frozen=True):
 
 
 class ErrorFields(Struct, frozen=True):
-    """What is wrong: a code for programs, words for people, and the id under which the log of the server has more."""
+    """An error: a code for programs, a message for people, and the request id in the server's log."""
 
     code: str
     message: str
@@ -98,12 +98,12 @@ class ErrorReply(Struct, frozen=True):
 
 
 def summary_of(row: RunRow) -> RunSummary:
-    """What a client sees of a row of the log."""
+    """The summary of a row of the log."""
     return RunSummary(**_fields(row))
 
 
 def state_of(row: RunRow, **fields: Any) -> RunState:
-    """The same, with the run as its log has it."""
+    """The state of a run, rebuilt from its log."""
     return RunState(**_fields(row), **fields)
 
 

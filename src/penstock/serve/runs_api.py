@@ -76,12 +76,12 @@ async def show_messages(context: ServeContext, call: Call) -> None:
 async def follow_run(context: ServeContext, call: Call) -> None:
     """`GET /runs/{id}/events`: the events of a run as server-sent events, after `Last-Event-ID` or `?after=`.
 
-    Status 204 if the run is over and the client has all of them.
+    Status 204 if the run has finished and the client has all events.
     """
     row = await context.host.find(call.parts["id"], call.tenant)
     after = _position(call)
     if after > row.seq:
-        after = 0  # of a log that no longer exists: nothing may be missing
+        after = 0  # a number of a deleted log: send everything
     if row.state == "over" and after == row.seq:  # a browser reconnects after any other end of a stream
         await respond(call.request, call.send, 204, b"")
         return
@@ -125,7 +125,7 @@ async def provide(context: ServeContext, call: Call) -> None:
 
 
 async def say(context: ServeContext, call: Call) -> None:
-    """`POST /runs/{id}/say`: add a message to a run under way."""
+    """`POST /runs/{id}/say`: add a message to an unfinished run."""
     row = await context.host.find(call.parts["id"], call.tenant)
     body = await read_body(call.request, SayBody)
     message = user_message(body.message, context.limits)
@@ -146,7 +146,7 @@ async def show_thread(context: ServeContext, call: Call) -> None:
 
 
 async def waiting_request(context: ServeContext, row: RunRow, call_id: str) -> ApprovalRequest:
-    """The request of a run that waits for an answer about this call."""
+    """The open request of a run about this call."""
     run = await context.host.rebuilt(row)
     for request in run.waiting:
         if request.call_id == call_id:

@@ -1,4 +1,4 @@
-"""Answers about runs that are over, made once for all who ask.
+"""Responses about finished runs, computed once for all readers.
 
 When a run ends, each of its readers asks for its messages. They are rebuilt from the whole log, which does not change
 any more.
@@ -21,15 +21,15 @@ Key = tuple[str, int, float]
 
 
 class SharedAnswers:
-    """The answers of one kind, by run and by its last event."""
+    """The responses of one kind, by run and last event."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Key, bytes] = OrderedDict()  # the least recently used first
-        self._size = 0  # of all that are kept
+        self._size = 0  # bytes of all kept responses
         self._under_way: dict[Key, asyncio.Task[bytes]] = {}
 
     async def get(self, row: RunRow, make: Callable[[], bytes]) -> bytes:
-        """The answer about a run; it is made on a thread, unless it is there or being made."""
+        """The response about a run; computed on a thread, unless it is cached or being computed."""
         key = row.id, row.seq, row.created  # the id of a deleted run may be used again
         if (answer := self._kept.get(key)) is not None:
             self._kept.move_to_end(key)

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _Read(Struct, Generic[T], eq=False):
-    """One read, and who waits for it."""
+    """One read, and its waiting readers."""
 
     run_id: str
     after: int
@@ -43,7 +43,7 @@ class SharedReads(Generic[T]):
         return await future
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """End all waiting reads."""
         if self._task is not None:
             self._task.cancel()
 
@@ -61,7 +61,7 @@ class SharedReads(Generic[T]):
                         _settle(future, result)
         finally:
             self._task = None
-            for read in (*reads, *self._waiting.values()):  # of a server that stops; the others have their results
+            for read in (*reads, *self._waiting.values()):  # left over when the server stops
                 for future in read.futures:
                     future.cancel()
 

@@ -1,6 +1,6 @@
 """The endpoint for clients of AG-UI.
 
-A run of the client is what happens between two of its requests. A run of the server may consist of several: it waits
+For the client, a run is everything between two of its requests. A run of the server may consist of several: it waits
 for approvals and for results of the client's tools, and a client that lost its connection runs the agent again.
 """
 
@@ -32,7 +32,7 @@ from penstock.serve.hosting import read_events
 
 
 async def run_agent(context: ServeContext, call: Call) -> None:
-    """`POST /agui`: answer a message, continue with answers, or come back to the answer under way."""
+    """`POST /agui`: answer a message, continue with answers, or rejoin the current response."""
     body = await read_body(call.request, RunAgentInput)
     check_input(body, context.limits)
     conversation = Conversation(context.host, body.thread_id, call.tenant)

@@ -70,7 +70,7 @@ from penstock.serve.public_events import shortened
 
 
 class RunHead(Struct, frozen=True, kw_only=True):
-    """What a stream says of its run: the ids that the client gave, and the messages that it has.
+    """The head of a stream: the ids that the client chose, and the messages that it has.
 
     `answered` are calls whose results the client has. With `is_snapshot`, the stream begins with the messages, because
     the client may have others. `has_output` if the agent has structured output.
@@ -107,7 +107,7 @@ class AGUIEncoder:
         return [self._frame(item) for event in events for item in self.events(event)]
 
     def close(self) -> list[bytes]:
-        """The end of the stream: of the run, of what it can do without an answer, or of the server."""
+        """The end of the stream: run finished, run waiting, or server shutting down."""
         match self._state:
             case "over":
                 return []
@@ -182,7 +182,7 @@ class AGUIEncoder:
             case Done():
                 self._state = "over"
                 return [*parts.end_step(), *finished(self._head, event)]
-            case Nested(event=ApprovalRequest() as request):  # of an agent that runs as a tool
+            case Nested(event=ApprovalRequest() as request):  # a question of a sub-agent
                 return self._ask(request)
             case Nested():
                 if isinstance(event.event, Decision | ToolEnd):
@@ -194,7 +194,7 @@ class AGUIEncoder:
                 assert_never(event)
 
     def _end_call(self, block: int, id: str, name: str, arguments: str) -> Iterator[AGUIEvent]:
-        """A call is complete, perhaps with other arguments than those that came."""
+        """End a complete call, perhaps with other arguments than were streamed."""
         if self._parts.is_open(block):
             known = self._fold.arguments(id)
         else:
@@ -208,7 +208,7 @@ class AGUIEncoder:
             yield self._snapshot()
 
     def _withdraw(self) -> Iterator[AGUIEvent]:
-        """A response is withdrawn. Its calls get results, so that no client runs them, and all of it is removed."""
+        """Withdraw a response. Its calls get results, so that no client runs them, and all of it is removed."""
         yield from self._parts.close()
         for id in self._fold.open_calls(self._parts.message_id):
             yield self._result(id, "the model withdrew this call")
@@ -233,7 +233,7 @@ class AGUIEncoder:
             self._requests[event.call_id] = event
 
     def _add_message(self, event: Said) -> Iterator[AGUIEvent]:
-        """A message was added to the run. It is named by its place among the messages so far."""
+        """Add a message of the run. Its id is its place among the messages so far."""
         yield from self._parts.close_texts()
         id = f"{self._head.run_id}.said.{len(self._fold.build())}"
         yield {"type": "TEXT_MESSAGE_START", "messageId": id, "role": "user"}

@@ -1,4 +1,4 @@
-"""The ends of a stream of AG-UI: a run that is over, one that waits, and a server that stops."""
+"""How an AG-UI stream ends: run finished, run waiting, server shutting down."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DECISION = {
 
 
 class Head(Protocol):
-    """What the ends need of a `RunHead`."""
+    """The fields of a `RunHead` that the ends need."""
 
     @property
     def run_id(self) -> str: ...
@@ -54,7 +54,7 @@ def finished(head: Head, event: Done) -> Iterator[AGUIEvent]:
 
 
 def paused(head: Head, requests: Sequence[ApprovalRequest]) -> AGUIEvent:
-    """The run waits: for approvals, which are interrupts, or else for results of tools of the client."""
+    """The end for a waiting run: approvals are interrupts, other calls are client tools."""
     interrupts = [_interrupt(head, request) for request in requests if request.kind == "approval"]
     if interrupts:
         return _run_finished(head, {"type": "interrupt", "interrupts": interrupts})
@@ -63,12 +63,12 @@ def paused(head: Head, requests: Sequence[ApprovalRequest]) -> AGUIEvent:
 
 
 def stopped() -> AGUIEvent:
-    """The server stops before the end of the run."""
+    """The end for a server that shuts down before the run has finished."""
     return {"type": "RUN_ERROR", "message": "the server stopped; run the agent again to go on", "code": "stopped"}
 
 
 def usage_of(usage: Usage) -> dict[str, int]:
-    """Token counts as AG-UI has them."""
+    """Token counts in the form of AG-UI."""
     return {
         "inputTokens": usage.input_tokens,
         "outputTokens": usage.output_tokens,

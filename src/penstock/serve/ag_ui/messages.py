@@ -1,4 +1,4 @@
-"""Messages of AG-UI: folds events into them, as a client does, and converts those of users."""
+"""Messages of AG-UI: folds events into messages, as a client does, and converts user messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AGUIEvent = dict[str, Any]
 
 
 class MessagesFold:
-    """The messages that a client builds of the events of one run. A step has one message of the assistant."""
+    """The messages that a client builds from the events of one run. A step has one assistant message."""
 
     def __init__(self) -> None:
         self._messages: dict[str, AGUIMessage] = {}
@@ -37,16 +37,16 @@ class MessagesFold:
         return text
 
     def correct(self, call_id: str, arguments: str) -> None:
-        """The arguments of a call are others than those that came."""
+        """Replace the streamed arguments of a call."""
         self._calls[call_id]["function"]["arguments"] = arguments
 
     def open_calls(self, owner: str) -> list[str]:
-        """The calls of a message that have no result."""
+        """The calls of a message without a result."""
         results = {message.get("toolCallId") for message in self._messages.values()}
         return [id for id, message_id in self._owners.items() if message_id == owner and id not in results]
 
     def withdraw(self, prefix: str) -> None:
-        """Forget the messages whose ids begin so. Reasoning stays, empty: a client keeps it unless it is replaced."""
+        """Forget the messages with this id prefix. Reasoning stays, but empty: clients keep it unless replaced."""
         for id, message in [*self._messages.items()]:
             owner = self._owners.get(message.get("toolCallId", ""), id)
             if message["role"] == "reasoning" and id.startswith(prefix):
@@ -56,7 +56,7 @@ class MessagesFold:
         self._owners = {id: owner for id, owner in self._owners.items() if not owner.startswith(prefix)}
 
     def add(self, event: AGUIEvent) -> None:
-        """The next event."""
+        """Add the next event."""
         match event["type"]:
             case "TEXT_MESSAGE_START" | "REASONING_MESSAGE_START":
                 self._text(event["messageId"], event["role"])
@@ -86,7 +86,7 @@ class MessagesFold:
 
 
 def user_message_of(message: Message, id: str) -> AGUIMessage:
-    """A user message as AG-UI has it."""
+    """A user message in the form of AG-UI."""
     if all(isinstance(part, Text) for part in message.parts):
         return {"id": id, "role": "user", "content": message.text}
     return {"id": id, "role": "user", "content": [content for part in message.parts if (content := content_of(part))]}

@@ -1,4 +1,4 @@
-"""The parts of a response that are open: texts, reasoning and calls begin and end, and one step follows another."""
+"""The open parts of a response: starts and ends of texts, reasoning, calls and steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.serve.ag_ui.messages import AGUIEvent
 
 
 class OpenParts:
-    """What a client has seen begin, and not end. Messages are named by the run and the step."""
+    """The parts that have begun but not ended for a client. Message ids are made from the run and the step."""
 
     def __init__(self, run_id: str) -> None:
         self.step = 0
@@ -25,7 +25,7 @@ class OpenParts:
 
     @property
     def prefix(self) -> str:
-        """How the ids of all messages of this step begin, except those of results."""
+        """The prefix of all message ids of this step, except results."""
         return f"{self._run_id}.{self.step}."
 
     def begin_step(self, step: int) -> Iterator[AGUIEvent]:
@@ -40,7 +40,7 @@ class OpenParts:
             yield {"type": "STEP_FINISHED", "stepName": f"step {self.step}"}
 
     def close(self) -> Iterator[AGUIEvent]:
-        """End everything that is open in this step."""
+        """End all open parts of this step."""
         yield from self.close_texts()
         for block in [*self._calls]:
             yield from self.end_call(block)
@@ -78,7 +78,7 @@ class OpenParts:
         yield {"type": "TOOL_CALL_START", **names, "parentMessageId": self.message_id}
 
     def is_open(self, block: int) -> bool:
-        """Whether this block is a call that has begun and not ended."""
+        """Whether this block is an open call."""
         return block in self._calls
 
     def grow_call(self, block: int, piece: str) -> Iterator[AGUIEvent]:

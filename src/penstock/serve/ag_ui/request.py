@@ -63,7 +63,7 @@ class _Source(Struct, frozen=True, rename="camel"):
 
 
 class UserTurn(Struct, frozen=True):
-    """The last user message of a request, its place, and the messages of the client up to it."""
+    """The last user message of a request, its index, and the client's messages up to it."""
 
     message: Message
     id: str
@@ -111,7 +111,7 @@ def client_results(body: RunAgentInput, calls: frozenset[str]) -> list[ClientRes
 
 
 def answered_calls(body: RunAgentInput) -> frozenset[str]:
-    """The calls whose results the client has."""
+    """The ids of calls whose results the client has."""
     ids = (message.get("toolCallId") for message in body.messages if message.get("role") == "tool")
     return frozenset(id for id in ids if isinstance(id, str))
 

@@ -35,7 +35,7 @@ async def chat(context: ServeContext, call: Call) -> None:
 
 
 async def resume(context: ServeContext, call: Call) -> None:
-    """`GET /api/chat/{id}/stream`: the answer under way, from its start; 204 if there is none."""
+    """`GET /api/chat/{id}/stream`: the current response, from its start; 204 if there is none."""
     version = _version(context, call)
     row = await Conversation(context.host, call.parts["id"], call.tenant).last()
     if row is None or row.state in ("over", "damaged"):
@@ -45,7 +45,7 @@ async def resume(context: ServeContext, call: Call) -> None:
 
 
 async def messages(context: ServeContext, call: Call) -> None:
-    """`GET /api/chat/{id}`: the messages of a chat, without the answer under way: `resume` brings that."""
+    """`GET /api/chat/{id}`: the messages of a chat, without the current response, which `resume` streams."""
     exchanges = await Conversation(context.host, call.parts["id"], call.tenant).exchanges()
     messages: list[dict[str, Any]] = []
     for exchange in exchanges:
@@ -60,7 +60,7 @@ async def messages(context: ServeContext, call: Call) -> None:
 async def _carry_out(
     action: ChatAction, context: ServeContext, conversation: Conversation, body: ChatBody, tenant: str
 ) -> tuple[RunRow, int]:
-    """The run that does what the client wants, and the number of the last of its events that the client has."""
+    """The run for the client's action, and the number of the last event that the client has."""
     match action:
         case NewMessage(is_changed=True):
             run_id = await conversation.replace(action.message, action.id, body.agent)
@@ -79,7 +79,7 @@ async def _carry_out(
 
 
 async def _give(context: ServeContext, row: RunRow, answers: Sequence[Answer]) -> int:
-    """Give answers to a run; returns the number of the last of its events that the client has."""
+    """Give answers to a run; returns the number of the last event that the client has."""
     events = await awith_retries(lambda: read_events(context.host.store, row.id))
     run_answers = await awith_retries(lambda: RunAnswers(context.host, row, events, answers))
     if run_answers.has_open:
@@ -90,7 +90,7 @@ async def _give(context: ServeContext, row: RunRow, answers: Sequence[Answer]) -
 
 
 async def _answer(context: ServeContext, exchange: Exchange) -> dict[str, Any]:
-    """The message of a run that is over."""
+    """The message of a finished run."""
     encoder, fold = _encoder(context, exchange.row, 7), UIMessageFold()
     for event in await awith_retries(lambda: read_events(context.host.store, exchange.row.id)):
         for chunk in encoder.chunks(event):

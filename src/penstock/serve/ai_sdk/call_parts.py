@@ -27,7 +27,7 @@ NOT_RUN = "the run ended before this call did"
 
 
 class _Call(Struct):
-    """A call that the client knows; its arguments are None while they grow."""
+    """A call known to the client; its arguments are None while they stream."""
 
     name: str
     arguments: dict[str, Any] | None = None
@@ -48,11 +48,11 @@ class CallParts:
         self._executions: dict[str, str] = {}  # the calls of tools that run, by the key of the execution
 
     def begin_step(self) -> None:
-        """The calls of the step before can no longer be withdrawn."""
+        """Begin a step; calls of the previous step can no longer be withdrawn."""
         self._blocks.clear()
 
     def withdraw(self) -> Iterator[Chunk]:
-        """The calls of this step are void; the chunks are for version 6, where they stay visible."""
+        """Withdraw the calls of this step; the chunks are for version 6, where they stay visible."""
         withdrawn = {id: self._calls.pop(id) for id in self._blocks.values() if id in self._calls}
         self._executions = {key: id for key, id in self._executions.items() if id in self._calls}
         self._blocks.clear()
@@ -61,7 +61,7 @@ class CallParts:
                 yield self._chunk("tool-input-error", id, call, input=call.arguments, errorText=WITHDRAWN)
 
     def abandon(self) -> Iterator[Chunk]:
-        """The run is over. Calls of the client stay open: if they ended, the client would send the message again."""
+        """End open calls of a finished run, except client calls: the client would send the message again."""
         for id, call in self._calls.items():
             if not call.has_ended and not call.is_of_client:
                 yield {"type": "tool-output-error", "toolCallId": id, "errorText": NOT_RUN}
@@ -89,7 +89,7 @@ class CallParts:
         yield self._chunk("tool-input-error", event.id, call, **fields, providerExecuted=True)
 
     def _available(self, id: str, name: str, arguments: dict[str, Any]) -> Iterator[Chunk]:
-        """The arguments are known: the call is complete, or its tool starts before that, or with other arguments."""
+        """The chunks for known arguments: the call is complete, or its tool starts earlier, or with other arguments."""
         call = self._calls.setdefault(id, _Call(name))
         if call.arguments != arguments:
             call.arguments = arguments
@@ -140,7 +140,7 @@ class CallParts:
         yield from self.settle(event)
 
     def settle(self, event: ToolEnd) -> Iterator[Chunk]:
-        """A call has its result, perhaps in an inner run, whose executions have keys of their own."""
+        """Mark a call as finished, perhaps in an inner run, whose executions have their own keys."""
         call, id = self._calls.get(event.call_id), event.call_id
         if call is None or event.ending == "discarded":
             return

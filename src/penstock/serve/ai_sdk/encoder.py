@@ -71,7 +71,7 @@ STOPPED = "the server stopped before the answer was complete: load the chat agai
 
 
 class TextParts:
-    """The texts of a message. A block that continues after another one has begun continues in another part."""
+    """The texts of a message. A block that is interrupted by another one continues in a new part."""
 
     def __init__(self) -> None:
         self._open: tuple[str, int, str] | None = None  # the kind, the block and the id of the part that grows
@@ -122,7 +122,7 @@ class UIMessageEncoder:
         return [self._frame(chunk) for event in events for chunk in self.chunks(event)]
 
     def close(self) -> list[bytes]:
-        """The end of the stream: of the run, of what it can do without an answer, or of the server."""
+        """The end of the stream: run finished, run waiting, or server shutting down."""
         return [self._frame(chunk) for chunk in self.last_chunks()] + ([DONE] if self._state != "running" else [])
 
     def chunks(self, event: LogEvent) -> Iterable[Chunk]:
@@ -197,7 +197,7 @@ class UIMessageEncoder:
                 assert_never(event)
 
     def _of_inner_run(self, event: Nested) -> Iterable[Chunk]:
-        """Of an agent that runs as a tool, a client sees the calls that wait for somebody."""
+        """The chunks for a sub-agent: a client sees its waiting calls."""
         match event.event:
             case ApprovalRequest():
                 return self._calls.ask(event.event)
@@ -221,7 +221,7 @@ class UIMessageEncoder:
             yield {"type": "finish-step"}
 
     def _withdraw(self) -> Iterator[Chunk]:
-        """A response is withdrawn. Version 6 has no word for it: what came stays, in a step of its own, with a mark."""
+        """Withdraw a response. Version 6 has no chunk for it: the parts stay, in their own step, with a mark."""
         calls = [*self._calls.withdraw()]
         if self._version == 7:
             self._texts.withdraw()

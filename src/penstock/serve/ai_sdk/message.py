@@ -1,4 +1,4 @@
-"""Folds the chunks of a UI message stream into the message that a client builds of them."""
+"""Folds the chunks of a UI message stream into a message, as a client does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Part = dict[str, Any]
 
 
 class UIMessageFold:
-    """One message of an assistant. It reads what `UIMessageEncoder` writes, and nothing else."""
+    """One assistant message. It reads only what `UIMessageEncoder` writes."""
 
     def __init__(self) -> None:
         self._message: dict[str, Any] = {"id": "", "role": "assistant", "parts": []}
@@ -23,7 +23,7 @@ class UIMessageFold:
         return self._message
 
     def add(self, chunk: Chunk) -> None:
-        """The next chunk."""
+        """Add the next chunk."""
         kind, _, stage = chunk["type"].rpartition("-")
         match chunk["type"]:
             case "start" | "finish" | "message-metadata":

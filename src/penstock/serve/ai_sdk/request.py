@@ -19,7 +19,7 @@ from penstock.serve.bodies import MAX_ID, MediaPart, Prompt, TextPart, convert, 
 
 
 class ChatBody(Struct, frozen=True, rename="camel"):
-    """The body of a request; what a page adds to it (`body`) is not read, except the name of an agent."""
+    """The body of a request; fields that a page adds (`body`) are ignored, except the name of an agent."""
 
     id: str
     messages: list[dict[str, Any]]
@@ -47,7 +47,7 @@ class _Decision(Struct, frozen=True):
 
 
 class NewMessage(Struct, frozen=True):
-    """A user message. One that `is_changed` replaces an earlier one with the same id."""
+    """A user message. With `is_changed`, it replaces an earlier message with the same id."""
 
     message: Message
     id: str
@@ -55,13 +55,13 @@ class NewMessage(Struct, frozen=True):
 
 
 class Regenerate(Struct, frozen=True):
-    """Another answer, to this message or instead of this one; without an id, to the last."""
+    """A request to repeat an answer, by the id of the message or of the answer; without an id, the last."""
 
     message_id: str
 
 
 class Continue(Struct, frozen=True):
-    """Answers to a run that waits."""
+    """Answers to a waiting run."""
 
     answers: tuple[Answer, ...]
 
@@ -70,7 +70,7 @@ ChatAction = NewMessage | Regenerate | Continue
 
 
 def read_action(body: ChatBody, limits: ServerLimits) -> ChatAction:
-    """What the client wants; a `RejectedRequest` names the place of a mistake."""
+    """The client's action; a `RejectedRequest` names the place of a mistake."""
     if body.trigger == "regenerate-message":
         return Regenerate(body.message_id or "")
     if not body.messages or len(body.messages) > limits.messages:

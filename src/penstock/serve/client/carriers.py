@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class ClientSettings(Struct, frozen=True, kw_only=True):
-    """Where the server is, and how long to wait for it; times are in seconds."""
+    """The address of the server, and timeouts in seconds."""
 
     url: str
     token: str = ""
@@ -119,7 +119,7 @@ class Carrier:
 
 
 class _Stream:
-    """The response that is being read; it is closed before another one is opened."""
+    """The current response; it is closed before another one is opened."""
 
     def __init__(self) -> None:
         self.pieces: Iterator[bytes] = iter(())
@@ -220,7 +220,7 @@ class AsyncCarrier:
 
 
 class _AsyncStream:
-    """The response that is being read; it is closed before another one is opened."""
+    """The current response; it is closed before another one is opened."""
 
     def __init__(self) -> None:
         self.pieces: AsyncIterator[bytes]

@@ -55,7 +55,7 @@ class Client:
         return RemoteRun(self._carrier, started.id, thread=thread)
 
     def follow(self, run_id: str, after: int = 0) -> RemoteRun:
-        """A run that exists, whose events after a number are read."""
+        """An existing run, read from after an event number."""
         return RemoteRun(self._carrier, run_id, after)
 
     def find(self, run_id: str) -> RunState:
@@ -69,7 +69,7 @@ class Client:
         return msgspec.convert(self._get(_list_path(state, agent, thread)), RunList).runs
 
     def thread(self, thread: str) -> ThreadState:
-        """A conversation: its messages, its runs, and the one that is under way."""
+        """A conversation: its messages, its runs, and the current run."""
         return msgspec.convert(self._get(f"/threads/{quote(thread, safe='')}"), ThreadState)
 
     def agents(self) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ class AsyncClient:
         return AsyncRemoteRun(self._carrier, msgspec.convert(reply, StartedRun).id, thread=thread)
 
     def follow(self, run_id: str, after: int = 0) -> AsyncRemoteRun:
-        """A run that exists, whose events after a number are read."""
+        """An existing run, read from after an event number."""
         return AsyncRemoteRun(self._carrier, run_id, after)
 
     async def find(self, run_id: str) -> RunState:
@@ -120,7 +120,7 @@ class AsyncClient:
         return msgspec.convert(await self._get(_list_path(state, agent, thread)), RunList).runs
 
     async def thread(self, thread: str) -> ThreadState:
-        """A conversation: its messages, its runs, and the one that is under way."""
+        """A conversation: its messages, its runs, and the current run."""
         return msgspec.convert(await self._get(f"/threads/{quote(thread, safe='')}"), ThreadState)
 
     async def agents(self) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ def _settings(url: str, token: str, timeout: float, idle: float, tries: int) -> 
 
 
 def _start(prompt: Any, agent: str, thread: str, tries: int) -> Exchange[Any]:
-    """A start is repeated only if the server has not got it; a thread refuses a second run, but not at its end."""
+    """The request of a start. It is repeated only if the server did not get it."""
     body = {"prompt": prompt, "agent": agent, "thread": thread}
     return request("POST", "/runs", body, tries=tries, is_repeatable=False)
 

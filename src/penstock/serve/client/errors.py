@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a server."""
+"""Errors between a client and a server."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ class ServerError(PenstockError):
 
 
 class RefusedError(ServerError):
-    """The server refused the request: `status`, a `code` for programs, and the id under which its log has more.
+    """The server refused the request: `status`, a `code` for programs, and the request id in the server's log.
 
-    `run_id` is the run that is under way, of a thread that has one.
+    `run_id` is the current run of a busy thread.
     """
 
     def __init__(self, status: int, code: str, message: str, request_id: str = "", run_id: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Requests to a server as generators of commands without I/O: what to send, when to try again, when to give up.
+"""Requests to a server as generators of commands without I/O: what to send, when to retry, when to give up.
 
 A generator yields a command and gets its result, or an `UnreachableError` is thrown into it. The sync and the async
 client carry out the commands.
@@ -71,7 +71,7 @@ Exchange = Generator[Command, Any, T]
 
 
 class Tries:
-    """Counts tries that brought nothing."""
+    """Counts unsuccessful tries in a row."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -91,12 +91,12 @@ class Tries:
 
 
 def run_path(run_id: str, below: str = "") -> str:
-    """The path of a run, or of something below it; an id may have any characters."""
+    """The path of a run, or below it; an id may have any characters."""
     return f"/runs/{quote(run_id, safe='')}{below}"
 
 
 def request(method: str, path: str, body: Any = None, *, tries: int, is_repeatable: bool = True) -> Exchange[Any]:
-    """Send a request; returns the JSON of the response. One that may have had an effect is repeated only if it can."""
+    """Send a request; returns the JSON of the response. A request with effects is retried only if that is safe."""
     count = Tries(tries)
     data = b"" if body is None else msgspec.json.encode(body)
     while True:
@@ -113,7 +113,7 @@ def request(method: str, path: str, body: Any = None, *, tries: int, is_repeatab
 
 
 def follow(run_id: str, after: int, *, tries: int) -> Exchange[None]:
-    """The events of a run after a number, until `done`; a lost connection continues after the last event that came."""
+    """The events of a run after a number, until `done`; after a lost connection, it continues with the next event."""
     path, count = run_path(run_id, "/events"), Tries(tries)
     while True:
         error: ServerError = UnreachableError("the stream of events ended before the run")
@@ -144,7 +144,7 @@ def messages_of(run_id: str, tries: int) -> Exchange[list[dict[str, Any]]]:
 
 
 def _end(run_id: str, events: list[tuple[int, dict[str, Any]]], tries: int) -> Exchange[None]:
-    """The last events of a run: those before `done` at once, and `done` with the messages, or none if they fail."""
+    """The last events of a run: `done` comes last, with the messages, or without them if they fail."""
     *before, (number, done) = events
     if before:
         yield Ready(before)
@@ -193,7 +193,7 @@ def _json(response: Response) -> Any:
 
 
 def _check(response: Response) -> None:
-    """Raise the error that a response is."""
+    """Raise the error of an error response."""
     if response.status < 400:
         return
     try:

@@ -1,4 +1,4 @@
-"""What a server sends of events, as the events that a local run has.
+"""Converts received events to the events of a local run.
 
 Fields that do not leave the server have their defaults: a tool's private data, instructions and vendor state.
 """
@@ -20,7 +20,7 @@ HIDDEN = ("run_start", "taken", "waiting")
 
 
 def received_event(public: Mapping[str, Any]) -> StreamEvent | None:
-    """The event of a run; None if a local run has no such event. What is not known is an `Unknown`."""
+    """The event of a run; None if a local run has no such event. Unknown types become `Unknown`."""
     type = public.get("type")
     if type in HIDDEN:
         return None

@@ -21,7 +21,7 @@ from penstock.serve.client.received_events import received_event, received_messa
 
 
 class RemoteRunState:
-    """What is known of a run from the events that were read."""
+    """The state of a run, from the events read so far."""
 
     def __init__(self, run_id: str, after: int = 0, thread: str = "") -> None:
         self.id = run_id
@@ -38,7 +38,7 @@ class RemoteRunState:
 
     @property
     def text(self) -> str:
-        """The text of the response under way, or of the last one."""
+        """The text of the current or last response."""
         return "".join(self._texts)
 
     @property
@@ -48,22 +48,22 @@ class RemoteRunState:
 
     @property
     def usage(self) -> Usage:
-        """The tokens of all responses together, when the run has ended or `result` has found that it waits."""
+        """The usage of all responses, once the run has finished or `result` has found it waiting."""
         return self._end.usage if self._end is not None else Usage()
 
     @property
     def finish_reason(self) -> EndReason | None:
-        """How the run ended, or `paused` if `result` has found that it waits; None until then."""
+        """How the run ended, or `paused` if `result` has found it waiting; None until then."""
         return self._end.reason if self._end is not None else None
 
     @property
     def why(self) -> str:
-        """Why the run ended, in a sentence; empty until then, and if there is nothing to say."""
+        """Why the run ended, in a sentence; empty until then, or if there is no reason."""
         return self._end.why if self._end is not None else ""
 
     @property
     def messages(self) -> list[Message]:
-        """The history of the run without instructions, when it has ended or `result` has found that it waits."""
+        """The history of the run without instructions, once it has finished or `result` has found it waiting."""
         return [*self._end.messages] if self._end is not None else []
 
     @property
@@ -72,11 +72,11 @@ class RemoteRunState:
 
     @property
     def waiting(self) -> list[ApprovalRequest]:
-        """The calls that wait for a decision, for their result, or for the answer to a question."""
+        """The waiting calls: for a decision, a result, or an answer to a question."""
         return [*self._requests.values()]
 
     def _add(self, number: int, public: dict[str, Any]) -> StreamEvent | None:
-        """Take an event that has come; returns what its reader gets."""
+        """Add a received event; returns the event for the reader."""
         self.position, self._pause = number, None
         self._is_waiting = public.get("type") == "waiting"
         event = received_event(public)
@@ -116,7 +116,7 @@ class RemoteRunState:
     def _decide(
         self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str, tries: int
     ) -> Exchange[Any]:
-        """A decision names what was shown: from the events that were read, or as the server shows it now."""
+        """The body of a decision, with the hash of the request: from the events read so far, or from the server."""
         if call_id not in self._shown:
             state = yield from request("GET", run_path(self.id), tries=tries)
             self._shown |= {each["call_id"]: each["shown"] for each in state["waiting"]}
