@@ -13,8 +13,8 @@ DECISIONS = sorted(path for path in (ROOT / "docs" / "decisions").glob("*.md") i
 FOLDERS = ("src", "tests", "benchmarks", "examples")
 PLACES = (ROOT, ROOT / "src" / "penstock", ROOT / "tests")
 """The folders from which a record may name a path."""
-OTHERS = {"decode_lines", "idempotentHint", "list_files", "useChat", "x1_2"}
-"""Names of msgspec, MCP and the AI SDK that the code does not use, and names in examples."""
+OTHERS = {"dataclass_transform", "decode_lines", "idempotentHint", "list_files", "useChat", "x1_2"}
+"""Names of Python, msgspec, MCP and the AI SDK that the code does not use, and names in examples."""
 
 CODE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"[\w<>*-]+(/[\w<>*-]+)*(/|\.(py|md|json|toml|svg))")
