@@ -36,7 +36,7 @@ MAX_NAME = 80
 """The characters of the name that a server has in messages."""
 
 MAX_REPORTED = 20
-"""The tools that are left out of which the log says why; `skipped` has all."""
+"""The omitted tools whose reasons are logged; `skipped` has all of them."""
 
 _logger = logging.getLogger("penstock.mcp")
 

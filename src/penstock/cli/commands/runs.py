@@ -160,14 +160,14 @@ def show_run(log: str, is_json: bool, plain: bool, run: str) -> None:
         warn_if_blocked(log)
 
 
-@runs.command("follow", short_help="Print the events of a run until it is over.")
+@runs.command("follow", short_help="Print the events of a run until it finishes.")
 @of_log
 @click.option("--after", type=click.IntRange(0), default=0, metavar="N", help="Start after the event with this number.")
 @click.option("--plain", is_flag=True, help="Print one line per event, without colours or redrawing.")
 @click.option("--json", "is_json", is_flag=True, help="Print one event per line as JSON, with its number.")
 @click.argument("run")
 def follow_run(log: str, after: int, plain: bool, is_json: bool, run: str) -> None:
-    """Print the events of a run until it is over: first those in the log, then each new one.
+    """Print the events of a run until it finishes: first the logged ones, then each new one.
 
     Following does not affect the run, and neither does Ctrl-C. The exit code says how the run ended, as that of
     `penstock run` does.
@@ -290,7 +290,7 @@ def say_to_run(log: str, run: str, message: str | None) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Only count the runs that would be deleted.")
 def prune_runs(log: str, age: str, dry_run: bool) -> None:
-    """Delete runs that are over, with their events and media. Runs that are not over are kept, however old."""
+    """Delete finished runs, with their events and media. Unfinished runs are kept, however old."""
     seconds = parse_duration(age)
     if seconds is None:
         raise CommandError(f"{age!r} is not a duration: use a number and s, m, h, d or w, as in 30d")
