@@ -16,7 +16,7 @@ from penstock.log.store import Batch, Row, RunRow, Store
 from penstock.messages import ToolResult, user
 from penstock.run.events import Done, RunStart, ToolEnd
 from penstock.serve import feed, feed_source
-from penstock.serve.feed import Feed, Item
+from penstock.serve.feed import Feed, Item, Page
 from penstock.serve.feed_source import FeedSource
 from penstock.serve.feeds import FeedReader, Feeds
 from penstock.serve.public_events import EventFrames
@@ -52,15 +52,21 @@ async def read(reader: FeedReader, last: int) -> list[Item]:
         while not items or items[-1].seq < last:
             page = await reader.next()
             assert page is not None
-            assert page.frames == b"".join(item.frame for item in page.items)
             items += page.items
     return items
 
 
+def new_feeds(store: Store) -> Feeds:
+    return Feeds(store, EventFrames(1000).frame)
+
+
+def frame(item: Item) -> bytes:
+    return EventFrames(1000).frame(item.seq, item.at, item.event)
+
+
 def frames_of(store: Store, after: int = 0) -> list[tuple[int, bytes]]:
     """The frames of the events that the log has."""
-    feeds = Feeds(store, EventFrames(1000).frame)
-    return [(item.seq, item.frame) for item in feeds._read("r", after)]
+    return [(item.seq, frame(item)) for item in new_feeds(store)._read("r", after)]
 
 
 def test_what_this_process_commits_is_not_read_back(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +74,7 @@ def test_what_this_process_commits_is_not_read_back(store: SQLiteStore, monkeypa
     store.poll = 60.0
 
     async def test() -> list[Item]:
-        feeds = Feeds(store, EventFrames(1000).frame)
+        feeds = new_feeds(store)
         async with feeds.reading("r") as reader, feeds.reading("r", FIRST) as second:
             items = await read(reader, FIRST - 1)
             append(store, FIRST, text(0))
@@ -87,7 +93,7 @@ def test_what_this_process_commits_is_not_read_back(store: SQLiteStore, monkeypa
             assert all(one is two for one, two in zip(again, items[FIRST:], strict=True))
         return items
 
-    assert [(item.seq, item.frame) for item in asyncio.run(test())] == frames_of(store)
+    assert [(item.seq, frame(item)) for item in asyncio.run(test())] == frames_of(store)
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
@@ -111,7 +117,7 @@ def test_events_that_are_not_announced_come_from_the_log(
     monkeypatch.setattr(Doorbell, "ring_with", sometimes)
 
     async def test() -> list[Item]:
-        feeds = Feeds(store, EventFrames(1000).frame)
+        feeds = new_feeds(store)
         async with feeds.reading("r") as reader:
             items = await read(reader, FIRST - 1)
             for number in range(FIRST, FIRST + 9):
@@ -121,7 +127,7 @@ def test_events_that_are_not_announced_come_from_the_log(
             append(store, FIRST + 9, DONE)
             return items + await read(reader, FIRST + 9)
 
-    assert [(item.seq, item.frame) for item in asyncio.run(test())] == frames_of(store)
+    assert [(item.seq, frame(item)) for item in asyncio.run(test())] == frames_of(store)
 
 
 @pytest.mark.parametrize(("most", "most_bytes"), [(5, 1_000_000), (1_000, 5 * len(text(10)))])
@@ -141,7 +147,7 @@ def test_what_is_announced_while_the_loop_is_busy_is_held_up_to_a_limit_and_noth
     monkeypatch.setattr("penstock.serve.feeds.FeedSource", Known)
 
     async def test() -> list[Item]:
-        feeds = Feeds(store, EventFrames(1000).frame)
+        feeds = new_feeds(store)
         async with feeds.reading("r") as reader:
             items = await read(reader, FIRST - 1)
             append(store, FIRST, *map(text, range(FIRST, 10)))
@@ -152,7 +158,7 @@ def test_what_is_announced_while_the_loop_is_busy_is_held_up_to_a_limit_and_noth
             append(store, FIRST + 40, DONE)
             return items + await read(reader, FIRST + 40)
 
-    assert [(item.seq, item.frame) for item in asyncio.run(test())] == frames_of(store)
+    assert [(item.seq, frame(item)) for item in asyncio.run(test())] == frames_of(store)
     assert max(held) == 5
 
 
@@ -162,18 +168,18 @@ def test_a_feed_keeps_so_many_events_and_bytes(monkeypatch: pytest.MonkeyPatch) 
 
     async def test() -> None:
         one = Feed("r", 0, is_over=False)
-        one.add([Item(number, Text(0, ""), b"x" * 10) for number in range(1, 31)])
+        one.add([Item(number, 0.0, Text(0, ""), 10) for number in range(1, 31)])
         assert one.after(19) is None
         assert one.after(20) is not None
-        one.add([Item(31, Text(0, ""), b"x" * 990)])
+        one.add([Item(31, 0.0, Text(0, ""), 990)])
         assert one.after(28) is None
         page = one.after(29)
         assert page is not None
         assert [item.seq for item in page.items] == [30, 31]
-        one.add([Item(32, Text(0, ""), b"x" * 5000)])
+        one.add([Item(32, 0.0, Text(0, ""), 5000)])
         page = one.after(31)
         assert page is not None
-        assert len(page.frames) == 5000
+        assert [item.size for item in page.items] == [5000]
         assert one.after(30) is None
 
     asyncio.run(test())
@@ -190,14 +196,14 @@ def test_private_data_that_no_reader_gets_counts_as_kept(
         monkeypatch.setattr(Doorbell, "ring_with", lambda *_: None)
 
     async def test() -> None:
-        feeds = Feeds(store, EventFrames(1000).frame)
+        feeds = new_feeds(store)
         async with feeds.reading("r") as reader:
             await read(reader, FIRST - 1)
             for number in range(FIRST, FIRST + 10):
                 result = ToolResult("c", "look", (Text(0, "sunny"),))
                 append(store, number, body_of(ToolEnd("c", result, data="x" * 4_000)))
                 items = await read(reader, number)
-                assert len(items[-1].frame) < 1_000
+                assert len(frame(items[-1])) < 1_000
             kept = feeds._feeds["r"]
             assert kept.after(FIRST + 6) is None
             assert kept.after(FIRST + 7) is not None
@@ -211,13 +217,13 @@ def test_a_reader_gets_so_many_events_and_bytes_at_a_time(monkeypatch: pytest.Mo
 
     async def test() -> None:
         one = Feed("r", 0, is_over=False)
-        one.add([Item(number, Text(0, ""), b"x" * size) for number, size in enumerate((10, 10, 10, 10, 10, 95, 1), 1)])
+        one.add([Item(number, 0.0, Text(0, ""), size) for number, size in enumerate((10, 10, 10, 10, 10, 95, 1), 1)])
         sizes = []
         after = 0
         while after < 7:
             page = one.after(after)
             assert page is not None
-            sizes.append([len(item.frame) for item in page.items])
+            sizes.append([item.size for item in page.items])
             after = page.last
         assert sizes == [[10, 10, 10, 10], [10, 95], [1]]
 
@@ -240,7 +246,7 @@ def test_for_a_page_no_more_private_data_is_read_than_for_some_events(
         return rows
 
     monkeypatch.setattr(store, "read", count)
-    feeds = Feeds(store, EventFrames(1000).frame)
+    feeds = new_feeds(store)
     assert len(feeds._read("r", FIRST - 1)) == sum(counts) == most
     assert max(counts) == feed.STEP
 
@@ -265,22 +271,22 @@ def test_what_is_written_while_a_reader_waits_and_what_it_gets_are_all_events_in
         frames: list[bytes] = []
         count = 0
 
-        def write_now(piece: bytes) -> bool:
+        def write_now(page: Page) -> bool:
             nonlocal count
             count += 1
             if refused and count % refused == 0:
                 return False
-            frames.append(piece)
+            frames.append(feeds.frames(page))
             return True
 
         async with feeds.reading("r", after, write_now) as reader:
             while (page := await reader.next()) is not None:
-                frames.append(page.frames)
+                frames.append(feeds.frames(page))
         assert count
         return b"".join(frames)
 
     async def test() -> list[bytes]:
-        feeds = Feeds(store, EventFrames(1000).frame)
+        feeds = new_feeds(store)
         readers = [asyncio.create_task(follow(feeds, after)) for after in (0, FIRST - 1, FIRST + 1)]
         async with feeds.reading("r") as reader:
             await read(reader, FIRST - 1)
@@ -302,7 +308,7 @@ def test_what_is_written_while_a_reader_waits_and_what_it_gets_are_all_events_in
 
 def test_readers_that_come_and_go_leave_nothing_behind(store: SQLiteStore) -> None:
     async def test() -> None:
-        feeds = Feeds(store, EventFrames(1000).frame)
+        feeds = new_feeds(store)
         async with feeds.reading("r") as stays:
             await read(stays, FIRST - 1)
             for _ in range(5):

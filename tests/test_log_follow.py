@@ -18,7 +18,7 @@ from penstock.log.follower import Follower, Settings, stored_start
 from penstock.log.in_memory import MemoryStore
 from penstock.log.postgres import PostgresStore
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, Row, RunRow, Store, UnknownRunError
+from penstock.log.store import Batch, Committed, Row, RunRow, Store, UnknownRunError
 from penstock.messages import user
 from penstock.run.events import Done, LogEvent, RunStart, Said
 from tests.log_stores import Clock, Desk
@@ -95,10 +95,10 @@ def test_a_notification_of_postgres_wakes_readers_elsewhere(postgres: tuple[Stor
 
 def test_a_store_on_postgres_does_not_ring_again_for_what_it_has_written_itself(postgres: tuple[Store, Store]) -> None:
     ours, others = postgres
-    heard: list[Sequence[Row]] = []
+    heard: list[Sequence[Committed]] = []
     is_notified = threading.Semaphore(0)
 
-    def hear(rows: Sequence[Row]) -> None:
+    def hear(rows: Sequence[Committed]) -> None:
         heard.append(rows)
         if not rows:
             is_notified.release()
@@ -110,7 +110,7 @@ def test_a_store_on_postgres_does_not_ring_again_for_what_it_has_written_itself(
         append(ours, 2)
         append(others, 3)
         assert is_notified.acquire(timeout=30)  # notifications come in the order of the commits
-    assert heard == [ours.read("r", 2, 1), ()]
+    assert [[(row.seq, row.at, row.body) for row in rows] for rows in heard] == [ours.read("r", 2, 1), []]
 
 
 def test_a_reader_on_postgres_that_gets_no_notification_polls(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.events import Text
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, Input, Row, RunExistsError, RunRow, Store, StoreError, UnknownRunError
+from penstock.log.store import Batch, Committed, Input, RunExistsError, RunRow, Store, StoreError, UnknownRunError
 from penstock.run.events import Taken, decode_logged
 from tests.log_stores import Clock
 
@@ -65,7 +66,7 @@ def test_a_worker_claims_only_runs_of_its_agents_and_of_no_later_version(store: 
 
 
 def test_who_watches_a_run_gets_what_was_committed_and_nothing_else(store: Store) -> None:
-    heard: list[Row] = []
+    heard: list[Committed] = []
     store.create(row(), b"start")
     store.create(row("other"), b"start")
     store.claim("one", run_id="r")
@@ -73,10 +74,12 @@ def test_who_watches_a_run_gets_what_was_committed_and_nothing_else(store: Store
     with store.watch("r", heard.extend):
         store.append([Batch("r", 1, 2, [b"a", b"b"]), Batch("other", 1, 2, [b"x"])], durable=False)
         store.append([Batch("r", 1, 2, [b"not in order"]), Batch("r", 0, 4, [b"of another owner"])], durable=False)
-        store.append([Batch("r", 1, 4, [b"c"])], durable=True)
+        store.append([Batch("r", 1, 4, [b"c"], events=[Text(0, "c")])], durable=True)
     store.append([Batch("r", 1, 5, [b"d"])], durable=False)
-    assert heard == store.read("r", 2, 3)
-    assert [body for _, _, body in heard] == [b"a", b"b", b"c"]
+    assert [(row.seq, row.at, row.body) for row in heard] == store.read("r", 2, 3)
+    assert [row.body for row in heard] == [b"a", b"b", b"c"]
+    assert [row.size for row in heard] == [1, 1, 1]
+    assert [row.event for row in heard] == [None, None, Text(0, "c")]
 
 
 def test_an_append_of_an_earlier_owner_changes_nothing(store: Store, clock: Clock) -> None:

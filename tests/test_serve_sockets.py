@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -137,3 +139,22 @@ def test_a_server_that_is_told_to_stop_ends_its_streams_and_gives_its_runs_back(
         store.close()
     assert row is not None
     assert row.state == "ready"
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.01])
+def test_the_text_of_a_model_response_arrives_whole_whether_or_not_the_client_is_slow(
+    server: Server, pause: float
+) -> None:
+    """The pieces are written where they turn up, unless the client does not read fast enough."""
+    asked = {"model": "support", "stream": True, "messages": [{"role": "user", "content": "large"}]}
+    with server.connection() as connection:
+        connection.sendall(with_length("POST /v1/chat/completions", json.dumps(asked)))
+        received = b""
+        while piece := connection.recv(16_384):
+            received += piece
+            if len(received) < 1_000_000:
+                time.sleep(pause)
+    frames = [line[6:] for line in received.split(b"\n") if line.startswith(b"data: {")]
+    choices = [choice for frame in frames for choice in json.loads(frame)["choices"]]
+    assert "".join(choice["delta"].get("content") or "" for choice in choices) == ("x" * 500 + " ") * 1_000
+    assert choices[-1]["finish_reason"] == "stop"

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from penstock.log.forks import Shared
-from penstock.log.store import unknown_run
+from penstock.log.store import Committed, unknown_run
 
 if TYPE_CHECKING:
     from penstock.log.store import Batch, Store, Watcher
@@ -67,9 +67,13 @@ class Doorbell(Shared):
             watched = [(batch, at, [*self._callbacks.get(batch.run_id, ())]) for batch, at in batches]
         for batch, at, callbacks in watched:
             if callbacks:
-                rows = [(seq, at, body) for seq, body in enumerate(batch.bodies, batch.seq + 1)]
+                events = batch.events or [None] * len(batch.bodies)
+                committed = [
+                    Committed(seq, at, body, len(body), event)
+                    for seq, (body, event) in enumerate(zip(batch.bodies, events, strict=True), batch.seq + 1)
+                ]
                 for callback in callbacks:
-                    callback(rows)
+                    callback(committed)
 
     def ring_all(self) -> None:
         """Notify all readers: it is unknown which runs have new events."""

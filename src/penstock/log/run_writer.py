@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
+from penstock.events import Reasoning, Refusal, Text, ToolCallDelta, ToolCallStart
 from penstock.log.bodies import body_of
 from penstock.log.store import Batch, Claim, Input, RunPhase
 from penstock.run.events import (
@@ -23,7 +25,6 @@ from penstock.run.events import (
     ToolResults,
     ToolStart,
     Waiting,
-    encode,
     innermost,
 )
 
@@ -38,6 +39,9 @@ RENEWALS = 5
 
 _DURABLE = frozenset({RunStart, Taken, ToolStart, ToolEnd, ApprovalRequest, Decision, Said, Waiting, Done})
 _NOTABLE = _DURABLE | {Nested, ToolResults}
+_PIECES = frozenset({Text, Reasoning, Refusal, ToolCallStart, ToolCallDelta})
+"""Events that consist of numbers and text: decoded from JSON, they are the same again."""
+_encode_piece = msgspec.json.Encoder().encode
 
 
 class RunCallbacks(Struct, frozen=True):
@@ -109,34 +113,44 @@ class RunWriter:
         Its events are encoded here, so that an event which cannot be encoded fails its own run and no other.
         """
         bodies: list[bytes] = []
+        same: list[LogEvent | None] = []  # those that readers in this process need not decode
         is_durable = False
         for event in events:
             kind = type(event)
+            if kind in _PIECES:
+                try:
+                    bodies.append(_encode_piece(event))
+                except ValueError:  # half of a character, which `body_of` replaces
+                    pass
+                else:
+                    same.append(event)
+                    continue
             if kind in _NOTABLE:
                 if kind is Nested:
                     kind = type(innermost(event))
                 is_durable = is_durable or kind in _DURABLE
-                if kind is not ToolResults:  # they only repeat what the `ToolEnd`s have
-                    bodies.append(body_of(event))
-            else:
-                bodies.append(encode(event))  # what `body_of` does for these events, without its call
+                if kind is ToolResults:  # they only repeat what the `ToolEnd`s have
+                    continue
+            bodies.append(body_of(event))
+            same.append(None)
         claim, seq = self.claim, self._last
         if is_durable or inputs:
-            unit = self._notable(events, bodies, inputs, is_durable)
+            unit = self._notable(events, bodies, same, inputs, is_durable)
         else:
-            unit = Unit(claim.run_id, claim.epoch, seq, bodies, writer=self)
+            unit = Unit(claim.run_id, claim.epoch, seq, bodies, writer=self, events=same)
         self._last = seq + len(bodies)
         self._flusher.add(unit, is_durable or self._last - self.seq >= MAX_GATHERED)
 
     def _notable(
-        self, events: Sequence[LogEvent], bodies: list[bytes], inputs: Sequence[int], is_durable: bool
-    ) -> Unit:
+        self, events: Sequence[LogEvent], bodies: list[bytes], same: list[LogEvent | None], inputs: Sequence[int],
+        is_durable: bool,
+    ) -> Unit:  # fmt: skip
         state, wake_in = _state_after(events)
         self.state = state
         taken, refused = (inputs, ()) if events else ((), inputs)
         return Unit(
             self.claim.run_id, self.claim.epoch, self._last, bodies, state, taken, wake_in, refused, writer=self,
-            is_durable=is_durable,
+            is_durable=is_durable, events=same,
         )  # fmt: skip
 
     def batch(self, units: Sequence[Batch], now: float) -> Batch:
@@ -146,12 +160,14 @@ class RunWriter:
         """
         first, last = units[0], units[-1]
         bodies = [body for unit in units for body in unit.bodies]
+        events = [event for unit in units for event in unit.events]
         inputs = [number for unit in units for number in unit.inputs]
         refused = [number for unit in units for number in unit.refused]
         renew = now >= self.next_renewal
         return Batch(
-            first.run_id, first.epoch, first.seq, bodies, last.state, inputs, last.wake_in, refused, renew, len(units)
-        )
+            first.run_id, first.epoch, first.seq, bodies, last.state, inputs, last.wake_in, refused, renew, len(units),
+            events,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Write nothing more, and let the lease end."""

@@ -22,6 +22,7 @@ from msgspec import Struct
 from penstock.errors import PenstockError, UsageError
 from penstock.events import Text
 from penstock.messages import File, Image
+from penstock.run.events import LogEvent
 
 VERSION = 1
 """The version of the events in a log. A worker does not claim a run of a later version."""
@@ -36,8 +37,23 @@ LEASE = 15.0
 Row = tuple[int, float, bytes]
 """An event as it is stored: its number, its time and its body."""
 
-Watcher = Callable[[Sequence[Row]], object]
-"""Is called when a run may have new events; with these events, if they are at hand."""
+
+class Committed(Struct, frozen=True, gc=False):
+    """An event that this process has committed: its number, its time, its body, and how many bytes that has.
+
+    `event` is what the body was made of, so that nobody here has to decode it; None if the decoded body may differ from
+    it, as with the data of a tool.
+    """
+
+    seq: int
+    at: float
+    body: bytes
+    size: int
+    event: LogEvent | None
+
+
+Watcher = Callable[[Sequence[Committed]], object]
+"""Is called when a run may have new events; with these events, if they were committed here."""
 
 RunPhase = Literal["ready", "running", "waiting", "over", "damaged"]
 InputKind = Literal["decide", "provide", "say", "cancel"]
@@ -150,6 +166,7 @@ class Batch(Struct, frozen=True, gc=False):
     `inputs` are the numbers of those that the events come from. Those that were `refused` are deleted, so that a valid
     input with the same key still counts. A run that waits from now on can be claimed after `wake_in` seconds. A store
     may leave the lease as it is if the batch does not `renew` it, where that is cheaper. `units` is how many there are.
+    `events` are for readers in this process, see `Committed`; no store looks at them.
     """
 
     run_id: str
@@ -162,6 +179,7 @@ class Batch(Struct, frozen=True, gc=False):
     refused: Sequence[int] = ()
     renew: bool = True
     units: int = 1
+    events: Sequence[LogEvent | None] = ()
 
 
 class Input(Struct, frozen=True):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
+from penstock.log.store import Committed
 from penstock.run.events import Done, LogEvent
 
 MAX_KEPT = 1_000
@@ -27,54 +28,52 @@ STEP = 50
 PAGE_BYTES = 256 * 1024
 """After how many bytes a reader gets no more events at a time: of frames, and of what is read from the log for them."""
 
-T = TypeVar("T")
 
+class Item(Struct, gc=False, eq=False):
+    """An event of a log with its number and its time.
 
-class Item(Struct, frozen=True, gc=False):
-    """An event of a log with its number, and its frame in our own protocol."""
+    `size` is how many bytes it has in the log, `frame` what our own protocol sends of it, once somebody reads that. An
+    event that the log does not have has no number there.
+    """
 
     seq: int
+    at: float
     event: LogEvent
-    frame: bytes
-    body_size: int = 0  # size of the event in the log, which may have private data that the frame lacks
-
-    @property
-    def size(self) -> int:
-        """How many bytes it counts for in memory."""
-        return max(self.body_size, len(self.frame))
+    size: int
+    frame: bytes | None = None
+    is_logged: bool = True
 
 
-class Page(Struct, frozen=True, gc=False):
-    """Events that a reader gets at a time, at least one, and their frames, which readers at the same place share."""
+class Page(Struct, gc=False, eq=False):
+    """Events that a reader gets at a time, at least one, up to the number `last`.
+
+    `frames` are those of all of them, once somebody reads them: readers at the same place share a page.
+    """
 
     items: Sequence[Item]
-    frames: bytes
-
-    @property
-    def last(self) -> int:
-        """The number of the last event."""
-        return self.items[-1].seq
+    last: int
+    frames: bytes | None = None
 
 
 def page_of(items: Sequence[Item]) -> Page:
     """As many of these events as a reader gets at a time, from the first on."""
-    if len(items) == 1:
-        return Page(items, items[0].frame)
-    size, fitting = 0, list[Item]()
+    size, count = 0, 0
     for item in items[:PAGE]:
-        size += len(item.frame)
-        fitting.append(item)
+        size += item.size
+        count += 1
         if size > PAGE_BYTES:
             break
-    return Page(fitting, b"".join([item.frame for item in fitting]))
+    return Page(items if count == len(items) else items[:count], items[count - 1].seq)
+
+
+T = TypeVar("T", Item, Committed)
 
 
 class Newest(Generic[T]):
     """The newest of what was added, as much as is kept in memory, and at least the last. For any thread."""
 
-    def __init__(self, size_of: Callable[[T], int]) -> None:
+    def __init__(self) -> None:
         self.kept: deque[T] = deque()
-        self._size_of = size_of
         self._size = 0  # bytes of all kept events
         self._lock = threading.Lock()
 
@@ -82,9 +81,9 @@ class Newest(Generic[T]):
         """Keep these, and drop the oldest that are too many or too large together."""
         with self._lock:
             self.kept.extend(new)
-            self._size += sum(map(self._size_of, new))
+            self._size += sum(one.size for one in new)
             while len(self.kept) > MAX_KEPT or (self._size > MAX_KEPT_BYTES and len(self.kept) > 1):
-                self._size -= self._size_of(self.kept.popleft())
+                self._size -= self.kept.popleft().size
 
     def take(self) -> deque[T]:
         """All that are kept, which are not kept any more."""
@@ -96,8 +95,8 @@ class Newest(Generic[T]):
 class Waiter(Protocol):
     """A reader that waits."""
 
-    def take(self, page: Page, after: int, last: int) -> bool:
-        """Take the events after a number without being woken; False if the reader has to be."""
+    def take(self, page: Page, after: int) -> bool:
+        """Take all events after a number without being woken; False if the reader has to be."""
         ...
 
 
@@ -111,7 +110,7 @@ class Feed:
         self.is_closed = False  # whether the server stops
         self.error: Exception | None = None
         self.readers = 0
-        self._newest = Newest[Item](lambda item: item.size)
+        self._newest = Newest[Item]()
         self._waiting: dict[Waiter, asyncio.Future[None]] = {}
         # The last page, and the number of the event before it: other readers want the same.
         self._page: tuple[int, Page] | None = None
@@ -123,10 +122,16 @@ class Feed:
         self._newest.add(items)
         before, self.seq, self._page = self.seq, items[-1].seq, None
         self.is_over = isinstance(items[-1].event, Done)
-        if self._waiting and not self.is_over and (page := self.after(before)) is not None and page.last == self.seq:
-            self._hand_out(page, before, self.seq)
-        else:
-            self._wake(list(self._waiting))
+        if not self._waiting:
+            return
+        page = page_of(items)
+        self._page = before, page
+        if page.last < self.seq or self.is_over:
+            self._wake([*self._waiting])
+        elif late := [
+            reader for reader, future in self._waiting.items() if future.done() or not reader.take(page, before)
+        ]:
+            self._wake(late)
 
     def fail(self, error: Exception) -> None:
         """The log cannot be read."""
@@ -137,11 +142,6 @@ class Feed:
         """The server stops: end all readers."""
         self.is_closed = True
         self._wake(list(self._waiting))
-
-    def _hand_out(self, page: Page, after: int, last: int) -> None:
-        """Give a page that has all news to the readers that wait; those that do not take it are woken."""
-        waiting = self._waiting.items()
-        self._wake([reader for reader, future in waiting if future.done() or not reader.take(page, after, last)])
 
     def _wake(self, readers: Iterable[Waiter]) -> None:
         for reader in readers:

@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from penstock.agent.mailbox import mailbox_of
 from penstock.log.bodies import event_of
-from penstock.log.store import Row, Store
-from penstock.run.events import LogEvent
+from penstock.log.store import Committed, Store
 from penstock.serve.feed import STEP, Feed, Item, Newest
 
 MAX_POLL = 0.5
@@ -21,18 +20,16 @@ MAX_POLL = 0.5
 FED_POLL = 2.0
 """The seconds between two checks of a log that this process writes: another worker may take the run over."""
 
-MakeFrame = Callable[[int | None, float, LogEvent], bytes]
 ReadLog = Callable[[str, int], Awaitable[list[Item]]]
 
 
 class FeedSource:
     """Adds the events of a run to its feed, in their order, each once."""
 
-    def __init__(self, feed: Feed, read: ReadLog, make_frame: MakeFrame) -> None:
+    def __init__(self, feed: Feed, read: ReadLog) -> None:
         self._feed = feed
         self._read = read
-        self._make_frame = make_frame
-        self._rows = Newest[Row](_body_size)  # what is dropped is read from the log
+        self._rows = Newest[Committed]()  # what is dropped is read from the log
         self._look = asyncio.Event()  # the log must be read
         self._is_reading = False
 
@@ -40,7 +37,7 @@ class FeedSource:
         """Add events until the run is over; a log that cannot be read is reported to the readers."""
         post = mailbox_of(asyncio.get_running_loop()).post
 
-        def on_rows(rows: Sequence[Row]) -> None:  # from any thread
+        def on_rows(rows: Sequence[Committed]) -> None:  # from any thread
             self._rows.add(rows)
             post(self._take if rows else self._look.set)
 
@@ -75,19 +72,16 @@ class FeedSource:
             return
         feed, items = self._feed, list[Item]()
         seq = feed.seq
-        for number, at, body in self._rows.take():
-            if number == seq + 1:
-                seq, event = number, event_of(feed.run_id, number, body)
-                items.append(Item(number, event, self._make_frame(number, at, event), len(body)))
-            elif number > seq:
+        for row in self._rows.take():
+            if row.seq == seq + 1:
+                seq = row.seq
+                event = event_of(feed.run_id, seq, row.body) if row.event is None else row.event
+                items.append(Item(seq, row.at, event, row.size))
+            elif row.seq > seq:
                 self._look.set()  # some have not come
         feed.add(items)
         if feed.is_over:
             self._look.set()
-
-
-def _body_size(row: Row) -> int:
-    return len(row[2])
 
 
 async def _is_set(event: asyncio.Event, seconds: float) -> bool:

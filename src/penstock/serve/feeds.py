@@ -18,15 +18,16 @@ from penstock.log.bodies import body_of
 from penstock.log.follow import next_events
 from penstock.log.store import DamagedRunError, Store, UnknownRunError
 from penstock.log.store_retries import awith_retries
-from penstock.run.events import Done
+from penstock.run.events import Done, LogEvent
 from penstock.serve.feed import PAGE, PAGE_BYTES, STEP, Feed, Item, Page, page_of
-from penstock.serve.feed_source import FeedSource, MakeFrame, ReadLog
+from penstock.serve.feed_source import FeedSource, ReadLog
 from penstock.serve.public_events import DAMAGED
 from penstock.serve.shared_reads import SharedReads
 
 logger = logging.getLogger("penstock.serve")
 
-WriteNow = Callable[[bytes], bool]
+MakeFrame = Callable[[int | None, float, LogEvent], bytes]
+WriteNow = Callable[[Page], bool]
 
 
 class FeedReader:
@@ -35,14 +36,11 @@ class FeedReader:
     If the log of the run is damaged, that `Done` says so. It is not in the log, and has no number for a client.
     """
 
-    def __init__(
-        self, feed: Feed, after: int, read: ReadLog, make_frame: MakeFrame, write_now: WriteNow | None = None
-    ) -> None:
+    def __init__(self, feed: Feed, after: int, read: ReadLog, write_now: WriteNow | None = None) -> None:
         self._feed = feed
         self._after = after
         self._read = read
         self._write_now = write_now
-        self._make_frame = make_frame
         self._is_damaged = False
 
     async def next(self) -> Page | None:
@@ -63,11 +61,11 @@ class FeedReader:
             return self._end(error)
         return None
 
-    def take(self, page: Page, after: int, last: int) -> bool:
+    def take(self, page: Page, after: int) -> bool:
         """Send the events after a number where they turn up; False if `next` has to return."""
-        if self._after != after or self._write_now is None or not self._write_now(page.frames):
+        if self._after != after or self._write_now is None or not self._write_now(page):
             return False
-        self._after = last
+        self._after = page.last
         return True
 
     def __aiter__(self) -> FeedReader:
@@ -83,7 +81,7 @@ class FeedReader:
         logger.error("run %s: %s", self._feed.run_id, error)
         self._is_damaged = True
         end = Done("error", "", (), Usage(), DAMAGED)
-        return page_of([Item(self._after + 1, end, self._make_frame(None, time.time(), end))])
+        return page_of([Item(self._after + 1, time.time(), end, 0, is_logged=False)])
 
 
 class Feeds:
@@ -113,15 +111,24 @@ class Feeds:
     ) -> AsyncGenerator[FeedReader, None]:
         """A reader of the events of a run after a number.
 
-        With `write_now`, it hands over the frames of events while `next` waits, as long as this returns True.
+        With `write_now`, it hands over events while `next` waits, as long as this returns True.
         """
         feed = await self._join(run_id)
-        reader = FeedReader(feed, after, self._reads.read, self._make_frame, write_now)
+        reader = FeedReader(feed, after, self._reads.read, write_now)
         try:
             yield reader
         finally:
             feed.leave(reader)
             self._leave(feed)
+
+    def frames(self, page: Page) -> bytes:
+        """The events of a page in our own protocol; each is encoded once, however many readers get it."""
+        if page.frames is None:
+            for item in page.items:
+                if item.frame is None:
+                    item.frame = self._make_frame(item.seq if item.is_logged else None, item.at, item.event)
+            page.frames = b"".join([item.frame or b"" for item in page.items])
+        return page.frames
 
     def close(self) -> None:
         """End all readers: the server stops."""
@@ -148,7 +155,7 @@ class Feeds:
         if self._is_closed:
             feed.close()
         elif not feed.is_over:
-            source = FeedSource(feed, self._reads.read, self._make_frame)
+            source = FeedSource(feed, self._reads.read)
             self._tasks[feed.run_id] = asyncio.create_task(source.run(self._store))
 
     def _leave(self, feed: Feed) -> None:
@@ -164,7 +171,7 @@ class Feeds:
         size = 0
         while len(items) < PAGE and size <= PAGE_BYTES:
             events = next_events(self._store, run_id, after, STEP)
-            new = [Item(seq, event, self._make_frame(seq, at, event), len(body_of(event))) for seq, at, event in events]
+            new = [Item(seq, at, event, len(body_of(event))) for seq, at, event in events]
             items += new
             if len(new) < STEP:
                 break

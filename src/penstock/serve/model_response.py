@@ -25,6 +25,8 @@ from penstock.events import (
     StreamChunk,
     Text,
     ToolCall,
+    ToolCallDelta,
+    ToolCallStart,
     Usage,
 )
 from penstock.log.store_retries import awith_retries
@@ -53,6 +55,10 @@ _FINISH: dict[EndReason, FinishReason] = {
     "refused": "content_filter",
 }
 """The ends of a run that are the end of a response; after any other, the response is an error."""
+
+
+PIECES = frozenset({Text, Reasoning, Refusal, ToolCallStart, ToolCallDelta})
+"""Events that ask nobody, and end nothing."""
 
 
 class ModelResponse:
@@ -87,6 +93,13 @@ class ModelResponse:
         if isinstance(items[-1].event, Waiting):
             chunks += await self._wait(items[-1])
         return chunks
+
+    def feed_pieces(self, items: Sequence[Item]) -> list[StreamChunk] | None:
+        """The chunks for these events, if all of them are pieces of the model's response; else None, and `feed` has to
+        take them."""
+        if any(type(item.event) not in PIECES for item in items):
+            return None
+        return [chunk for item in items for chunk in self._chunks(item.event)]
 
     def _chunks(self, event: LogEvent) -> Sequence[StreamChunk]:
         match event:

@@ -8,8 +8,7 @@ leaves cancels its run.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from penstock.asgi.request import RejectedRequest
@@ -19,6 +18,7 @@ from penstock.events import Error, Finish, StreamChunk, Text
 from penstock.history.client_request import ClientRequest
 from penstock.log.store_retries import awith_retries
 from penstock.serve.context import Call, Endpoint, ServeContext
+from penstock.serve.feed import Item, Page
 from penstock.serve.model_request import read_model_request
 from penstock.serve.model_response import ModelResponse
 from penstock.serve.model_runs import Answering, find_run
@@ -88,36 +88,50 @@ class _Response:
         number = f"x{answering.after}" if answering.after else ""  # one run has several responses
         self._head = request.head(f"{answering.run_id}{number}", int(time.time()), has_custom_tools=False)
         self._headers = {"x-run-id": answering.run_id}
+        self._response = ModelResponse(context.host, answering, context.model_approvals)
 
     async def stream(self, frames: type[ResponseFrames]) -> None:
         """Stream the response."""
-        encoder = ResponseEncoder(frames(self._head))
         headers = {
             "content-type": frames.format.content_type, "cache-control": "no-cache, no-transform",
             "x-accel-buffering": "no", **self._headers,
         }  # fmt: skip
-
-        async def pieces() -> AsyncIterator[bytes]:
-            yield encoder.open()
-            data, size = b"", 0
-            async with aclosing(self._chunks()) as source:
-                async for chunks in source:
-                    data = encoder.feed(chunks)
-                    if encoder.error is not None and not self.is_complete:  # what was written cannot be taken back
-                        break
-                    size += len(data)
-                    if size > self._context.limits.answer:
-                        data, self.is_complete = encoder.feed([TOO_LARGE]), False
-                        break
-                    if data and not self.is_complete:
-                        yield data
-                        data = b""
-            yield data + encoder.close()  # the end in one piece: a client that has it may leave
-
         stream = ResponseStream(
             self._call.request, self._call.send, self._context.limits, headers, frames.format.keep_alive
         )
-        await stream.send_all(pieces())
+        await stream.run(self._write(ResponseEncoder(frames(self._head)), stream))
+
+    async def _write(self, encoder: ResponseEncoder, stream: ResponseStream) -> None:
+        """Write the response: pieces where they turn up if that is possible, and everything else in this task."""
+        fed, unsent = self._answering.after, b""  # the last event that was encoded, and what of it was not sent
+
+        def write_now(page: Page) -> bool:
+            nonlocal fed, unsent
+            chunks = self._response.feed_pieces(page.items)
+            if chunks is None:
+                return False
+            fed, unsent = page.last, encoder.feed(chunks)
+            if encoder.error is None and stream.write_now(unsent):
+                unsent = b""
+                return True
+            return False
+
+        await stream.write(encoder.open())
+        begun, data = stream.sent, b""
+        async with self._context.feeds.reading(self._answering.run_id, self._answering.after, write_now) as reader:
+            async for page in reader:
+                chunks = await self._feed([item for item in page.items if item.seq > fed])
+                data, unsent = unsent + encoder.feed(chunks), b""
+                if encoder.error is not None and not self.is_complete:  # what was written cannot be taken back
+                    break
+                if stream.sent - begun + len(data) > self._context.limits.answer:
+                    data, self.is_complete = encoder.feed([TOO_LARGE]), False
+                    break
+                if self.is_complete:
+                    break
+                await stream.write(data)
+                data = b""
+        await stream.write(unsent + data + encoder.close())  # the end in one piece: a client that has it may leave
 
     async def send(self, frames: type[ResponseFrames]) -> None:
         """Send the complete response."""
@@ -129,22 +143,19 @@ class _Response:
     async def _collect(self) -> list[StreamChunk]:
         batch: list[StreamChunk] = []
         size = 0
-        async with aclosing(self._chunks()) as source:
-            async for chunks in source:
+        async with self._context.feeds.reading(self._answering.run_id, self._answering.after) as reader:
+            async for page in reader:
+                chunks = await self._feed(page.items)
                 batch += chunks
                 size += sum(len(chunk.text) for chunk in chunks if isinstance(chunk, Text))
                 if size > self._context.limits.answer:
                     self.is_complete = False
                     return [TOO_LARGE, Finish("error")]
+                if self.is_complete:
+                    break
         return batch
 
-    async def _chunks(self) -> AsyncGenerator[list[StreamChunk], None]:
-        context, answering = self._context, self._answering
-        response = ModelResponse(context.host, answering, context.model_approvals)
-        async with context.feeds.reading(answering.run_id, answering.after) as reader:
-            async for page in reader:
-                chunks = await response.feed(page.items)
-                self.is_complete = response.is_over
-                yield chunks
-                if response.is_over:
-                    return
+    async def _feed(self, items: Sequence[Item]) -> list[StreamChunk]:
+        chunks = await self._response.feed(items) if items else []
+        self.is_complete = self._response.is_over
+        return chunks

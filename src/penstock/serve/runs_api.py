@@ -167,9 +167,10 @@ def _public_run(run: Run) -> dict[str, Any]:
 async def _send_events(context: ServeContext, stream: ResponseStream, run_id: str, after: int) -> None:
     """Send the frames of a run; the first piece is empty, so that the response begins at once."""
     await stream.write(b"")
-    async with context.feeds.reading(run_id, after, stream.write_now) as reader:
+    frames = context.feeds.frames
+    async with context.feeds.reading(run_id, after, lambda page: stream.write_now(frames(page))) as reader:
         while not stream.is_full and (page := await reader.next()) is not None:
-            await stream.write(page.frames)
+            await stream.write(frames(page))
 
 
 def _position(call: Call) -> int:
