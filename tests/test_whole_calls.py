@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+import string
 
 import pytest
 
@@ -17,7 +19,15 @@ from penstock.messages import user
 
 TOOLS = [{"name": "shell", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}]
 CALL = '{"name": "shell", "arguments": {"command": "ls -l"}}'
+PROSE = (
+    "The quick brown fox jumps over the lazy dog; a cat can see it, as a common cat does. It has a class of its own, "
+    "asks for a comma, commits a crime, and comments on zigzagging hares: an access to data, a panacea, etc."
+)
 TEXTS = [
+    PROSE,
+    "a as ass assi c co com commentary to= commentary to=functions",
+    f"Now commentary to=functions.shell<|message|>{CALL} a",
+    "<think>As a cat, a comma</think>a c as",
     "Plain words only, and then some more of them.",
     f"Let me look.\n<tool_call>{CALL}</tool_call>\nAnd then?",
     f"In code: `<tool_call>{CALL}</tool_call>` it is text.\n\n```\n<tool_call>{CALL}</tool_call>\n```\nDone.",
@@ -66,34 +76,56 @@ def joined(events: list[StreamChunk]) -> list[StreamChunk]:
 @pytest.mark.parametrize("text", TEXTS)
 def test_the_fast_lane_emits_what_the_slow_lane_does(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fast = [read(text, seed) for seed in (None, *range(40))]
-    monkeypatch.setattr(Lane, "takes", lambda *_: False)
+    monkeypatch.setattr(Lane, "take", lambda *_: None)
     assert fast == [read(text, seed) for seed in (None, *range(40))]
 
 
 def test_most_text_takes_the_fast_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[bool] = []
-    takes = Lane.takes
+    taken: list[str | None] = []
+    take = Lane.take
 
-    def counted(lane: Lane, chunk: Text) -> bool:
-        taken.append(takes(lane, chunk))
+    def counted(lane: Lane, chunk: Text) -> str | None:
+        taken.append(take(lane, chunk))
         return taken[-1]
 
-    monkeypatch.setattr(Lane, "takes", counted)
+    monkeypatch.setattr(Lane, "take", counted)
     calls = stage()
-    calls.feed([Text(0, f"word{number} ") for number in range(100)])
-    assert sum(taken) > 90
+    calls.feed([Text(0, piece) for piece in re.findall(r"\s?\S{1,5}", PROSE)])
+    assert taken.count(None) <= len(PROSE) // whole_calls.MAX_UNREAD
+    assert "".join(filter(None, taken)) in PROSE
+
+
+def test_no_letter_leaves_the_fast_lane() -> None:
+    calls = stage()
+    calls.feed([Text(0, "Words. ")])
+    lane = calls.lane
+    for letter in string.ascii_letters:
+        calls.feed([Text(0, letter), Text(0, " ")])
+        assert calls.lane is lane
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 11])
+def test_a_mark_that_begins_with_a_letter_is_found(size: int) -> None:
+    text = 'Ass, as a comment: assistantcommentary to=functions.shell<|message|>{"command": "ls"}<|call|>'
+    calls = stage()
+    events = [
+        event for start in range(0, len(text), size) for event in calls.feed([Text(0, text[start : start + size])])
+    ]
+    events += calls.feed([Finish("stop")])
+    assert "".join(event.text for event in events if isinstance(event, Text)) == "Ass, as a comment: "
+    assert [event.name for event in events if isinstance(event, ToolCall)] == ["shell"]
 
 
 def test_the_parser_gets_the_text_of_the_fast_lane_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_calls, "MAX_UNREAD", 10)
     sizes: list[int] = []
-    takes = Lane.takes
+    take = Lane.take
 
-    def noted(lane: Lane, chunk: Text) -> bool:
+    def noted(lane: Lane, chunk: Text) -> str | None:
         sizes.append(len(lane.unread))
-        return takes(lane, chunk)
+        return take(lane, chunk)
 
-    monkeypatch.setattr(Lane, "takes", noted)
+    monkeypatch.setattr(Lane, "take", noted)
     stage().feed([Text(0, "word ") for _ in range(100)])
     assert max(sizes) == 15
 

@@ -4,7 +4,8 @@ A call is emitted when it is whole. One that must not run becomes the text again
 repaired: whoever reads a response cannot tell a call in its text from one that somebody else has written there.
 
 `WholeCalls` has a fast lane for pieces in which no mark can begin, while nothing is held back: they are emitted at
-once, and the parser gets them later, with the next piece that is not of this kind. The reference is the slow lane.
+once, and the parser gets them later, with the next piece that is not of this kind. A piece that ends with the first
+letters of a mark is emitted up to there, as the parser does. The reference is the slow lane.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.dialects.provenance import Provenance
+from penstock.dialects.reading.marks import is_half_word
 from penstock.dialects.reading.reader import Reader
 from penstock.dialects.stage import TextCalls
 from penstock.events import (
@@ -67,16 +69,19 @@ class WholeCalls:
         """The events, with the calls that were found in the text."""
         events: list[StreamChunk] = []
         for chunk in chunks:
-            if type(chunk) is Text and (lane := self._lane) is not None and lane.takes(chunk):
-                events.append(lane.kind(lane.block, chunk.text))
-            else:
+            lane = self._lane
+            if type(chunk) is not Text or lane is None or (text := lane.take(chunk)) is None:
                 events += self._read(chunk)
+            elif text:
+                events.append(lane.kind(lane.block, text))
         return events
 
-    def passes(self, chunk: Text) -> bool:
-        """Whether a piece of text is to be passed on as it is; if so, it counts as fed."""
-        lane = self._lane
-        return lane is not None and lane.kind is Text and lane.block == chunk.block and lane.takes(chunk)
+    def pass_on(self, chunk: Text) -> list[StreamChunk] | None:
+        """The events of a piece of text that stays text; None if it has to be fed."""
+        lane = self.lane
+        if lane is None or (text := lane.take(chunk)) is None:
+            return None
+        return [chunk] if text == chunk.text else [Text(lane.block, text)] if text else []
 
     @property
     def lane(self) -> Lane | None:
@@ -140,22 +145,35 @@ class WholeCalls:
 class Lane:
     """The fast lane: text that is emitted as it comes, and that the parser has not read yet."""
 
-    __slots__ = ("_find_start", "block", "kind", "source", "unread")
+    __slots__ = ("_find_start", "_held", "block", "kind", "source", "unread")
 
     def __init__(self, source: int, kind: type[Text | Reasoning], block: int, reader: Reader) -> None:
         self.source = source  # the block of the text
         self.kind = kind  # what it becomes
         self.block = block  # and its block
         self.unread = ""  # one text: a list of its pieces takes several times the memory
+        self._held = ""  # the end of it that is not emitted: it may begin a mark
         self._find_start = reader.find_start
 
-    def takes(self, chunk: Text) -> bool:
-        """Whether a piece can be emitted as it is; if so, it is kept for the parser."""
-        return chunk.block == self.source and not chunk.choice and self.takes_text(chunk.text)
+    def take(self, chunk: Text) -> str | None:
+        """The text that can be emitted now, with what was held back; None if the parser has to read the piece.
 
-    def takes_text(self, text: str) -> bool:
+        A piece that is taken is kept for the parser.
+        """
+        return self.take_text(chunk.text) if chunk.block == self.source and not chunk.choice else None
+
+    def take_text(self, piece: str) -> str | None:
         """The same for a piece that is known to be one of this text."""
-        if len(self.unread) > MAX_UNREAD or self._find_start(text) is not None:
-            return False
-        self.unread += text
-        return True
+        if len(self.unread) > MAX_UNREAD:
+            return None
+        text = self._held + piece if self._held else piece
+        start = self._find_start(text)
+        if start is None:
+            self.unread += piece
+            self._held = ""
+            return text
+        if not is_half_word(start):
+            return None
+        self.unread += piece
+        self._held = start[0]
+        return text[: start.start()]

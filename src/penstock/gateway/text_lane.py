@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from penstock.events import StreamChunk, Text
 from penstock.gateway.healing.decoding import HealedDecoding
 from penstock.transport.commands import Take
@@ -41,7 +43,7 @@ class TextLane:
         "_output",
         "_read",
         "_show",
-        "_takes",
+        "_take_text",
         "_write",
         "_write_now",
     )
@@ -58,7 +60,7 @@ class TextLane:
         last = chunks[-1] if chunks else None
         if not isinstance(last, Text) or (flow := decoding.text_flow()) is None:
             return None
-        self._read, self._takes, self._output = flow.read, flow.takes, flow.output
+        self._read, self._take_text, self._output = flow.read, flow.take, flow.output
         if (frame := self._encoder.text_frame(last.block)) is None:
             return self._encode
         self._before, self._after = frame
@@ -67,11 +69,13 @@ class TextLane:
     def _take(self, data: bytes) -> Awaitable[None] | bool:
         """Sends the piece of text in these bytes; False if they are anything but one piece of text."""
         event = self._read(data)
-        if event is None or not self._takes(text := event.text):
+        if event is None or (text := self._take_text(event.text)) is None:
             return False
-        self._output.size += len(text)
+        self._output.size += len(event.text)
+        if not text:
+            return True
         if self._note is not None:
-            self._note([event])
+            self._note([event if text == event.text else replace(event, text=text)])
         piece = self._before + quote(text) + self._after
         if self._show is not None:
             self._show(piece)
@@ -79,9 +83,14 @@ class TextLane:
 
     def _encode(self, data: bytes) -> Awaitable[None] | bool:
         """`_take` for protocols whose frames differ in more than the text; a frame may end the response."""
-        if self._encoder.error is not None or (event := self._read(data)) is None or not self._takes(event.text):
+        if self._encoder.error is not None or (event := self._read(data)) is None:
+            return False
+        if (text := self._take_text(event.text)) is None:
             return False
         self._output.size += len(event.text)
+        if not text:
+            return True
+        event = event if text == event.text else replace(event, text=text)
         if self._note is not None:
             self._note([event])
         piece = self._encoder.feed([event])

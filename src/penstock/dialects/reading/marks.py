@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
+
+FindStart = Callable[[str], re.Match[str] | None]
+"""Finds where a mark may begin in a text, at its first character, or if that is a letter, at the first letters."""
 
 
 class Marks:
@@ -18,7 +22,7 @@ class Marks:
         self._few = (firsts[0], firsts[len(firsts) // 2], firsts[-1]) if 0 < len(firsts) <= 3 else None
         pattern = re.compile("[" + re.escape("".join(firsts)) + "]" if firsts else r"\Z")
         self._firsts = None if self._first else pattern
-        self.find_start = pattern.search  # finds a character with which a mark can begin
+        self.find_start: FindStart = _starts(marks).search
 
     def find(self, text: str, position: int, is_over: bool, limit: int) -> tuple[int, str]:
         """Returns the position of the first mark, and the mark.
@@ -55,6 +59,30 @@ class Marks:
             elif not is_over and mark.startswith(text[position:]):
                 return ""
         return None
+
+
+def is_half_word(start: re.Match[str]) -> bool:
+    """Whether `find_start` found only the first letters of a mark, at the end of the text."""
+    return start.lastgroup == "half"
+
+
+def _starts(marks: tuple[str, ...]) -> re.Pattern[str]:
+    """A pattern for the places where a mark may begin.
+
+    A mark is found by its first character, unless that is a letter, which prose has in nearly every word: then by the
+    whole mark, or by the first letters of it at the end of the text.
+    """
+    signs = "".join(sorted({mark[0] for mark in marks if not mark[0].isalpha()}))
+    words = sorted({mark for mark in marks if mark[0].isalpha()})
+    patterns = [f"[{re.escape(signs)}]"] if signs else []
+    if words:
+        patterns += [*map(re.escape, words), rf"(?P<half>{'|'.join(map(_half, words))})\Z"]
+    return re.compile("|".join(patterns) or r"(?!)")
+
+
+def _half(word: str) -> str:
+    """A pattern for the first letters of a word."""
+    return re.escape(word[0]) + (f"(?:{_half(word[1:])})?" if len(word) > 2 else "")
 
 
 @lru_cache(maxsize=1024)  # bounded: some marks contain names that models write

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from penstock.calls.numbering import Numbering
 from penstock.dialects.dialect import END_TOKENS, THINK, Dialect
 from penstock.dialects.reading.cursor import Mismatch, Reading, TextEnded
 from penstock.dialects.reading.held_text import MAX_HELD
-from penstock.dialects.reading.marks import Marks, marks_of
+from penstock.dialects.reading.marks import FindStart, Marks, marks_of
 from penstock.dialects.reading.output import AMBIGUOUS, Output
 from penstock.dialects.reading.source import Source
 from penstock.events import Reasoning, StreamChunk, Text
@@ -71,9 +71,12 @@ class Reader:
         return not source.unread_size and not source.is_in_block and source.output.unconfirmed is None
 
     @property
-    def find_start(self) -> Callable[[str], object]:
-        """Finds where a mark can begin in a text; if it is None, the text is emitted as it is while it `flows`."""
-        return self._marks.all().find_start
+    def find_start(self) -> FindStart:
+        """Finds where a mark may begin in a text; if it is None, the text is emitted as it is while it `flows`.
+
+        The text may be reasoning, so the marks that end reasoning count.
+        """
+        return self._marks.everywhere().find_start
 
     @property
     def held_back(self) -> str:
@@ -92,7 +95,7 @@ class Reader:
             elif mark in marks.opens:
                 yield from self._block(mark)
             elif mark in marks.missing:
-                marks.missing.discard(mark)
+                marks.set_missing(marks.missing - {mark})
                 self._drop_end(mark, is_direct=False)
             elif mark in marks.think:
                 yield from self._think_block(mark)
@@ -206,7 +209,7 @@ class Reader:
 
     def _try_block(self, mark: str, closers: Marks) -> Reading[tuple[str, bool]]:
         """Reads a block without output; returns its text up to a closing mark, and whether it is a call."""
-        source, missing = self._source, set(self._marks.missing)
+        source, missing = self._source, self._marks.missing
         state = source.output, source.provenance, source.call_count
         recording = source.record(mark)
         source.output, source.provenance = Output(Numbering("")), None
@@ -224,7 +227,8 @@ class Reader:
             yield
             tail = tail[position:] + recording.last
         text, source.recording = recording.text(source.unread_size), None
-        source.call, self._marks.missing = None, missing
+        source.call = None
+        self._marks.set_missing(missing)
         source.drop()
         source.output, source.provenance, source.call_count = state
         position, closer = closers.find(text, 0, True, sys.maxsize)
@@ -284,7 +288,7 @@ class Reader:
             self._source.last_closer = mark
             self._drop_end(mark, spaces)
         if self._source.last_closer not in closes:
-            self._marks.missing.update(closes)
+            self._marks.set_missing(self._marks.missing.union(closes))
 
     def _drop_end(self, mark: str, spaces: str = "", *, is_direct: bool = True) -> None:
         """Drops a closing mark that follows a call, directly or after text; it may show that the call is ambiguous."""
@@ -327,7 +331,20 @@ class DialectMarks:
         self.tokens = () if only_declared else tuple(dict.fromkeys(token for row in rows for token in row.tokens))
         own = {*self.opens, *self.think, *self.tokens}
         self.ends = () if only_declared else tuple(mark for mark in (*END_TOKENS, STRIKE) if mark not in own)
-        self.missing: set[str] = set()
+        self._always = (*own, *self.ends)
+        self.set_missing(frozenset())
+
+    def set_missing(self, missing: frozenset[str]) -> None:
+        self.missing = missing
+        self._all: Marks | None = None
+        self._everywhere: Marks | None = None
 
     def all(self) -> Marks:
-        return marks_of(*self.opens, *self.think, *self.tokens, *self.ends, *self.missing)
+        """The marks of a text outside of reasoning."""
+        self._all = self._all or marks_of(*self._always, *self.missing)
+        return self._all
+
+    def everywhere(self) -> Marks:
+        """The marks of a text that may be reasoning, which ends with a mark."""
+        self._everywhere = self._everywhere or marks_of(*self._always, *self.missing, *self.think.values())
+        return self._everywhere

@@ -77,9 +77,10 @@ class HealedDecoding:
         if len(chunks) == 1 and type(chunk := chunks[0]) is Text:  # as nearly all reads are while a model writes text
             self._habits.feed_text(data)
             self._tail = None
-            if self._texts is None or self._texts.passes(chunk):
+            passed = chunks if self._texts is None else self._texts.pass_on(chunk)
+            if passed is not None:
                 self.output.size += len(chunk.text)
-                return chunks
+                return passed
         else:
             self._habits.feed(data)
         return self._heal(chunks)
@@ -91,7 +92,7 @@ class HealedDecoding:
             return None
         if texts is None:
             return TextFlow(read, _take_any, self.output)
-        return None if texts.lane is None else TextFlow(read, texts.lane.takes_text, self.output)
+        return None if texts.lane is None else TextFlow(read, texts.lane.take_text, self.output)
 
     def close(self) -> list[StreamChunk]:
         """The events that were held back."""
@@ -178,17 +179,17 @@ class HealedDecoding:
 class TextFlow(Struct, frozen=True):
     """A text that flows through all stages as it comes, until other bytes are fed.
 
-    If `read` returns a text for some bytes, and `takes` accepts the text, the bytes are this piece of text and nothing
-    else. They count as fed when the number of characters was added to `output`.
+    If `read` returns a text for some bytes, and `take` returns a text for it, the bytes are a piece of text and nothing
+    else, and the second text is to be sent. They count as fed when the number of characters was added to `output`.
     """
 
     read: ReadText
-    takes: Callable[[str], bool]
+    take: Callable[[str], str | None]
     output: Output
 
 
-def _take_any(text: str) -> bool:
-    return True
+def _take_any(text: str) -> str:
+    return text
 
 
 class Output:
