@@ -1,7 +1,8 @@
 """The load on a relay: many streams at once, and what they cost the process of the relay.
 
 This process is the server behind and the clients in front at once. Each chunk has the time at which it was sent, and
-the client reads it back, so that one clock measures the latency.
+the client reads it back, so that one clock measures the latency. After the time comes a piece of prose with every
+letter, in pieces as long as the tokens of models.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 STREAMS = 200
 CHUNKS = 100
@@ -26,8 +29,33 @@ SPREAD = 1.0
 WARM_UP = 3
 """How many times each of 20 clients asks before anything is measured: imports, connections, caches."""
 
+PROSE = (
+    "The quick brown fox jumps over the lazy dog, and the dog asks itself why. A common answer is that jumping costs "
+    "less than walking around: a fox weighs about six kilograms, carries almost nothing, and has a clear view of what "
+    "comes next. Before each jump it stops, measures the distance with its ears as much as with its eyes, and then "
+    "commits. As soon as it has landed it looks back; a second attempt is rarely necessary. In contrast, an average "
+    "dog acts at once, corrects its course three or four times, and arrives at about the same place. Which of the two "
+    "is better depends on the task. For a single obstacle the fox wins; across a field of zigzagging hares, quite a "
+    "few observers expect the opposite. The data is small, so nobody can be certain, but a careful comparison exists. "
+)
+"""What the server writes, again and again."""
+PIECES = [piece.encode() for piece in re.findall(r"\s?\S{1,5}", PROSE)]
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": parameters}}}
+    for name, parameters in {
+        "read_file": {"path": {"type": "string"}},
+        "write_file": {"path": {"type": "string"}, "content": {"type": "string"}},
+        "bash": {"command": {"type": "string"}},
+        "grep": {"pattern": {"type": "string"}, "path": {"type": "string"}},
+        "edit": {"path": {"type": "string"}, "old": {"type": "string"}, "new": {"type": "string"}},
+    }.items()
+]
+"""The tools of a coding agent."""
+
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _SENT = re.compile(rb'"content": ?"(\d{12,})')
+_STARTS = count(step=7)
+"""Where in the prose each response begins."""
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
@@ -58,26 +86,28 @@ async def upstream() -> AsyncGenerator[int]:
         server.close()
 
 
-async def run(port: int, process: int | None = None) -> Load:
+async def run(port: int, process: int | None = None, *, has_tools: bool = False) -> Load:
     """Streams through the relay at this port; the CPU time and the memory are those of its process."""
+    fields = {"tools": TOOLS} if has_tools else {}
     for _ in range(WARM_UP):
-        await _crowd(port, 20, 3, 0.1, Load())
+        await _crowd(port, 20, 3, 0.1, Load(), fields)
     load, cpu, memory = Load(), _cpu(process), [_memory(process)]
     sampling = asyncio.create_task(_sample(process, memory))
-    await _crowd(port, STREAMS, CHUNKS, SPREAD, load)
+    await _crowd(port, STREAMS, CHUNKS, SPREAD, load, fields)
     sampling.cancel()
     load.cpu = (_cpu(process) - cpu) / (STREAMS * CHUNKS) * 1e6
     load.memory = (max(memory) - memory[0]) / STREAMS
     return load
 
 
-async def _crowd(port: int, streams: int, chunks: int, spread: float, load: Load) -> None:
-    await asyncio.gather(*(_client(port, chunks, number / streams * spread, load) for number in range(streams)))
+async def _crowd(port: int, streams: int, chunks: int, spread: float, load: Load, fields: dict[str, Any]) -> None:
+    request = {"model": f"m{chunks}", "stream": True, "messages": [{"role": "user", "content": "Hi."}]}
+    body = json.dumps(request | fields)
+    await asyncio.gather(*(_client(port, body, number / streams * spread, load) for number in range(streams)))
 
 
-async def _client(port: int, chunks: int, delay: float, load: Load) -> None:
+async def _client(port: int, body: str, delay: float, load: Load) -> None:
     await asyncio.sleep(delay)
-    body = json.dumps({"model": f"m{chunks}", "stream": True, "messages": [{"role": "user", "content": "Hi."}]})
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     asked = time.monotonic()
     writer.write(
@@ -115,8 +145,10 @@ async def _answer(body: bytes, writer: StreamWriter) -> None:
     """Writes the stream for a request: as many chunks as the name of its model says."""
     match = re.search(rb'"m(\d+)"', body)
     writer.write(HEAD)
-    for _ in range(int(match[1]) if match else 0):
-        _write(writer, b'{"content":"%d word "}' % time.monotonic_ns(), b"null")
+    first = next(_STARTS)
+    for number in range(int(match[1]) if match else 0):
+        piece = PIECES[(first + number) % len(PIECES)]
+        _write(writer, b'{"content":"%d%s"}' % (time.monotonic_ns(), piece), b"null")
         await asyncio.sleep(INTERVAL)
     _write(writer, b"{}", b'"stop"')
     writer.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
