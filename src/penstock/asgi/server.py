@@ -183,7 +183,7 @@ def _measured(protocol: Any, most: int) -> Any:
     class MeasuredProtocol(protocol):  # type: ignore[misc]
         messages = 0  # the requests that have begun
         is_in_message = False
-        is_chunk_empty = False  # whether a chunk has begun of which nothing was received
+        is_chunk_empty = False  # whether the open chunk has no data yet
         head_size = body_size = trailers_size = 0
 
         def on_message_begin(self) -> None:

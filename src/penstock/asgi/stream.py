@@ -48,8 +48,8 @@ class ResponseStream:
         self._writing_since = 0.0  # the time at which the write under way began
         self._last_write = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None  # the one that writes, until the end was sent
-        self._is_given_up = False  # whether it was cancelled, because nobody reads
+        self._task: asyncio.Task[None] | None = None  # the writing task, until the end was sent
+        self._is_given_up = False  # whether it was cancelled for lack of a reader
         self._aside: asyncio.Task[None] | None = None  # sends a comment, or the rest of a piece, beside the work
 
     @property

@@ -18,9 +18,9 @@ from msgspec import Struct
 from penstock.errors import UsageError
 
 KEY = "penstock"
-"""The key for clients that want one, although the gateway asks for none."""
+"""A placeholder key for clients that need one, although the gateway does not."""
 CONTEXT, OUTPUT = 128_000, 8_192
-"""The limits that clients are told, as they know nothing about the model."""
+"""The limits in the settings of clients, which do not know the model."""
 Json = dict[str, Any]
 
 

@@ -24,7 +24,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 VARIABLE = "PENSTOCK_LOG"
 """The environment variable that names a log, for commands without `--log`."""
 MAX_CANDIDATES = 5
-"""How many runs an error about an ambiguous id lists."""
+"""The number of runs listed in an error about an ambiguous id."""
 
 
 def log_option(description: str) -> Callable[[Command], Command]:

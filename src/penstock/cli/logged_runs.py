@@ -40,11 +40,11 @@ from penstock.redaction import without_secrets
 from penstock.run.events import ApprovalRequest, RunStart
 
 LEASE = 5.0
-"""How many seconds after this process was killed the same command can continue its run."""
+"""The seconds after a kill until the same command can continue the run."""
 GRACE = 1.0
 """How many seconds after Ctrl-C a second one leaves the run."""
 _DIGITS = 10  # digits of an id that are derived from the start of the run
-_RECENT = 20  # runs of one command that are looked at; the last of them has the highest number
+_RECENT = 20  # examined runs of one command; the last one has the highest number
 
 
 class LoggedRuns:

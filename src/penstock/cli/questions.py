@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.model.model import Model
 
 NO_ANSWER = "(no answer)"
-"""The result of a call for which the person gave none."""
+"""The result of a call without an answer of the person."""
 
 HELP = """\
 /help   this help

@@ -20,9 +20,9 @@ from penstock.log.store import RunPhase, RunRow
 STYLES: dict[RunPhase, str] = {"ready": "cyan", "running": "green", "waiting": "yellow", "over": "dim",
                                 "damaged": "red"}  # fmt: skip
 MAX_ID = 20
-"""Longer ids are shown by their beginning, which is unique in the table."""
+"""Longer ids are truncated to a prefix that is unique in the table."""
 SHORT_ID = 8
-"""The least length of such a beginning."""
+"""The minimum length of such a prefix."""
 
 
 def print_table(console: Console, rows: Sequence[RunRow], now: float) -> None:

@@ -71,7 +71,7 @@ class Answering:
         else:
             await self._respond(request, candidates)
 
-    # Responses that are streamed.
+    # Streamed responses.
 
     async def _stream(self, request: ClientRequest, candidates: list[Candidate]) -> None:
         self._headers |= {**STREAM_HEADERS, "content-type": self._frames.format.content_type}
@@ -135,7 +135,7 @@ class Answering:
         self._begin(answer)
         return answer
 
-    # Responses that are not streamed.
+    # Non-streamed responses.
 
     async def _respond(self, request: ClientRequest, candidates: list[Candidate]) -> None:
         stream = ResponseStream(

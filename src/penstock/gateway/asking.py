@@ -31,9 +31,9 @@ from penstock.wires import WireName, find_facts, find_left_out, find_response_fr
 from penstock.wires.shared.request_settings import Dropped
 
 PATIENCE = 30.0
-"""How many seconds a `Retry-After` may ask to wait if there is no other upstream."""
+"""The longest `Retry-After` in seconds that is honoured without a fallback."""
 IMPATIENCE = 5.0
-"""The same if there is one."""
+"""The longest `Retry-After` in seconds that is honoured with a fallback."""
 OTHER_HEADER = "only the protocol of the request has this header"
 NO_SETTING = "the provider or the model does not take this setting"
 

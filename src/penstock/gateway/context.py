@@ -23,7 +23,7 @@ LIMITS = ServerLimits(
     body=32 * MEGABYTE, depth=256, messages=20_000, tools=4_096, answer=1024 * MEGABYTE, body_seconds=60.0,
     keep_alive_seconds=10.0, connections=10_000,
 )  # fmt: skip
-"""The limits of a gateway: agents send long histories, and images."""
+"""The default limits of a gateway: agents send long histories and images."""
 
 
 class SettingsSource(Protocol):

@@ -23,7 +23,7 @@ from penstock.wires.shared.response_errors import MALFORMED_CALL
 logger = logging.getLogger("penstock.gateway")
 
 CLIENT_LEFT = 499
-"""The status in the log if the client left before it got one."""
+"""The logged status if the client disconnected before the response."""
 MAX_LOGGED = 300
 """How many characters of a name or a message are logged."""
 
@@ -40,7 +40,7 @@ class Journal:
         self._first = 0.0  # seconds until the response began
         self._model = ""
         self._answer: Answer | None = None
-        self._first_choice = ""  # the upstream that is asked first
+        self._first_choice = ""  # the first upstream
         self._usage: Usage | None = None
         self._problem = ""
 

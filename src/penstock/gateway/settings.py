@@ -14,7 +14,7 @@ from penstock.model.connect import Connector
 from penstock.providers import ANY_SERVER
 
 RESCUED = (*LEAKS, "md_json_fence", "bare_json")
-"""The dialects in which calls are looked for in the text. Those without marks are last, so that marks count more."""
+"""The dialects searched for calls in the text. Dialects without marks are last, so that marks count more."""
 
 Repair = Literal["off", "safe", "guess"]
 HostedTools = Literal["drop", "refuse"]

@@ -26,7 +26,7 @@ logger = logging.getLogger("penstock.gateway")
 
 KEPT_SECONDS = 30.0
 FAILURE_SECONDS = 3.0
-"""How long a failure is kept: whoever starts a server looks for its models at once."""
+"""How long a failure is cached: short, because a server may just be starting."""
 WAIT_SECONDS = 3.0
 MAX_LIST = 4 * 1024 * 1024
 """How many bytes of a list of models are read."""

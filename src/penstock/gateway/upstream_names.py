@@ -11,7 +11,7 @@ from penstock.gateway.settings import Upstream
 from penstock.providers import ALIASES, ANY_SERVER, PROVIDERS, TEMPLATE_SERVER, complete_url, find_provider
 
 _WORD = re.compile(r"[\w-]+")
-"""What has neither a scheme, a port, a path nor a dot: as a host it would be reached on a port that nobody chose."""
+"""A word without scheme, port, path or dot: as a host, it would get a default port that nobody chose."""
 
 
 def read_upstream(text: str) -> Upstream:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 LONGEST_WORD = 100
-"""A piece that has its size ends with the next white space, or after this many characters more."""
+"""A full piece ends with the next white space, or after this many more characters."""
 
 _SENTENCE_END = re.compile(r"""[.!?…][\"'”’»)\]*_]{0,4}\s|[。！？｡]|\n""")
 _TAIL = 5
-"""How many characters at the end of the open text can belong to an end of a sentence that is not complete yet."""
+"""How many characters at the end of the open text can belong to an incomplete end of a sentence."""
 
 _SPACE = re.compile(r"\s")
 

@@ -55,7 +55,7 @@ If none runs, because whole answers are checked, the run ends with an error.
 """
 
 STOPPED_BY = "guard"
-"""The `raw_reason` of a response that the guard has stopped."""
+"""The `raw_reason` of a response stopped by the guard."""
 
 
 class GuardStage:

@@ -17,7 +17,7 @@ from penstock.wires.shared.request import Encode, Request
 HISTORY = (
     "system", "systemInstruction", "instructions", "messages", "contents", "input", "container", "continuationToken",
 )  # fmt: skip
-"""The fields of request bodies that hold the history, or refer to one that the provider keeps."""
+"""The history fields of request bodies, also those that refer to a history stored at the provider."""
 
 
 def export_messages(

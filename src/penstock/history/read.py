@@ -36,10 +36,10 @@ from penstock.wires.shared.places import PlacedMessage, Places, join_placed, pla
 from penstock.wires.shared.states import without_malformed
 
 PlacedItem = tuple[str, Any]
-"""An item of a history that is to be read, and its place."""
+"""An unread item of a history, and its place."""
 
 Clean = Callable[[Any, str], Any]
-"""Returns a value from outside, at a place, so that it can be sent; raises if that is not possible."""
+"""Cleans a value from outside, at a place, so that it can be sent; raises if that is impossible."""
 
 _OURS = ("user", "assistant", "tool", "system")
 

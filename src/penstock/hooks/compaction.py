@@ -22,7 +22,7 @@ from penstock.messages import Message, Part, ToolResult, join_messages, user
 from penstock.model.model import Model
 
 SUMMARY = "Summary of the earlier conversation:\n"
-"""How the text begins that replaces the exchanges that were left out."""
+"""The beginning of the text that replaces omitted exchanges."""
 NOTE = "The earlier part of the conversation was left out."
 
 _LEFT_OUT = "\n[… {} characters were left out …]\n"

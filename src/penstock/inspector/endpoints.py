@@ -32,9 +32,9 @@ SLICE = 64 * 1024
 BATCH = 250
 """How many entries are sent in one piece of a feed."""
 PAUSE_SECONDS = 0.05
-"""The shortest time between two pieces of a feed: what comes meanwhile is sent together."""
+"""The shortest time between two pieces of a feed: changes in between are sent together."""
 WAIT_SECONDS = 5.0
-"""How long a feed waits for news before it checks whether it is still wanted."""
+"""How long a feed waits for changes before it checks whether it still has a reader."""
 
 
 class InspectorEndpoints:

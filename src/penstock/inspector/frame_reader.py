@@ -24,7 +24,7 @@ from penstock.wires.shared.response_decoder import ResponseDecoder
 MAX_TEXT = 64 * 1024
 """How many characters of a frame are shown."""
 GENERAL = READING_ORDER[-1]
-"""The wire by which responses of an unknown one are read."""
+"""The wire for reading responses of an unknown wire."""
 MAX_CALL_FRAMES = 2_000
 """How many frames with calls are looked at together."""
 _CALL_SIGNS = (b'"tool_calls"', b'"function_call"')
@@ -47,7 +47,7 @@ class FrameReader:
         self._comments = Comments()
         self.number = 0  # number of the last frame
         self._habits = CallHabits(kind.name)
-        self._quirks: set[int] = set()  # those that were found
+        self._quirks: set[int] = set()  # found quirks
 
     def feed(self, data: bytes, at: float) -> Iterator[Entry]:
         """The entries of the bytes of one network read."""
@@ -93,7 +93,7 @@ class Comments:
     """Finds the comments of a stream, however the network reads cut them."""
 
     def __init__(self) -> None:
-        self._line = b""  # the start of a line that has not ended; of one that is not a comment, a single byte
+        self._line = b""  # the start of an open line; a single byte if it is not a comment
 
     def feed(self, data: bytes) -> list[bytes]:
         """The comments whose line has ended."""

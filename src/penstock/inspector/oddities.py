@@ -34,7 +34,7 @@ from penstock.events import (
 from penstock.inspector.excerpts import has_control, one_line
 
 GENERATED_ID = "generated-"
-"""The prefix of call ids that were not sent but generated, so that people see where they come from."""
+"""The prefix of generated call ids, so that people see where they come from."""
 
 Oddity = Literal[
     "unknown",

@@ -28,7 +28,7 @@ class Doorbell(Shared):
 
     def in_child(self) -> None:
         super().in_child()
-        self._callbacks.clear()  # those who wait are in the parent process
+        self._callbacks.clear()  # waiting readers are in the parent process
 
     @contextmanager
     def watch(self, run_id: str, callback: Watcher) -> Generator[None]:

@@ -102,7 +102,7 @@ def ringing(store: Store, run_id: str) -> Generator[asyncio.Event]:
     bell, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def ring(_: object) -> None:  # from any thread
-        with suppress(RuntimeError):  # the loop was closed, and nobody waits any more
+        with suppress(RuntimeError):  # the loop was closed
             loop.call_soon_threadsafe(bell.set)
 
     with store.watch(run_id, ring):

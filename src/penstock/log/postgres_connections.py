@@ -28,7 +28,7 @@ MAX_MAINTENANCE = 600.0
 """How many seconds a statement may take that changes the tables, or deletes many runs."""
 
 GRACE = 5.0
-"""How many seconds after its time is over the server has to say so: else it hangs, and the connection is given up."""
+"""The seconds after a timeout within which the server must report it: else it hangs, and the connection is closed."""
 
 _SETTINGS: Mapping[str, str] = {
     "application_name": "penstock",

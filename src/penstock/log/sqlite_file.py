@@ -159,7 +159,7 @@ class SQLiteFile:
         self.connections: weakref.WeakSet[ThreadConnection] = weakref.WeakSet()
         weakref.finalize(self, _close, self.connections).atexit = False  # threads may use the file until the end
         self._writes = _Writes()
-        self.incomplete = 0  # how many transactions were not committed, with the one that is open
+        self.incomplete = 0  # number of uncommitted transactions, including the open one
         self._is_closed = False
         self._found: os.stat_result | None = None
         if not self._place.parent.is_dir():

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 _KEPT = 256
-"""How many bytes of each end of a line that is too long are kept, to find the id in them."""
+"""The bytes kept of each end of an oversized line, to find the id in them."""
 
 _ID = rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*("[^"\\]*"|\d+)'
 _AT_START = re.compile(rb"\s*\{\s*" + _ID + rb"\s*,")
 _AT_END = re.compile(rb"[,{]\s*" + _ID + rb"\s*\}\s*\Z")
 
 _NOTIFICATION = 200
-"""The bytes at the start of a line in which the method of a notification is looked for."""
+"""The bytes at the start of a line that are searched for the method of a notification."""
 _REPLACEABLE = re.compile(
     rb'\A\s*\{(?:\s*"jsonrpc"\s*:\s*"2\.0"\s*,)?\s*"method"\s*:\s*"(notifications/(?:progress|message|\w+/list_changed))"'
 )

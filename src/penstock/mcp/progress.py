@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 INTERVAL = 0.05
-"""The least seconds between two reports of one call. Of a server that reports more often, the newest report counts."""
+"""The minimum seconds between two reports of one call. If a server reports more often, the newest report counts."""
 
 
 class ProgressRelay:

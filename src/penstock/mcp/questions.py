@@ -68,4 +68,4 @@ def _problem(schema: Any, answer: Any) -> str:
 
 
 CALL: ContextVar[RunningCall | None] = ContextVar("penstock_mcp_call", default=None)
-"""The call on whose behalf code runs, where the SDK keeps it: not for questions over standard input and output."""
+"""The current call, where the SDK keeps the context: not for questions over standard input and output."""

@@ -107,7 +107,7 @@ class Model:
     ) -> None:
         settings = locals()
         self.is_plain = all(value in (None, "", {}) for key, value in settings.items() if key not in ("self", "name"))
-        """Whether its name says everything about it: it has no settings of its own."""
+        """Whether the name alone identifies the model: it has no other settings."""
         check_option_names(options, OPTIONS, Model, "a model")
         check_option_values(options)
         check_model_name(name)

@@ -28,7 +28,7 @@ from penstock.wires import find_output_form
 from penstock.wires.shared.request import OutputForm, Request
 
 OUTPUT_TOOL = "final_output"
-"""The tool by which a model gives its output where the provider has no response format for it."""
+"""The final tool for output, where the provider has no response format."""
 
 _DESCRIPTION = "Gives the final output, which ends the task. Call it once, alone, when you have everything you need."
 _PROMPT = "Your final answer must be one JSON object that matches this JSON Schema, without any text around it:"

@@ -39,7 +39,7 @@ from penstock.serve.shared_answers import SharedAnswers
 logger = logging.getLogger("penstock.serve")
 
 SHUTDOWN_SECONDS = 10.0
-"""How many seconds runs may take to end when the server stops; then they are left to another worker."""
+"""The seconds that runs have to finish when the server stops; then they are released to another worker."""
 
 PUBLIC_PATHS = ("/", "/healthz", "/inspect")
 """The paths that need no token. The pages among them are empty until the user has signed in."""

@@ -17,7 +17,7 @@ from penstock.serve.hosting import Host
 from penstock.serve.shared_answers import SharedAnswers
 
 ModelApprovals = Literal["decline", "approve", "wait"]
-"""What happens to calls that need approval, if the client takes the agent for a model and cannot be asked."""
+"""What happens to calls that need approval, if the client uses the agent as a model and cannot be asked."""
 
 
 class ServeContext(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from penstock.runs.runs import Runs
 logger = logging.getLogger("penstock.serve")
 
 STEERED = ("waiting", "ready", "damaged")
-"""The states in which somebody has to drive a run that got an input."""
+"""The states in which a run must be driven after an input."""
 
 
 class DrivenRuns:

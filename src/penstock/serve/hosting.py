@@ -29,9 +29,9 @@ from penstock.serve.bodies import MAX_ID
 from penstock.serve.driven_runs import STEERED, DrivenRuns
 
 TAKEOVER_POLL = 1.0
-"""The seconds between two checks for runs whose worker has died."""
+"""The seconds between two checks for runs of dead workers."""
 THREAD_BUSY = "thread_busy"
-"""The code of a rejection: the thread has a run that is not over."""
+"""The error code for a thread with an unfinished run."""
 
 
 class Origin(Struct, frozen=True):

@@ -32,7 +32,7 @@ from penstock.wires.shared.request_settings import NO_PROBABILITIES
 from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE
 
 _REFUSED = ("call_without_result", "result_without_call", "duplicate_result", "empty_id", "misplaced_part")
-"""The problems of a history that cannot be mended without guessing what the client meant."""
+"""The problems of a history that cannot be repaired without guessing."""
 
 
 _UNUSUAL: tuple[tuple[str, Any, str], ...] = (
@@ -40,7 +40,7 @@ _UNUSUAL: tuple[tuple[str, Any, str], ...] = (
     ("modalities", ["text"], "an agent answers with text: leave it out"),
     ("background", False, "an answer is sent when it is made: leave it out, or start a run at /runs"),
 )
-"""Settings that change what a client gets, with the value that an agent honours; others have no effect."""
+"""Settings that would change the response, with the only value that an agent supports."""
 
 
 class ModelRequest(Struct, frozen=True):

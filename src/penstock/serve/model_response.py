@@ -54,7 +54,7 @@ _FINISH: dict[EndReason, FinishReason] = {
     "length": "length",
     "refused": "content_filter",
 }
-"""The ends of a run that are the end of a response; after any other, the response is an error."""
+"""The finish reasons for the ends of a run; any other end is an error response."""
 
 
 PIECES = frozenset({Text, Reasoning, Refusal, ToolCallStart, ToolCallDelta})

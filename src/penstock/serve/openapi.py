@@ -61,7 +61,7 @@ _MORE: Mapping[type, list[tuple[Any, ...]]] = {
     RunStart: [("prompt", str, "")],
     Done: [("usage", TokenCounts), ("why", str, "")],
 }
-"""What the events have besides fields of their own; the last item is the default of a field that may be missing."""
+"""The added fields of public events; the last item is the default of an optional field."""
 
 
 class Operation(Struct, frozen=True, kw_only=True):

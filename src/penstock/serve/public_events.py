@@ -85,10 +85,10 @@ _ENDS: dict[EndReason, str] = {
 }
 
 DAMAGED = "the log of the run is damaged; the operator of the server can repair it"
-"""Why the stream of a run ends whose log cannot be read any further."""
+"""Why the stream of a run with a damaged log ends."""
 
 NO_KEY = "the server has no API key for the provider of this agent: its operator must set it"
-"""What a client reads if the key of a provider is missing, which is not a key of the client."""
+"""The message for a missing provider key of the server, which is not the client's key."""
 
 SHORTENED = "… (shortened)"
 

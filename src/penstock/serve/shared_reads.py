@@ -78,7 +78,7 @@ class SharedReads(Generic[T]):
 
 
 def _settle(future: asyncio.Future[T], result: T | Exception) -> None:
-    if future.done():  # whoever waited has left
+    if future.done():  # the waiting reader has left
         return
     if isinstance(result, Exception):
         future.set_exception(result)

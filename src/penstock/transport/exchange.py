@@ -31,7 +31,7 @@ from penstock.transport.redacted import Redactor
 from penstock.transport.retry_rules import RetryRules
 
 NOT_SENT = "not_sent"
-"""The code of the error of a request that was not sent, because another one met a rate limit."""
+"""The error code of a request that was not sent because of a shared rate limit."""
 
 
 class Decoding(Protocol):

@@ -52,7 +52,7 @@ class Pools(Generic[C]):
         self._create = create
         self._lock = threading.Lock()
         self._pools: OrderedDict[Address, Pool[C]] = OrderedDict()
-        self._retired: set[Pool[C]] = set()  # those that are still used
+        self._retired: set[Pool[C]] = set()  # retired pools in use
         self._unused: list[C] = []
 
     def lease(self, address: Address) -> Pool[C]:

@@ -13,7 +13,7 @@ from penstock.errors import UsageError
 from penstock.redaction import without_secrets
 
 _SOCKS = {"socks": "socks5h", "socks5": "socks5", "socks5h": "socks5h"}
-"""The schemes of SOCKS proxies, and the scheme that says who looks up the address: `socks5h` is the proxy."""
+"""The schemes of SOCKS proxies, and the scheme that says who resolves names: with `socks5h`, the proxy."""
 _SOCKS_PACKAGES = ("socksio", "aiohttp_socks")
 _NAMES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 _VARIABLES = (*_NAMES, *map(str.upper, _NAMES), "REQUEST_METHOD")

@@ -59,7 +59,7 @@ def _seconds(text: str) -> float | None:
     text, seconds, position = text.split(",")[0].strip().lower(), 0.0, 0
     while match := _DURATION.match(text, position):
         number, exponent, unit = match.groups()
-        if not unit and len(match[0]) < len(text):  # only a number that is alone has no unit
+        if not unit and len(match[0]) < len(text):  # only a single number has no unit
             return None
         seconds += min(float(f"{number}e{exponent or 0}"), MAX_DELAY * 1000) * _UNITS[unit]
         position = match.end()

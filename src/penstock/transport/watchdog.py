@@ -13,7 +13,7 @@ from typing import Protocol
 from penstock.transport.forks import after_fork
 
 LONGEST_SLEEP = 10.0
-"""The seconds after which it looks again: what has a later deadline, or is no longer watched, need not wake it."""
+"""The longest sleep between two checks: later deadlines, and removed ones, need not wake it."""
 
 
 class Watched(Protocol):

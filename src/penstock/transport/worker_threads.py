@@ -20,7 +20,7 @@ IDLE_SECONDS = 10.0
 """How many seconds a thread waits for work before it ends."""
 
 IDLE_NAME = "penstock-idle"
-"""The name of a thread that waits for work; one that works has the name of its work."""
+"""The name of an idle thread; a busy one has the name of its work."""
 
 
 class Work:

@@ -42,7 +42,7 @@ from penstock.run.events import encode
 
 CANCELLED = "the run was cancelled"
 LEASE = 6.0
-"""The lease for a run that is cancelled here. A third of it is how long to wait for a SQLite file that is blocked."""
+"""The lease for cancelling a run. A third of it is the wait for a blocked SQLite file."""
 
 
 @click.group(cls=SuggestingGroup, invoke_without_command=True)

@@ -66,7 +66,7 @@ class RunLog:
 
     def __init__(self, console: Console, calls: tuple[str, ...] = (), zero: float | None = None) -> None:
         self._console = console
-        self._calls = calls  # the names of those around this run
+        self._calls = calls  # names of the calls around this run
         self._prefix = f"{'  ' * len(calls)}{' › '.join(calls)}: " if calls else ""
         self._zero = zero
         self._names: dict[str, str] = {}  # names of calls, by id; a number is added to a repeated name

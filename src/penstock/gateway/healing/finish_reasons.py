@@ -9,7 +9,7 @@ from penstock.gateway.healing.report import NO_REASON, STOP_WITH_CALLS, HealingR
 from penstock.wires import WireName, find_response_frames, find_wire
 
 _NORMAL = ("stop", "tool_calls", "other")
-"""The ends that say whether there are calls; all others mean that something is missing, and stay as they are."""
+"""The finish reasons of complete responses; all others mean that something is missing, and stay unchanged."""
 
 
 class FinishReasons:

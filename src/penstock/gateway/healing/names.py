@@ -9,7 +9,7 @@ from penstock.declarations import ToolDeclaration
 CONTROL_TOKENS, NAME_OF_TEMPLATE = 31, 174
 
 PREFIXES = "functions.", "default_api.", "default_api:"
-"""What templates of models write before the name of a tool."""
+"""Prefixes that chat templates write before the name of a tool."""
 
 
 class ToolNames:

@@ -19,9 +19,9 @@ from penstock.serve.replies import ErrorFields, ErrorReply
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 8.0
-"""How many seconds pass between two tries, first and at most."""
+"""The first and the longest pause between two tries, in seconds."""
 END_RETRIES = 1
-"""How often the messages of a run that has ended are asked for again: its reader waits for `done` meanwhile."""
+"""How often the request for the messages of a finished run is retried: its reader waits for `done` meanwhile."""
 MAX_FRAME = 16 * 1024 * 1024
 """How many bytes one event may have."""
 
