@@ -124,7 +124,7 @@ def _become(request: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    from penstock.tools.tool import tool
+    from penstock import tool
 
     for name in ("chat", "check", "decode", "demo", "models", "record", "run", "runs"):
         import_module(f"penstock.cli.commands.{name}")

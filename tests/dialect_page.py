@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
+from penstock import ToolCall
 from penstock.dialects.prompt import NO_PROMPT, prompts
 from penstock.dialects.registry import ALIASES, FAMILIES
 from penstock.dialects.rescue import LEAKS
-from penstock.events import ToolCall
 
 HEAD = """# Dialects
 

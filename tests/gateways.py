@@ -14,8 +14,7 @@ import openai
 from aiohttp import web
 from google import genai
 
-from penstock.gateway import GatewaySettings, Healing, ModelRoute, Target, Upstream
-from penstock.gateway.app import GatewayApp, app
+from penstock.gateway import GatewayApp, GatewaySettings, Healing, ModelRoute, Target, Upstream, app
 from penstock.testing import Scripted
 from tests.asgi import Browser
 

@@ -8,9 +8,9 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from penstock import Message, Text, ToolCall
 from penstock.declarations import ToolDeclaration
-from penstock.events import Text, ToolCall
-from penstock.messages import Message, assistant, image, result, system, tool_results, user
+from penstock.messages import assistant, image, result, system, tool_results, user
 from penstock.wires import find_encoder
 from penstock.wires.shared.request import EncodedRequest, Request
 

@@ -10,16 +10,13 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
+from penstock import Agent, Model, Runs, tool
 from penstock.log.in_memory import MemoryStore
 from penstock.log.postgres import PostgresStore
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import Store
 from penstock.log.take_up import read_log
-from penstock.model.model import Model
-from penstock.runs.runs import Runs
 from penstock.testing import Crashed, Reply, Scripted, call, crash_at
-from penstock.tools.tool import tool
 from tests.postgres import drop, new_schema
 
 

@@ -8,22 +8,11 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from penstock.events import Finish, StreamChunk, Text, ToolCall, Usage
-from penstock.history.check import check
-from penstock.messages import Message, user
+from penstock import ApprovalRequest, Finish, Limits, Message, StreamChunk, Text, ToolCall, ToolResults, Usage, check
+from penstock.messages import user
 from penstock.results import Outcome
 from penstock.run.commands import AskModel, CancelTool, Command, Emit, PrepareStep, StartTool, StopAsking
-from penstock.run.events import (
-    ApprovalRequest,
-    LogEvent,
-    RunStart,
-    Taken,
-    ToolResults,
-    decode_logged,
-    encode,
-    innermost,
-)
-from penstock.run.limits import Limits
+from penstock.run.events import LogEvent, RunStart, Taken, decode_logged, encode, innermost
 from penstock.run.machine import Run
 from penstock.run.rebuild import rebuild
 from penstock.run.step_changes import StepDecision

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from penstock import UsageError
 from penstock.declarations import read_declarations
-from penstock.errors import UsageError
 from penstock.messages import file, image, user
 from penstock.providers import ALIASES, PROVIDERS, Provider
 from penstock.wires import find_encoder

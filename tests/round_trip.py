@@ -16,8 +16,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.calls.arguments import WITHOUT_ARGUMENTS, strict_object
-from penstock.events import (
+from penstock import (
     Error,
     Finish,
     Opaque,
@@ -34,6 +33,7 @@ from penstock.events import (
     Unknown,
     Usage,
 )
+from penstock.calls.arguments import WITHOUT_ARGUMENTS, strict_object
 from penstock.wires import RESPONSE_FRAMES, find_response_frames
 from penstock.wires.shared.facts import LossName
 from penstock.wires.shared.response_bodies import encode_body

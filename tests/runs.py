@@ -9,21 +9,32 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
-from penstock.agent.run_result import RunResult
-from penstock.events import StreamChunk, Text, ToolCall, ToolCallInvalid
-from penstock.messages import Message, user
-from penstock.model.model import Model
+from penstock import (
+    Agent,
+    ApprovalRequest,
+    Done,
+    Message,
+    Model,
+    RunResult,
+    StepEnd,
+    StepStart,
+    StreamChunk,
+    StreamEvent,
+    Text,
+    ToolCall,
+    ToolCallInvalid,
+    ToolEnd,
+    ToolStart,
+    tool,
+)
+from penstock.messages import user
 from penstock.results import Outcome
 from penstock.run.commands import AskModel, CancelTool, Command, Emit, StartTool
-from penstock.run.events import ApprovalRequest, Done, StepEnd, StepStart, StreamEvent, ToolEnd, ToolStart
 from penstock.run.machine import Run
-from penstock.testing import Hang, Reply, Scripted, call, say, think
-from penstock.testing.faults import Reset
+from penstock.testing import Hang, Reply, Reset, Scripted, call, say, think
 from penstock.testing.reply import Drop
 from penstock.testing.response import Response
 from penstock.tools.policy import ToolPolicy
-from penstock.tools.tool import tool
 from penstock.transport.commands import OpenRequest
 
 NAMES = {

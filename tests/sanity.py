@@ -6,9 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from penstock import events
-from penstock.calls.arguments import WITHOUT_ARGUMENTS
-from penstock.events import (
+from penstock import (
     Error,
     Finish,
     Retry,
@@ -20,7 +18,9 @@ from penstock.events import (
     ToolCallStart,
     Unknown,
     Usage,
+    events,
 )
+from penstock.calls.arguments import WITHOUT_ARGUMENTS
 
 ANYWHERE = (Error, Unknown, Usage, Retry)
 """Events without a choice."""

@@ -6,19 +6,23 @@ from typing import Any, get_args
 
 import msgspec
 
-from penstock.events import Error, Retry, Text, ToolCallInvalid, Usage
-from penstock.messages import ToolResult, user
-from penstock.run.events import (
+from penstock import (
     ApprovalRequest,
     Done,
+    Error,
     HistoryReplaced,
-    LogEvent,
     Nested,
     OutputInvalid,
-    RunStart,
+    Retry,
     Said,
+    Text,
+    ToolCallInvalid,
     ToolEnd,
+    ToolResult,
+    Usage,
 )
+from penstock.messages import user
+from penstock.run.events import LogEvent, RunStart
 from penstock.serve.public_events import PUBLIC_FIELDS
 
 _VALUES = {str: "x", int: 1, bool: True, dict: {}, float: 1.0, tuple: ()}

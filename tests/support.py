@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 import penstock
-from penstock.events import Reasoning, Refusal, StreamChunk, Text, ToolCallDelta
+from penstock import Reasoning, Refusal, StreamChunk, Text, ToolCallDelta
 from penstock.wires import wire_name
 
 HERE = Path(__file__).parent

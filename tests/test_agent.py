@@ -12,21 +12,31 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
-from penstock.agent.streamer import AgentStreamer
+from penstock import (
+    Agent,
+    AgentStreamer,
+    Done,
+    Limits,
+    Model,
+    Retries,
+    Said,
+    StreamEvent,
+    Text,
+    Timeouts,
+    ToolEnd,
+    ToolError,
+    ToolOutput,
+    ToolResults,
+    Usage,
+    UsageError,
+    tool,
+)
 from penstock.agent.sync_dispatcher import SyncDispatcher
-from penstock.errors import ToolError, UsageError
-from penstock.events import Text, Usage
-from penstock.model.model import Model
-from penstock.results import ToolOutput
 from penstock.run import outbox
 from penstock.run.commands import StartTool
-from penstock.run.events import Done, Said, StreamEvent, ToolEnd, ToolResults, decode, encode
-from penstock.run.limits import Limits
+from penstock.run.events import decode, encode
 from penstock.run.machine import Run
 from penstock.testing import Hang, Loopback, Reply, Scripted, Status, call, say
-from penstock.tools.tool import tool
-from penstock.transport.policy import Retries, Timeouts
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
     NAMES,

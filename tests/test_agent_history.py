@@ -9,14 +9,22 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
-from penstock.errors import UsageError
-from penstock.events import Text, ToolCall, ToolCallStart
+from penstock import (
+    Agent,
+    Context,
+    Model,
+    StreamEvent,
+    Text,
+    ToolCall,
+    ToolCallStart,
+    ToolEnd,
+    ToolProgress,
+    ToolStart,
+    UsageError,
+    tool,
+)
 from penstock.messages import user
-from penstock.model.model import Model
-from penstock.run.events import StreamEvent, ToolEnd, ToolProgress, ToolStart
 from penstock.testing import Reply, Scripted, call, say
-from penstock.tools.tool import Context, tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
     NAMES,

@@ -14,14 +14,23 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
-from penstock.errors import ToolError, UsageError
+from penstock import (
+    Agent,
+    Context,
+    Model,
+    StreamEvent,
+    Tool,
+    ToolEnd,
+    ToolError,
+    ToolProgress,
+    ToolStart,
+    UsageError,
+    as_tool,
+    tool,
+)
 from penstock.jsontext.values import deep_copy
-from penstock.model.model import Model
-from penstock.run.events import StreamEvent, ToolEnd, ToolProgress, ToolStart
 from penstock.run.outbox import MAX_AHEAD
 from penstock.testing import Reply, Scripted, call, say, wait
-from penstock.tools.tool import Context, Tool, as_tool, tool
 from penstock.transport.loop_thread import shared_loop
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import SOON, Bench, drive, end_of, events_of, made, on, results, streaming, sync_and_async

@@ -13,13 +13,10 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
+from penstock import Agent, ApprovalRequest, Done, Limits, StreamEvent, Tool, ToolEnd, UsageError, tool
 from penstock.agent.approval_checks import MAX_CHECKS
-from penstock.errors import UsageError
-from penstock.run.events import ApprovalRequest, Done, StreamEvent, ToolEnd, decode, encode
-from penstock.run.limits import Limits
+from penstock.run.events import decode, encode
 from penstock.testing import Reply, call, wait
-from penstock.tools.tool import Tool, tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
     SOON,

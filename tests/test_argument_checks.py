@@ -17,9 +17,8 @@ import pytest
 from pydantic import ConfigDict, Field
 
 import penstock
-from penstock.errors import ArgumentsError, UsageError
+from penstock import ArgumentsError, Tool, UsageError, tool
 from penstock.testing import Reply, Scripted, call
-from penstock.tools.tool import Tool, tool
 from tests.cases import each
 from tests.runs import NAMES
 from tests.tool_types import taking

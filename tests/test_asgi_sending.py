@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from penstock.asgi.limits import ServerLimits
 from penstock.asgi.request import HTTPRequest, Message, Send
 from penstock.asgi.sending import Sender
 from penstock.asgi.stream import ResponseStream
+from penstock.serve import ServerLimits
 
 SECONDS = 10
 LIMITS = ServerLimits(write_seconds=0.1, keep_alive_seconds=60)

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from penstock.asgi.closing import ClosingConnections
-from penstock.asgi.limits import ServerLimits
 from penstock.asgi.request import HTTPRequest, Message
 from penstock.asgi.stream import ResponseStream
+from penstock.serve import ServerLimits
 
 SECONDS = 10
 """Much longer than a client may take here."""

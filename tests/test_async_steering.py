@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from penstock import Runs, UnknownRunError
 from penstock.log.in_memory import MemoryStore
-from penstock.log.store import Input, UnknownRunError
-from penstock.runs.runs import Runs
+from penstock.log.store import Input
 from tests.log_stores import Desk
 
 STEERS: dict[str, Callable[[Runs, str], Awaitable[bool]]] = {

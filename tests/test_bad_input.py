@@ -15,11 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.errors import PenstockError, UnknownWireError
-from penstock.events import Error, Finish, Opaque, Retry, StreamChunk, Unknown
+from penstock import Error, Finish, Opaque, PenstockError, Retry, StreamChunk, Unknown, UnknownWireError, WireName
 from penstock.framing import aws, json_array, ndjson, sse
 from penstock.framing import frames as frame
-from penstock.wires import ALIASES, WIRES, WireName
+from penstock.wires import ALIASES, WIRES
 from penstock.wires.openai_chat import decode_response as openai_chat
 from tests import streams
 from tests.budget import sample

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from penstock import Error, Finish, Retry, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallStart
 from penstock.calls import arguments
-from penstock.events import Error, Finish, Retry, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallStart
 from penstock.wires import find_response_frames
 from penstock.wires.shared import response_encoder
 from penstock.wires.shared.block_order import BlockOrder

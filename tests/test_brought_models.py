@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock import Agent, Model, Step, UsageError, tool
-from penstock.events import Retry
+from penstock import Agent, Model, Retry, Step, StepStart, ToolEnd, UsageError, tool
 from penstock.hooks import fallback
 from penstock.log.in_memory import MemoryStore
-from penstock.run.events import StepStart, ToolEnd
 from penstock.testing import Reply, Scripted, Status, call, say, wait
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import drive, streaming, sync_and_async

@@ -14,15 +14,9 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
+from penstock import Agent, Context, Done, Limits, Message, Model, StreamEvent, Text, ToolProgress, as_tool, tool
 from penstock.agent.driver import MAX_WAIT
-from penstock.events import Text
-from penstock.messages import Message
-from penstock.model.model import Model
-from penstock.run.events import Done, StreamEvent, ToolProgress
-from penstock.run.limits import Limits
 from penstock.testing import Hang, Loopback, Reply, always, call, say, wait
-from penstock.tools.tool import Context, as_tool, tool
 from tests.asking import AT_ONCE, serving
 from tests.budget import places
 from tests.leaks import SHARED, nothing_is_left  # noqa: F401

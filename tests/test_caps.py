@@ -23,6 +23,21 @@ import pytest
 from click.testing import CliRunner
 
 import penstock
+from penstock import (
+    ArgumentsError,
+    Finish,
+    Opaque,
+    PartialJSON,
+    ProviderError,
+    Said,
+    Text,
+    Tool,
+    ToolCall,
+    ToolCallInvalid,
+    Unknown,
+    UnknownNameError,
+    UsageError,
+)
 from penstock.calls.closing_json import ClosingJSON
 from penstock.calls.rope import Rope
 from penstock.cli.app import penstock as command_line
@@ -35,18 +50,11 @@ from penstock.cli.screen.rows import plain
 from penstock.cli.screen.run_page import RunPage
 from penstock.cli.wire_detection import detect_wire
 from penstock.dialects.wrong_dialect import WrongDialect
-from penstock.errors import ArgumentsError, ProviderError, UnknownNameError, UsageError
-from penstock.events import Finish, Opaque, Text, ToolCall, ToolCallInvalid, Unknown
-from penstock.framing.aws import AWSFrames
-from penstock.framing.frames import Stray
-from penstock.framing.json_array import JSONValues
-from penstock.framing.sniff import Body
-from penstock.framing.sse import SSE
-from penstock.hooks.tool_search import ToolSearch
+from penstock.framing import SSE, AWSFrames, Body, JSONValues, Stray
+from penstock.hooks import ToolSearch
 from penstock.hooks.transcript import transcript
 from penstock.inspector import InspectedExchange, Inspections
 from penstock.inspector.frame_reader import CallHabits, shown_text
-from penstock.jsontext.partial import PartialJSON
 from penstock.jsontext.portable import as_text
 from penstock.log import memory
 from penstock.log.bodies import body_of
@@ -54,7 +62,7 @@ from penstock.log.postgres_connections import Connections
 from penstock.log.store import RunRow
 from penstock.messages import file, image, user
 from penstock.results import as_outcome
-from penstock.run.events import RunStart, Said
+from penstock.run.events import RunStart
 from penstock.run.load import load
 from penstock.run.machine import Run
 from penstock.run.stored import snapshot
@@ -62,7 +70,6 @@ from penstock.testing import Loopback, Raw, ReceivedRequest, Reply, Scripted, de
 from penstock.testing.sample import Sampler
 from penstock.testing.wires.judge import find_rejection
 from penstock.tools.schema_arguments import SchemaArguments
-from penstock.tools.tool import Tool
 from penstock.wires import find_encoder, find_response_frames, wire_name
 from penstock.wires.gemini.counts import Counts, LastCounts
 from penstock.wires.gemini.partial_args import keys_of

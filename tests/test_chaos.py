@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from penstock.log.store import Batch, RunRow, StoreError
-from penstock.run.events import Done
-from penstock.runs.runs import Runs
+from penstock import Done, Runs, StoreError
+from penstock.log.store import Batch, RunRow
 from tests.budget import sample
 from tests.chaos.agents import make_agent
 from tests.chaos.ledger import Ledger

@@ -13,10 +13,7 @@ import pytest
 from msgspec import Struct
 
 import penstock
-from penstock import messages
-from penstock.events import Finish, StreamChunk, Unknown
-from penstock.history.check import check
-from penstock.messages import Message
+from penstock import Finish, Message, StreamChunk, Unknown, check, messages
 from penstock.wires import find_encoder
 from penstock.wires.openai_chat import fragments as fragment
 from penstock.wires.shared.request import Request

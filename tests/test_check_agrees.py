@@ -7,12 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import UsageError
-from penstock.history.check import check
-from penstock.history.export import export_messages
-from penstock.history.repair import repair
+from penstock import ProviderName, UsageError, check, export_messages, repair
 from penstock.messages import user
-from penstock.providers import PROVIDERS, ProviderName
+from penstock.providers import PROVIDERS
 from penstock.testing.wires.judge import JUDGES
 from penstock.wires import wire_name
 from tests.cases import each

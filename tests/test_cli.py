@@ -21,14 +21,12 @@ import click.testing
 import pytest
 from rich.console import Console
 
-from penstock import events
+from penstock import Finish, Retry, Text, ToolCallDelta, ToolCallInvalid, ToolCallStart, Unknown, UsageError, events
 from penstock.adapters.wire_detector import is_understood
 from penstock.cli.app import penstock as command
 from penstock.cli.screen.choices import Choices
 from penstock.cli.screen.output import show_response
 from penstock.cli.wire_detection import detect_wire
-from penstock.errors import UsageError
-from penstock.events import Finish, Retry, Text, ToolCallDelta, ToolCallInvalid, ToolCallStart, Unknown
 from penstock.inspector.oddities import Oddities
 from penstock.wires import ALIASES, WIRES
 from tests.budget import sample

@@ -15,15 +15,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from penstock import Text, ToolCallDelta, ToolCallStart, ToolProgress
 from penstock.cli.screen.call_card import CallCard
 from penstock.cli.screen.renderer import Renderer
 from penstock.cli.screen.run_log import RunLog
 from penstock.cli.screen.run_page import RunPage
 from penstock.cli.screen.terminal import escape_json
-from penstock.events import Text, ToolCallDelta, ToolCallStart
 from penstock.inspector.excerpts import as_text
 from penstock.messages import decode_messages
-from penstock.run.events import ToolProgress
 from penstock.testing import Loopback, Status
 from tests.command import run_command
 from tests.growth import assert_linear

@@ -9,15 +9,11 @@ import msgspec
 import pytest
 
 import penstock
-from penstock.events import Error, Finish, Opaque, StreamChunk, Text, ToolCall, ToolCallInvalid
-from penstock.history.check import check
-from penstock.messages import Message, answer_invalid, result, user
-from penstock.model.model import Model
-from penstock.run.events import Done
+from penstock import Done, Error, Finish, Message, Model, Opaque, StreamChunk, Text, ToolCall, ToolCallInvalid, check
+from penstock.messages import answer_invalid, result, user
 from penstock.run.load import load
 from penstock.run.machine import Run
-from penstock.testing import Reply, Scripted, call, say
-from penstock.testing.faults import Raw
+from penstock.testing import Raw, Reply, Scripted, call, say
 from penstock.tools.policy import ToolPolicy
 from penstock.wires import WIRES
 from tests.runs import NAMES, check_history, drive, emitted, on, run_of, streaming

@@ -10,16 +10,23 @@ from typing import Any
 
 import pytest
 
-from penstock import Limits, Model, PartialToolCall, Turn, UsageError, aconsume, consume, decode
-from penstock.events import (
+from penstock import (
     Error,
     Finish,
+    Limits,
+    Model,
+    PartialToolCall,
     Retry,
     Text,
     ToolCall,
     ToolCallDelta,
     ToolCallInvalid,
     ToolCallStart,
+    Turn,
+    UsageError,
+    aconsume,
+    consume,
+    decode,
 )
 from penstock.testing import Reply, Scripted, call, say
 from penstock.testing.reply import Drop

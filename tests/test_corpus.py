@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 import penstock
+from penstock import Finish, Opaque
 from penstock.cli.wire_detection import detect_wire
-from penstock.events import Finish, Opaque
 from penstock.wires import find_wire, wire_name
 from penstock.wires.shared.token_counts import count_tokens
 from tests.budget import places

@@ -13,13 +13,10 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import UsageError
-from penstock.history.check import check
-from penstock.history.export import HISTORY, export_messages
+from penstock import Message, UsageError, as_messages, check, export_messages, repair
+from penstock.history.export import HISTORY
 from penstock.history.file import read_history
-from penstock.history.read import as_messages
-from penstock.history.repair import repair
-from penstock.messages import Media, Message, decode_messages, encode_messages
+from penstock.messages import Media, decode_messages, encode_messages
 from penstock.providers import ALIASES, PROVIDERS
 from penstock.wires import WIRES, find_facts, wire_name
 from penstock.wires.shared.ids import Ids, id_rules

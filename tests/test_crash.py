@@ -15,24 +15,32 @@ from typing import Any, get_args
 
 import pytest
 
-from penstock import check
-from penstock.agent.agent import Agent
-from penstock.agent.agent_run import AgentRun, AsyncAgentRun
+from penstock import (
+    Agent,
+    AgentRun,
+    AsyncAgentRun,
+    Context,
+    Done,
+    LostRunError,
+    Model,
+    Runs,
+    ToolEnd,
+    ToolStart,
+    UsageError,
+    check,
+    tool,
+)
 from penstock.agent.async_driver import AsyncDriver
-from penstock.errors import UsageError
 from penstock.log import points
 from penstock.log.points import Point
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, LostRunError, Store
+from penstock.log.store import Batch, Store
 from penstock.log.take_up import read_log, take_up
-from penstock.model.model import Model
 from penstock.run.commands import Command
-from penstock.run.events import Done, LogEvent, ToolEnd, ToolStart
+from penstock.run.events import LogEvent
 from penstock.run.machine import Run
 from penstock.run.rebuild import rebuild
-from penstock.runs.runs import Runs
 from penstock.testing import Crashed, FakeClock, Reply, Scripted, call, crash_at
-from penstock.tools.tool import Context, tool
 
 POINTS: tuple[Point, ...] = get_args(Point)
 every_point = pytest.mark.parametrize("point", POINTS)

@@ -9,13 +9,13 @@ import sys
 import click.testing
 import pytest
 
+from penstock import Done, StepEnd, StepStart, ToolCall, ToolEnd, ToolStart, Usage
 from penstock.cli.app import penstock as command
 from penstock.cli.demo.crash import Crash
 from penstock.cli.demo.crash_timeline import CrashTimeline, crash_chart
 from penstock.cli.screen.rows import plain, width_of
-from penstock.events import ToolCall, Usage
 from penstock.messages import result
-from penstock.run.events import Done, LogEvent, RunStart, StepEnd, StepStart, Taken, ToolEnd, ToolStart
+from penstock.run.events import LogEvent, RunStart, Taken
 
 PENSTOCK = [sys.executable, "-m", "penstock.cli", "demo", "--crash"]
 PATIENCE = 120  # seconds until a live test gives up; it waits for what it expects, not for the time

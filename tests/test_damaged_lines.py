@@ -8,8 +8,7 @@ from random import Random
 from typing import Any
 
 import penstock
-from penstock.events import StreamChunk, ToolCall
-from penstock.wires import WireName
+from penstock import StreamChunk, ToolCall, WireName
 from tests.budget import sample
 from tests.cases import each
 from tests.fuzz.answers import Answer, Call, Words

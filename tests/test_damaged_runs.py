@@ -11,15 +11,14 @@ from typing import Any
 import click.testing
 import pytest
 
+from penstock import DamagedRunError, Done, Limits, Runs, ToolStart
 from penstock.cli.app import penstock as command
 from penstock.log.in_memory import MemoryStore
 from penstock.log.postgres import PostgresStore
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import DamagedRunError, RunRow, Store
+from penstock.log.store import RunRow, Store
 from penstock.log.take_up import read_log
-from penstock.run.events import Done, RunStart, ToolStart, encode
-from penstock.run.limits import Limits
-from penstock.runs.runs import Runs
+from penstock.run.events import RunStart, encode
 from penstock.testing import Crashed, FakeClock, crash_at
 from tests.log_stores import Clock, Desk, interrupted_desk
 

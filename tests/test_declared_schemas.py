@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock import Agent, Model
+from penstock import Agent, Model, Tool
 from penstock.declarations import ToolDeclaration
 from penstock.schemas import looks_around
 from penstock.testing import Reply, Scripted, call
-from penstock.tools.tool import Tool
 from penstock.wires.shared.tool_schema import declared_schema
 
 MODELS = (

@@ -8,11 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock import Message, Text, ToolCall, UsageError
 from penstock.declarations import ToolDeclaration
-from penstock.errors import UsageError
-from penstock.events import Text, ToolCall
 from penstock.history.client_request import ClientRequest, decode_request
-from penstock.messages import Message
 from penstock.wires import SERVED_WIRES, WIRES, find_encoder, find_left_out
 from penstock.wires.shared.request import OutputFormat, Request
 from penstock.wires.shared.response_head import ToolPath

@@ -8,13 +8,9 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
-from penstock.errors import UsageError
-from penstock.model.model import Model
-from penstock.run.events import ApprovalRequest, StreamEvent, ToolEnd, decode, encode
-from penstock.run.limits import Limits
+from penstock import Agent, ApprovalRequest, Limits, Model, StreamEvent, ToolEnd, UsageError, as_tool, tool
+from penstock.run.events import decode, encode
 from penstock.testing import Reply, Scripted, call, drop, say
-from penstock.tools.tool import as_tool, tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import Bench, check_history, drive, made, resuming, streaming, sync_and_async
 

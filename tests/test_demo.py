@@ -19,6 +19,26 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from penstock import (
+    ApprovalRequest,
+    Done,
+    Error,
+    Reasoning,
+    Retry,
+    StepEnd,
+    StepStart,
+    StreamChunk,
+    StreamEvent,
+    Text,
+    ToolCall,
+    ToolCallClosed,
+    ToolCallDelta,
+    ToolCallStart,
+    ToolEnd,
+    ToolProgress,
+    ToolStart,
+    Usage,
+)
 from penstock.cli.demo.performance import command_name, open_demo
 from penstock.cli.demo.script import ANSWER, PROMPT, TOOLS
 from penstock.cli.demo.timeline import Timeline, chart, savings
@@ -29,30 +49,8 @@ from penstock.cli.screen.response_page import ResponsePage
 from penstock.cli.screen.rows import plain, wrap
 from penstock.cli.screen.run_page import RunPage
 from penstock.dialects.prompt import prompts
-from penstock.events import (
-    Error,
-    Reasoning,
-    Retry,
-    StreamChunk,
-    Text,
-    ToolCall,
-    ToolCallClosed,
-    ToolCallDelta,
-    ToolCallStart,
-    Usage,
-)
 from penstock.messages import result
-from penstock.run.events import (
-    ApprovalRequest,
-    Done,
-    StepEnd,
-    StepStart,
-    StreamEvent,
-    ToolEnd,
-    ToolProgress,
-    ToolStart,
-    decode,
-)
+from penstock.run.events import decode
 from penstock.wires import ALIASES, WIRES
 from tests.cases import each
 from tests.command import run_command

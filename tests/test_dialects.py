@@ -9,10 +9,18 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import StreamingXMLParser, TextParser, ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart
+from penstock import (
+    StreamingXMLParser,
+    TextParser,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallInvalid,
+    ToolCallStart,
+    UnknownDialectError,
+    UsageError,
+)
 from penstock.dialects.reading import held_text
 from penstock.dialects.registry import ALIASES, dialects, find_dialect
-from penstock.errors import UnknownDialectError, UsageError
 from tests.cases import each
 from tests.growth import assert_linear, cpu
 from tests.texts import parse, text_of

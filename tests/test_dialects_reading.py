@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock
-from penstock import Finish, Reasoning, Text, TextCalls, TextParser, ToolCallInvalid
+from penstock import Finish, Reasoning, StreamChunk, Text, TextCalls, TextParser, ToolCallInvalid
 from penstock.declarations import read_declarations
 from penstock.dialects.prompts.listings import python_stubs
-from penstock.events import FinishReason, StreamChunk
+from penstock.events import FinishReason
 from penstock.testing import Reply, Scripted, drop, say
 from tests.budget import places
 from tests.cases import each

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from penstock.dialects.parser import TextParser
+from penstock import StreamChunk, TextParser, ToolCall
 from penstock.dialects.prompt import prompts
 from penstock.dialects.reading import reader
 from penstock.dialects.registry import dialects
-from penstock.events import StreamChunk, ToolCall
 from tests.cases import each
 from tests.growth import assert_linear
 from tests.texts import calls_of, cuttings, parse, reasoning_of, text_of

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock import StreamChunk, Text, TextParser, ToolCall, ToolCallInvalid, ToolCallStart
 from penstock.dialects.dialect import END_TOKENS
-from penstock.dialects.parser import TextParser
 from penstock.dialects.prompt import NO_PROMPT, find_prompt, prompts
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.registry import dialects, find_dialect
-from penstock.events import StreamChunk, Text, ToolCall, ToolCallInvalid, ToolCallStart
 from tests.budget import share
 from tests.cases import each
 from tests.texts import calls_of, parse

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from penstock import Finish, Rescue, StreamChunk, Text, TextParser, ToolCall
 from penstock.dialects.dialect import END_TOKENS
-from penstock.dialects.parser import TextParser
 from penstock.dialects.prompt import prompts
 from penstock.dialects.registry import dialects
-from penstock.dialects.rescue import Rescue
-from penstock.events import Finish, StreamChunk, Text, ToolCall
 from tests.cases import each
 from tests.texts import calls_of, cuttings, parse, text_of
 

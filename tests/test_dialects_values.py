@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock import StreamingXMLParser, TextParser, ToolCallInvalid
+from penstock import StreamChunk, StreamingXMLParser, TextParser, ToolCallInvalid
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.tagged_values import MAX_INDENT
 from penstock.dialects.reading.text_call import TextCall
-from penstock.events import StreamChunk
 from tests.growth import assert_linear
 from tests.texts import parse, text_of
 

@@ -19,19 +19,18 @@ import pytest
 
 import penstock
 import penstock.testing
-from penstock import errors
+from penstock import ModelOptions, RequestOptions, errors
 from penstock.cli.app import penstock as command_line
 from penstock.dialects.registry import ALIASES as DIALECT_ALIASES
 from penstock.dialects.registry import FAMILIES, dialects
 from penstock.events import Fault, FinishReason, SealedBy
-from penstock.model.options import RequestOptions
 from penstock.providers import ALIASES as PROVIDER_ALIASES
 from penstock.providers import PROVIDERS, Provider
 from penstock.run.events import EndReason, RequestKind, ToolEnding
 from penstock.testing import Loopback, ReceivedRequest, Reply, demo
 from penstock.tools.options import ToolOptions
 from penstock.wires import ALIASES, WIRES
-from penstock.wires.shared.request import EFFORTS, OPTIONS, ModelOptions
+from penstock.wires.shared.request import EFFORTS, OPTIONS
 from tests import dialect_page, provider_page, quirks, readme
 from tests.cases import each
 

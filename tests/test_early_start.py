@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
-from penstock.events import ToolCall, ToolCallInvalid
-from penstock.model.model import Model
-from penstock.run.events import ToolEnd, ToolStart
+from penstock import Agent, Model, Retries, ToolCall, ToolCallInvalid, ToolEnd, ToolStart, as_tool, tool
 from penstock.testing import Raw, Reply, Scripted, call, drop, fail, refuse, say
-from penstock.tools.tool import as_tool, tool
-from penstock.transport.policy import Retries
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
     NAMES,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.history.export import export_messages
-from penstock.history.read import as_messages
+from penstock import as_messages, export_messages
 from penstock.wires import WIRES
 from tests.cases import each
 from tests.growth import assert_linear

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.events import Finish, Opaque, Reasoning, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallStart
+from penstock import Finish, Opaque, Reasoning, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallStart
 from penstock.wires import RESPONSE_FRAMES, find_response_frames
 from penstock.wires.shared.response_bodies import encode_body
 from penstock.wires.shared.response_encoder import ResponseEncoder

@@ -8,17 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.events import (
-    Finish,
-    Opaque,
-    Reasoning,
-    StreamChunk,
-    Text,
-    ToolCall,
-    ToolCallDelta,
-    ToolCallStart,
-    Usage,
-)
+from penstock import Finish, Opaque, Reasoning, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallStart, Usage
 from penstock.testing import Loopback, Raw, ReceivedRequest
 from penstock.wires import find_response_frames
 from penstock.wires.shared.response_bodies import encode_body, encode_error

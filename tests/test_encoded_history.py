@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock import Agent, Limits, Model, Step
+from penstock import Agent, Limits, Message, Model, Opaque, Reasoning, Step, Text, ToolCall, ToolCallInvalid
 from penstock.declarations import ToolDeclaration
-from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
-from penstock.messages import Message, Part, assistant, image, result, system, tool_results, user
+from penstock.messages import Part, assistant, image, result, system, tool_results, user
 from penstock.model.encoded_history import EncodedHistory
 from penstock.providers import PROVIDERS
 from penstock.testing import Reply, Scripted, call

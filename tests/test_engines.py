@@ -17,10 +17,10 @@ import pytest
 
 import penstock
 import penstock.log
+from penstock import Done, Runs, ToolEnd
 from penstock.log.store import RunRow, Store
 from penstock.log.take_up import read_log
-from penstock.run.events import Done, LogEvent, Taken, ToolEnd
-from penstock.runs.runs import Runs
+from penstock.run.events import LogEvent, Taken
 from tests.architecture import SOURCE, imports
 from tests.postgres import drop, new_schema
 

@@ -11,13 +11,15 @@ from typing import Any
 import penstock
 from penstock import (
     ConnectionFailed,
+    Decoder,
+    Error,
+    Finish,
     OverloadedError,
     RateLimitError,
     Retries,
+    Retry,
     Timeouts,
 )
-from penstock.decoder import Decoder
-from penstock.events import Error, Finish, Retry
 from penstock.testing import (
     Reply,
     call,

@@ -9,15 +9,11 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
-from penstock.errors import UsageError
+from penstock import Agent, ApprovalRequest, Done, Model, Runs, ToolEnd, UsageError, tool
 from penstock.log.store import Store
 from penstock.log.take_up import read_log
-from penstock.model.model import Model
-from penstock.run.events import ApprovalRequest, Done, LogEvent, ToolEnd, Waiting
-from penstock.runs.runs import Runs
+from penstock.run.events import LogEvent, Waiting
 from penstock.testing import FakeClock, Reply, Scripted, call
-from penstock.tools.tool import tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.log_stores import open_store
 from tests.runs import events_of, made, sync_and_async

@@ -12,13 +12,10 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import Agent, Model
-from penstock.events import Usage
+from penstock import Agent, Model, StreamEvent, Usage
 from penstock.messages import image, user
 from penstock.model.output_request import OUTPUT_TOOL
-from penstock.run.events import StreamEvent
-from penstock.testing import Reply, Scripted, call, frames, item, refuse, think
-from penstock.testing.request import ReceivedRequest
+from penstock.testing import ReceivedRequest, Reply, Scripted, call, frames, item, refuse, think
 from penstock.wires import WIRES
 from tests.test_output_wires import form_of
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.events import Text, Usage
+from penstock import Done, Text, ToolEnd, ToolResult, Usage
 from penstock.log.bodies import body_of
 from penstock.log.doorbell import Doorbell
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import Batch, Row, RunRow, Store
-from penstock.messages import ToolResult, user
-from penstock.run.events import Done, RunStart, ToolEnd
+from penstock.messages import user
+from penstock.run.events import RunStart
 from penstock.serve import feed, feed_source
 from penstock.serve.feed import Feed, Item, Page
 from penstock.serve.feed_source import FeedSource

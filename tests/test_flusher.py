@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from penstock.events import Text, Usage
+from penstock import Done, LostRunError, Said, StoreError, Text, Usage
 from penstock.log import flusher, run_writer
 from penstock.log.flusher import flusher_of
 from penstock.log.run_writer import RunCallbacks, RunWriter
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, Claim, LostRunError, RunRow, StoreError
+from penstock.log.store import Batch, Claim, RunRow
 from penstock.messages import user
-from penstock.run.events import Done, Said
 
 LONG = 3600.0
 SECONDS = 30.0

@@ -7,20 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import UsageError
-from penstock.events import Opaque, Text
-from penstock.history.export import export_messages
-from penstock.history.read import as_messages
-from penstock.messages import (
-    Image,
-    Message,
-    assistant,
-    decode_messages,
-    encode_messages,
-    result,
-    tool_results,
-    user,
-)
+from penstock import Image, Message, Opaque, Text, UsageError, as_messages, export_messages
+from penstock.messages import assistant, decode_messages, encode_messages, result, tool_results, user
 from penstock.wires import WIRES
 from tests.test_read_history import PIXEL, ROME
 

@@ -11,28 +11,33 @@ import msgspec
 import pytest
 
 import penstock.serve
-from penstock.agent.agent import Agent
-from penstock.errors import UsageError
-from penstock.events import Retry, Text, ToolCall, ToolCallStart, Usage
-from penstock.log.in_memory import MemoryStore
-from penstock.log.sqlite import SQLiteStore
-from penstock.messages import Image, Message, ToolResult, user
-from penstock.model.model import Model
-from penstock.run.events import (
+from penstock import (
+    Agent,
     ApprovalRequest,
     Decision,
     Done,
-    LogEvent,
-    RunStart,
+    Image,
+    Message,
+    Model,
+    Retry,
+    Runs,
     Said,
     StepEnd,
     StepStart,
+    Text,
+    ToolCall,
+    ToolCallStart,
     ToolEnd,
     ToolProgress,
+    ToolResult,
     ToolStart,
-    Waiting,
+    Usage,
+    UsageError,
 )
-from penstock.runs.runs import Runs
+from penstock.log.in_memory import MemoryStore
+from penstock.log.sqlite import SQLiteStore
+from penstock.messages import user
+from penstock.run.events import LogEvent, RunStart, Waiting
 from penstock.serve import conversation
 from penstock.serve.ag_ui.encoder import AGUIEncoder, RunHead
 from penstock.serve.ag_ui.messages import MessagesFold

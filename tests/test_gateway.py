@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from penstock.declarations import ToolDeclaration
-from penstock.gateway import Healing
-from penstock.gateway.app import GatewayApp
+from penstock.gateway import GatewayApp, Healing
 from penstock.gateway.healing.names import ToolNames
+from penstock.inspector import Inspections
 from penstock.inspector.entries import Note
-from penstock.inspector.inspections import Inspections
 from penstock.model.recording import read_recordings
 from penstock.testing import Raw, Reply, Scripted, call, think
 from tests.asgi import Browser, serving
@@ -430,8 +429,7 @@ def test_models_are_listed_by_the_names_of_routes() -> None:
         assert (await browser.get("/v1beta/models")).json == {"models": [{"name": "models/fast"}]}
         assert (await browser.get("/api/tags")).json == {"models": [{"name": "fast", "model": "fast"}]}
 
-    from penstock.gateway import GatewaySettings, ModelRoute, Target
-    from penstock.gateway.app import app
+    from penstock.gateway import GatewaySettings, ModelRoute, Target, app
 
     routes = (
         ModelRoute(pattern="fast", target=Target("local", "q")), ModelRoute(pattern="g*", target=Target("local"))
@@ -469,7 +467,7 @@ BAD = [
 
 @pytest.mark.parametrize(("body", "status"), BAD)
 def test_a_bad_request_is_refused_in_the_shape_of_the_protocol(body: Any, status: int) -> None:
-    from penstock.asgi.limits import ServerLimits
+    from penstock.serve import ServerLimits
 
     async def test(browser: Browser) -> None:
         for path in ("/v1/chat/completions", "/v1/responses"):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from penstock import Finish, Reasoning, ToolCallInvalid, Unknown
 from penstock.declarations import read_declarations
-from penstock.events import Finish, Reasoning, ToolCallInvalid, Unknown
 from penstock.gateway import endpoints, healed, journal, upstream_models
 from penstock.gateway.healed import HealedResponse, HealedResponses
 from penstock.gateway.healing import habits, repair, report

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from penstock import Timeouts
 from penstock.gateway import counting
 from penstock.gateway.circuit import FAILURES
 from penstock.gateway.routing import find_candidates
-from penstock.transport.policy import Timeouts
 from tests.asgi import Browser, Reply, serving
 from tests.gateways import ASK, SHELL, gateway, upstream, web_server
 

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from penstock.decoder import decode
-from penstock.events import Text, ToolCall
+from penstock import Text, ToolCall, collect, decode
 from penstock.gateway import Healing
 from penstock.gateway.healing.decoding import HealedDecoding, ResponseContext
 from penstock.gateway.healing.report import HealingReport
-from penstock.turn import collect
 from penstock.wires import find_response_frames, wire_name
 from penstock.wires.shared.request_settings import read_tools
 from penstock.wires.shared.response_encoder import ResponseEncoder

@@ -14,9 +14,8 @@ import ollama
 import pytest
 from msgspec.structs import replace
 
-from penstock.errors import RateLimitError
-from penstock.gateway import asking, circuit
-from penstock.gateway.app import GatewayApp
+from penstock import RateLimitError
+from penstock.gateway import GatewayApp, asking, circuit
 from penstock.gateway.context import LIMITS
 from penstock.gateway.failures import rejection
 from penstock.testing import Hang, HTMLPage, Raw, ReceivedRequest, Reply, Reset, Scripted, Status, drop, fail, wait

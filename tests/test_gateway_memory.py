@@ -10,12 +10,11 @@ import pytest
 from anthropic import NotFoundError as AnthropicNotFound
 from openai import NotFoundError
 
+from penstock import Finish, Message, Opaque, Reasoning, Text, ToolCall
 from penstock.asgi.request import RejectedRequest
-from penstock.events import Finish, Opaque, Reasoning, Text, ToolCall
 from penstock.gateway import memory as gateway_memory
 from penstock.gateway.memory import ResponseMemory
 from penstock.history.client_request import ClientRequest, decode_request
-from penstock.messages import Message
 from penstock.testing import ReceivedRequest, Reply, Scripted, call, think
 from penstock.wires.gemini.encode_request import UNSIGNED
 from tests.asgi import serving

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.events import Finish, ToolCall
+from penstock import Finish, ToolCall
 from penstock.testing import Raw, Reply, Scripted, Status, call
 from penstock.wires.openai_chat.encode_response import OpenAIChatFrames
 from penstock.wires.shared.response_bodies import encode_body

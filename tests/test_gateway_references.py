@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
+from penstock import Message, Opaque, Reasoning, Text, ToolCall
 from penstock.declarations import ToolDeclaration
-from penstock.events import Opaque, Reasoning, Text, ToolCall
 from penstock.gateway.references import KeptResponse, with_items
 from penstock.history.client_request import decode_request
-from penstock.messages import Message
 from penstock.testing import ReceivedRequest, Reply, Scripted, call, think
 from tests.asgi import Browser, serving
 from tests.gateways import SHELL, TOOLS, gateway, upstream

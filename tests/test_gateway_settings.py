@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.errors import UsageError
+from penstock import UsageError
 from penstock.gateway import Healing, Target, Upstream, app, config_tables
 from penstock.gateway.circuit import FAILURES, OPEN_SECONDS, Circuit
 from penstock.gateway.config_file import FileSettings, read_settings, settings_from

@@ -17,8 +17,7 @@ import uvicorn
 from msgspec.structs import replace
 
 from penstock.asgi.limits import MEGABYTE
-from penstock.gateway import Upstream, app
-from penstock.gateway.app import GatewayApp
+from penstock.gateway import GatewayApp, Upstream, app
 from penstock.gateway.context import LIMITS
 from tests.gateways import ASK, chat, delta, sse
 

@@ -17,18 +17,37 @@ import pytest
 from pydantic import BaseModel
 
 import penstock
-from penstock import Agent, AgentStreamer, Guard, GuardContext, GuardError, Model, OutputError, StopRun, UsageError
-from penstock.events import Error, Finish, Reasoning, Text, ToolCallDelta, ToolCallInvalid, ToolCallStart
+from penstock import (
+    Agent,
+    AgentStreamer,
+    Done,
+    Error,
+    Finish,
+    Guard,
+    GuardContext,
+    GuardError,
+    Model,
+    OutputError,
+    Reasoning,
+    StopRun,
+    StreamEvent,
+    Text,
+    ToolCallDelta,
+    ToolCallInvalid,
+    ToolCallStart,
+    ToolEnd,
+    ToolStart,
+    UsageError,
+    tool,
+)
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import Store
 from penstock.log.take_up import read_log
 from penstock.messages import user
-from penstock.run.events import Done, StreamEvent, ToolEnd, ToolStart, encode
+from penstock.run.events import encode
 from penstock.run.rebuild import rebuild
-from penstock.testing import Hang, Reply, Scripted, call, say, think, wait
-from penstock.testing.faults import Reset
+from penstock.testing import Hang, Reply, Reset, Scripted, call, say, think, wait
 from penstock.testing.response import Response
-from penstock.tools.tool import tool
 from penstock.transport.commands import OpenRequest
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.log_stores import Clock

@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import GuardError, UsageError
-from penstock.events import (
+from penstock import (
     Error,
     Finish,
+    Guard,
+    GuardContext,
+    GuardError,
     Opaque,
     Reasoning,
     Refusal,
     Retry,
+    StopRun,
     StreamChunk,
     Text,
     ToolCall,
@@ -27,12 +30,12 @@ from penstock.events import (
     ToolCallStart,
     Unknown,
     Usage,
+    UsageError,
+    collect,
 )
 from penstock.guard.checks import Check
-from penstock.guard.guard import Guard, GuardContext, StopRun
 from penstock.guard.splitter import Splitter
 from penstock.guard.stage import STOPPED_BY, GuardStage
-from penstock.turn import collect
 from tests.cases import each
 from tests.growth import assert_linear
 

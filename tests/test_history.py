@@ -9,12 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import UnknownProviderError, UsageError
-from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
-from penstock.history.check import check
-from penstock.history.problem import Problem
-from penstock.history.repair import repair
-from penstock.messages import File, Image, Message, ToolResult, assistant, image, result, system, tool_results, user
+from penstock import (
+    File,
+    Image,
+    Message,
+    Opaque,
+    Problem,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolCallInvalid,
+    ToolResult,
+    UnknownProviderError,
+    UsageError,
+    check,
+    repair,
+)
+from penstock.messages import assistant, image, result, system, tool_results, user
 from penstock.providers import PROVIDERS, find_provider
 from penstock.wires import find_encoder
 from penstock.wires.shared.request import Request

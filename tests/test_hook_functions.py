@@ -10,17 +10,15 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import Agent, HistoryReplaced, Model, Step, UsageError
+from penstock import Agent, HistoryReplaced, Message, Model, Step, StepEnd, StepStart, Tool, UsageError
 from penstock.hooks import ToolSearch, compact, estimate_tokens, fallback, stop_after, stop_when
 from penstock.hooks.compaction import NOTE, SUMMARY
 from penstock.hooks.transcript import MAX_TRANSCRIPT, transcript
 from penstock.log.in_memory import MemoryStore
 from penstock.log.take_up import read_log
-from penstock.messages import Message, assistant, image, result, tool_results, user
-from penstock.run.events import StepEnd, StepStart
+from penstock.messages import assistant, image, result, tool_results, user
 from penstock.run.rebuild import rebuild
 from penstock.testing import ReceivedRequest, Reply, Scripted, Status, call, drop, fail, say
-from penstock.tools.tool import Tool
 from tests.runs import answer_with, check_history, drive, resuming, streaming, sync_and_async
 
 

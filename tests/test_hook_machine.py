@@ -6,21 +6,11 @@ from random import Random
 
 import pytest
 
-from penstock.errors import UsageError
-from penstock.events import Error, Finish, Retry, Text, ToolCall, Usage
-from penstock.messages import Message, user
+from penstock import Done, Error, Finish, HistoryReplaced, Message, Retry, StepStart, Text, ToolCall, Usage, UsageError
+from penstock.messages import user
 from penstock.results import Outcome
 from penstock.run.commands import AskModel, Command, Emit, PrepareStep, StartTool, StopAsking
-from penstock.run.events import (
-    Done,
-    HistoryReplaced,
-    LogEvent,
-    RunStart,
-    StepStart,
-    Taken,
-    decode_logged,
-    encode,
-)
+from penstock.run.events import LogEvent, RunStart, Taken, decode_logged, encode
 from penstock.run.load import load
 from penstock.run.machine import Run
 from penstock.run.rebuild import rebuild

@@ -14,16 +14,28 @@ import msgspec
 import pytest
 
 import penstock
-from penstock import Agent, Context, HookError, Model, Step, UsageError
+from penstock import (
+    Agent,
+    Context,
+    Done,
+    Error,
+    HistoryReplaced,
+    HookError,
+    Limits,
+    MissingKeyError,
+    Model,
+    Retry,
+    Step,
+    StepStart,
+    StreamEvent,
+    UnknownOptionError,
+    UsageError,
+)
 from penstock.agent.options import AgentOptions
-from penstock.errors import MissingKeyError, UnknownOptionError
-from penstock.events import Error, Retry
 from penstock.log.in_memory import MemoryStore
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.take_up import read_log
 from penstock.messages import assistant, user
-from penstock.run.events import Done, HistoryReplaced, StepStart, StreamEvent
-from penstock.run.limits import Limits
 from penstock.run.rebuild import rebuild
 from penstock.testing import Crashed, FakeClock, Reply, Scripted, Status, always, call, crash_at, say
 from penstock.testing.reply import Drop

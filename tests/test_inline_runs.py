@@ -14,20 +14,30 @@ from typing import Any
 
 import pytest
 
-from penstock import check
-from penstock.agent.agent import Agent
-from penstock.agent.agent_run import AgentRun, AsyncAgentRun
-from penstock.agent.run_result import RunResult
-from penstock.errors import UsageError
+from penstock import (
+    Agent,
+    AgentRun,
+    AsyncAgentRun,
+    Context,
+    Done,
+    LostRunError,
+    Model,
+    RunExistsError,
+    RunResult,
+    Runs,
+    StreamEvent,
+    Tool,
+    ToolEnd,
+    ToolStart,
+    UsageError,
+    check,
+    tool,
+)
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.start import MAX_TEXT
-from penstock.log.store import LostRunError, RunExistsError, Store
+from penstock.log.store import Store
 from penstock.log.take_up import read_log
-from penstock.model.model import Model
-from penstock.run.events import Done, StreamEvent, ToolEnd, ToolStart
-from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call
-from penstock.tools.tool import Context, Tool, tool
 
 Answers = Reply | str
 

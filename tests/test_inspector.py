@@ -12,14 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 import penstock
-from penstock.asgi.limits import ServerLimits
 from penstock.cli.app import penstock as command
-from penstock.inspector import Inspections, app, read_file
+from penstock.inspector import InspectedExchange, Inspections, app, read_file
 from penstock.inspector.endpoints import SLICE, InspectorEndpoints, page
 from penstock.inspector.entries import Asked, Entry, EventEntry, FrameEntry, OddEntry, Requested, SentEntry
-from penstock.inspector.exchange import InspectedExchange
 from penstock.inspector.quirk_table import quirks
 from penstock.model.recording import read_recordings
+from penstock.serve import ServerLimits
 from penstock.testing import Loopback, Reply, Scripted, Status, call, drop, say
 from penstock.transport.commands import HTTPRequest, HTTPResponseHead
 from penstock.wires import wire_name

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import PartialJSON
+from penstock import JSONPiece, PartialJSON
 from penstock.calls import closing_json
 from penstock.calls.rope import Rope
-from penstock.jsontext.partial import MAX_DEPTH, JSONPiece, ValueScanner
+from penstock.jsontext.partial import MAX_DEPTH, ValueScanner
 from penstock.jsontext.portable import as_json_value
 from tests.growth import assert_linear
 from tests.sanity import without_lone_surrogates

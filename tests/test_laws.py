@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import events
-from penstock.events import (
+from penstock import (  # fmt: skip
     Finish,
     Opaque,
     Retry,
@@ -19,7 +18,8 @@ from penstock.events import (
     ToolCallDelta,
     ToolCallInvalid,
     ToolCallStart,
-)  # fmt: skip
+    events,
+)
 from penstock.wires import find_wire
 from tests.budget import places
 from tests.cases import each

@@ -8,14 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
-from penstock.errors import UsageError
-from penstock.events import Usage
-from penstock.model.model import Model
-from penstock.run.events import Done
-from penstock.run.limits import Limits
+from penstock import Agent, Done, Limits, Model, Usage, UsageError, tool
 from penstock.testing import Reply, Scripted, always, call, say, wait
-from penstock.tools.tool import tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
     SOON,

@@ -12,8 +12,20 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from penstock import Agent, Model, OutputDelta, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallStart, Turn, collect
-from penstock.errors import BadRequestError, ContextLengthError
+from penstock import (
+    Agent,
+    BadRequestError,
+    ContextLengthError,
+    Model,
+    OutputDelta,
+    StreamChunk,
+    Text,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallStart,
+    Turn,
+    collect,
+)
 from penstock.messages import result, tool_results, user
 from penstock.wires import wire_name
 from tests.llamacpp.model import CONTEXT, SENTENCE, WORDS, write_model

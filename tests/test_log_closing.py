@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from penstock import StoreError
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.sqlite_file import SQLiteFile
-from penstock.log.store import Batch, RunRow, Store, StoreError
+from penstock.log.store import Batch, RunRow, Store
 from tests.log_stores import Desk
 
 SOON = 30.0

@@ -6,18 +6,13 @@ from typing import Any
 
 import pytest
 
-from penstock import check
-from penstock.agent.agent import Agent
+from penstock import Agent, Done, Model, Runs, ToolEnd, ToolStart, check, tool
 from penstock.log.ending import cancel_claimed, release_claimed
 from penstock.log.inputs import cancel_input
 from penstock.log.store import Store
 from penstock.log.take_up import read_log
-from penstock.model.model import Model
-from penstock.run.events import Done, ToolEnd, ToolStart
 from penstock.run.rebuild import rebuild
-from penstock.runs.runs import Runs
 from penstock.testing import Crashed, Reply, Scripted, call, crash_at
-from penstock.tools.tool import tool
 from tests.log_stores import Clock
 
 

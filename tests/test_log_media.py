@@ -7,12 +7,11 @@ import time
 
 import pytest
 
-from penstock import messages
+from penstock import Said, StoreError, ToolEnd, ToolResult, messages
 from penstock.log.bodies import body_of, event_of
 from penstock.log.media import MEDIA_SIZE, put_back, take_out
-from penstock.log.store import Batch, RunRow, Store, StoreError
-from penstock.messages import ToolResult
-from penstock.run.events import RunStart, Said, ToolEnd
+from penstock.log.store import Batch, RunRow, Store
+from penstock.run.events import RunStart
 from tests.log_stores import Clock
 
 PICTURE = random.Random(1).randbytes(5_000_000)

@@ -17,13 +17,13 @@ import psycopg
 import pytest
 
 import penstock
-from penstock.errors import UsageError
+from penstock import StoreError, UsageError
 from penstock.log import postgres_schema, sqlite_schema
 from penstock.log.flusher import flusher_of
 from penstock.log.in_memory import MAX_BYTES, MemoryStore
 from penstock.log.postgres import PostgresStore
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, Input, RunRow, StoreError
+from penstock.log.store import Batch, Input, RunRow
 from tests.growth import assert_linear
 from tests.postgres import drop, new_schema
 

@@ -11,8 +11,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from penstock.agent.agent import Agent
-from penstock.agent.agent_run import AgentRun
+from penstock import Agent, AgentRun, Done, Limits, LostRunError, Model, Runs, StoreError, ToolEnd, tool
 from penstock.agent.ownership import Ownership
 from penstock.log import points
 from penstock.log.bodies import body_of
@@ -22,16 +21,12 @@ from penstock.log.postgres import PostgresStore
 from penstock.log.run_writer import RunCallbacks
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.start import new_start
-from penstock.log.store import MAX_LEASES, Batch, Claim, LostRunError, RunRow, Store, StoreError, first_claim
+from penstock.log.store import MAX_LEASES, Batch, Claim, RunRow, Store, first_claim
 from penstock.log.take_up import begin, read_log, take_up
 from penstock.messages import user
-from penstock.model.model import Model
-from penstock.run.events import Done, Taken, ToolEnd
-from penstock.run.limits import Limits
+from penstock.run.events import Taken
 from penstock.runs import runs as runs_module
-from penstock.runs.runs import Runs
 from penstock.testing import Crashed, Reply, Scripted, call, crash_at
-from penstock.tools.tool import tool
 from tests.log_stores import Clock, Desk
 
 SOON = 30.0

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.events import Text
+from penstock import RunExistsError, StoreError, Text, UnknownRunError
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, Committed, Input, RunExistsError, RunRow, Store, StoreError, UnknownRunError
+from penstock.log.store import Batch, Committed, Input, RunRow, Store
 from penstock.run.events import Taken, decode_logged
 from tests.log_stores import Clock
 

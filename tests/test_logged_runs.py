@@ -17,21 +17,32 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import check
-from penstock.agent.agent import Agent
-from penstock.agent.agent_run import AsyncAgentRun
+from penstock import (
+    Agent,
+    ApprovalRequest,
+    AsyncAgentRun,
+    Context,
+    Done,
+    LostRunError,
+    Model,
+    Runs,
+    Said,
+    StreamEvent,
+    ToolEnd,
+    ToolStart,
+    UnknownRunError,
+    UsageError,
+    check,
+    tool,
+)
 from penstock.agent.async_driver import AsyncDriver
-from penstock.errors import UsageError
 from penstock.log.in_memory import MemoryStore
 from penstock.log.run_writer import RunWriter
-from penstock.log.store import LostRunError, Store, UnknownRunError
+from penstock.log.store import Store
 from penstock.log.take_up import read_log, take_up
-from penstock.model.model import Model
-from penstock.run.events import ApprovalRequest, Done, LogEvent, Said, StreamEvent, ToolEnd, ToolStart
+from penstock.run.events import LogEvent
 from penstock.run.rebuild import rebuild
-from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call
-from penstock.tools.tool import Context, tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.log_stores import open_store
 from tests.postgres import drop, new_schema

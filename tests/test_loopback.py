@@ -21,7 +21,7 @@ import msgspec
 import pytest
 
 import penstock
-from penstock.events import Opaque, Reasoning, StreamChunk, Text, ToolCall, Usage
+from penstock import Opaque, Reasoning, StreamChunk, Text, ToolCall, Usage, WireName
 from penstock.framing import Body, Frames
 from penstock.testing import (
     Hang,
@@ -50,7 +50,7 @@ from penstock.testing import (
     think,
     wait,
 )
-from penstock.wires import RESPONSE_FRAMES, WireName, find_wire
+from penstock.wires import RESPONSE_FRAMES, find_wire
 from tests.sanity import assert_sane
 from tests.support import NO_CORPUS, SHARED, decode_pieces, joined
 

@@ -20,11 +20,23 @@ import pytest
 
 import penstock
 import penstock.log
-from penstock.agent.agent import Agent
+from penstock import (
+    Agent,
+    ApprovalRequest,
+    Context,
+    File,
+    Image,
+    Model,
+    Runs,
+    StreamEvent,
+    Text,
+    ToolEnd,
+    ToolProgress,
+    ToolStart,
+    UsageError,
+    tool,
+)
 from penstock.agent.questions import NoAnswerError
-from penstock.content import File, Image
-from penstock.errors import UsageError
-from penstock.events import Text
 from penstock.hooks import ToolSearch
 from penstock.mcp import MCPTools, ServerError, tools
 from penstock.mcp.declared import MAX_DESCRIPTION
@@ -34,12 +46,8 @@ from penstock.mcp.progress import INTERVAL
 from penstock.mcp.questions import MAX_ANSWERS, RunningCall
 from penstock.mcp.server import MAX_MESSAGE, MAX_NAME
 from penstock.mcp.stdio import MAX_STDERR
-from penstock.model.model import Model
 from penstock.results import Outcome
-from penstock.run.events import ApprovalRequest, StreamEvent, ToolEnd, ToolProgress, ToolStart
-from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call, say
-from penstock.tools.tool import Context, tool
 from tests.npm import install
 from tests.runs import check_history, drive, resuming, streaming, sync_and_async, texts_of
 

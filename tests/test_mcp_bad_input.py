@@ -15,10 +15,8 @@ from typing import Any
 
 import pytest
 
-from penstock import Agent, Model
-from penstock.content import Image
+from penstock import Agent, ApprovalRequest, Image, Model, ToolProgress
 from penstock.results import MAX_PARTS
-from penstock.run.events import ApprovalRequest, ToolProgress
 from penstock.testing import Reply, Scripted, call
 from tests.runs import drive, streaming, sync_and_async, texts_of
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock import StreamChunk
 from penstock.declarations import read_declarations
-from penstock.events import StreamChunk
 from penstock.testing import Reply, Scripted, call
 from tests.cases import each
 

@@ -13,13 +13,9 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.agent.agent import Agent
-from penstock.agent.streamer import AgentStreamer
+from penstock import Agent, AgentStreamer, BadRequestError, Model, Text, ToolCall, Unknown, UsageError
 from penstock.dialects.prompt import prompts
-from penstock.errors import BadRequestError, UsageError
-from penstock.events import Text, ToolCall, Unknown
 from penstock.model import event_loop
-from penstock.model.model import Model
 from penstock.testing import Loopback, Scripted
 from tests.budget import sample
 from tests.cases import each

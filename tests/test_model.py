@@ -15,9 +15,8 @@ import msgspec
 import pytest
 
 import penstock
-from penstock import Model, Turn, Usage, events
+from penstock import Error, Finish, Model, Opaque, Retries, Text, Timeouts, ToolCall, Turn, Usage, WireName, events
 from penstock.cli.app import penstock as command
-from penstock.events import Error, Finish, Opaque, Text, ToolCall
 from penstock.messages import result, tool_results, user
 from penstock.testing import (
     Loopback,
@@ -34,8 +33,6 @@ from penstock.testing import (
     think,
     wait,
 )
-from penstock.transport.policy import Retries, Timeouts
-from penstock.wires import WireName
 from tests.asking import (
     KEY,
     ONCE,

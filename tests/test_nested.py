@@ -12,16 +12,13 @@ from typing import Any
 import pytest
 
 import penstock.log
-from penstock.agent.agent import Agent
-from penstock.agent.agent_tool import AgentTool
-from penstock.errors import UsageError
-from penstock.history.check import check
-from penstock.messages import user
-from penstock.run.events import (
+from penstock import (
+    Agent,
     ApprovalRequest,
+    Context,
     Done,
+    Limits,
     Nested,
-    RunStart,
     Said,
     StepEnd,
     StepStart,
@@ -29,13 +26,14 @@ from penstock.run.events import (
     ToolEnd,
     ToolProgress,
     ToolStart,
-    decode,
-    encode,
-    innermost,
+    UsageError,
+    check,
+    tool,
 )
-from penstock.run.limits import Limits
+from penstock.agent.agent_tool import AgentTool
+from penstock.messages import user
+from penstock.run.events import RunStart, decode, encode, innermost
 from penstock.testing import Hang, Reply, Status, call, say
-from penstock.tools.tool import Context, tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
     MODES,

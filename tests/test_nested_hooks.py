@@ -9,17 +9,28 @@ from typing import Any
 
 import pytest
 
-from penstock import Agent, Guard, Model, Step, StopRun
-from penstock.history.check import check
+from penstock import (
+    Agent,
+    Done,
+    Guard,
+    HistoryReplaced,
+    Limits,
+    LostRunError,
+    Model,
+    Nested,
+    Step,
+    StepStart,
+    StopRun,
+    StreamEvent,
+    check,
+    tool,
+)
 from penstock.log.in_memory import MemoryStore
 from penstock.log.points import Point
-from penstock.log.store import LostRunError
 from penstock.log.take_up import read_log
 from penstock.messages import user
-from penstock.run.events import Done, HistoryReplaced, Nested, StepStart, StreamEvent, encode, innermost
-from penstock.run.limits import Limits
+from penstock.run.events import encode, innermost
 from penstock.testing import Crashed, FakeClock, Reply, Scripted, call, crash_at, say
-from penstock.tools.tool import tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import MODES, drive, end_of, events_of, made, sync_and_async, texts_of
 

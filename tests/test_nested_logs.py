@@ -14,31 +14,30 @@ from typing import Any, get_args
 import pytest
 
 import penstock.log
-from penstock.agent.agent import Agent
-from penstock.agent.agent_run import AgentRun
-from penstock.history.check import check
+from penstock import (
+    Agent,
+    AgentRun,
+    ApprovalRequest,
+    Context,
+    Done,
+    Limits,
+    Model,
+    Nested,
+    Runs,
+    ToolEnd,
+    ToolResult,
+    ToolStart,
+    check,
+    tool,
+)
 from penstock.log.points import Point
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.take_up import read_log, take_up
-from penstock.messages import ToolResult, user
-from penstock.model.model import Model
-from penstock.run.events import (
-    ApprovalRequest,
-    Done,
-    LogEvent,
-    Nested,
-    RunStart,
-    ToolEnd,
-    ToolStart,
-    Waiting,
-    innermost,
-)
-from penstock.run.limits import Limits
+from penstock.messages import user
+from penstock.run.events import LogEvent, RunStart, Waiting, innermost
 from penstock.run.rebuild import rebuild
-from penstock.runs.runs import Runs
 from penstock.serve.public_events import EventFrames, approval_hash, public_event
 from penstock.testing import Crashed, FakeClock, Reply, Scripted, call, crash_at
-from penstock.tools.tool import Context, tool
 
 POINTS: tuple[Point, ...] = get_args(Point)
 

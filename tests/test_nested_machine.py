@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from penstock.events import Retry, Text, ToolCallClosed
-from penstock.history.check import check
+from penstock import Done, Limits, Nested, Retry, StepEnd, StreamEvent, Text, ToolCallClosed, ToolEnd, ToolStart, check
 from penstock.messages import user
 from penstock.run.commands import CancelTool, Emit
-from penstock.run.events import Done, Nested, RunStart, StepEnd, StreamEvent, ToolEnd, ToolStart, decode, encode
+from penstock.run.events import RunStart, decode, encode
 from penstock.run.inner_runs import MAX_LEVELS
-from penstock.run.limits import Limits
 from penstock.run.load import load
 from penstock.run.machine import Run
 from penstock.run.rebuild import rebuild

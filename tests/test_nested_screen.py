@@ -7,12 +7,12 @@ from typing import Any
 
 from rich.console import Console
 
+from penstock import Nested, ToolEnd, tool
 from penstock.cli.screen.output import render_run
 from penstock.cli.screen.rows import plain
 from penstock.cli.screen.run_page import RunPage
-from penstock.run.events import Nested, ToolEnd, innermost
+from penstock.run.events import innermost
 from penstock.testing import Reply, call
-from penstock.tools.tool import tool
 from tests.runs import events_of, made
 
 

@@ -10,13 +10,12 @@ from typing import Any, get_type_hints
 import pytest
 
 import penstock
+from penstock import ModelOptions, RequestOptions, Step
 from penstock.agent.config import AgentConfig
 from penstock.agent.options import AgentOptions
 from penstock.agent.run_options import RunSettings
-from penstock.agent.step import Step
-from penstock.model.options import RequestOptions, StepOptions
+from penstock.model.options import StepOptions
 from penstock.tools.options import ToolOptions
-from penstock.wires.shared.request import ModelOptions
 from tests import declared_options, reference_tables
 from tests.cases import each
 from tests.declared_options import COPIES, Copy

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.events import Text
+from penstock import ApprovalRequest, StreamEvent, Text, ToolProgress
 from penstock.log.outbox import LoggedOutbox
 from penstock.log.run_writer import RunWriter
-from penstock.run.events import ApprovalRequest, LogEvent, StreamEvent, ToolProgress
+from penstock.run.events import LogEvent
 from penstock.run.outbox import MAX_AHEAD, Outbox
 
 

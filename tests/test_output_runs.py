@@ -13,21 +13,26 @@ import penstock
 from penstock import (
     Agent,
     ArgumentDelta,
+    Done,
     Limits,
     Model,
     OutputDelta,
     OutputError,
     OutputInvalid,
+    Retry,
+    StreamChunk,
     StreamEvent,
     Text,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallStart,
     UsageError,
 )
-from penstock.events import Retry, StreamChunk, ToolCall, ToolCallDelta, ToolCallStart
 from penstock.model.output_request import OUTPUT_TOOL
 from penstock.output.find import find_output
 from penstock.output.output_type import MAX_PROBLEM, OutputType
 from penstock.output.partial import PartialOutput, PartialView
-from penstock.run.events import Done, LogEvent
+from penstock.run.events import LogEvent
 from penstock.run.rebuild import rebuild
 from penstock.testing import Reply, Scripted, always, call, refuse, say
 from tests.growth import assert_linear

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import Agent, Model, OutputDelta, OutputInvalid, StreamEvent
+from penstock import Agent, Model, OutputDelta, OutputInvalid, StreamEvent, WireName
 from penstock.declarations import OutputDeclaration
 from penstock.model.output_request import OUTPUT_TOOL
 from penstock.testing import Loopback, ReceivedRequest, Reply, Scripted, call
-from penstock.wires import WIRES, WireName, find_output_form
+from penstock.wires import WIRES, find_output_form
 from penstock.wires.shared.request import Request
 
 PAGE = (Path(__file__).parent.parent / "docs" / "structured-output.md").read_text(encoding="utf-8")

@@ -10,16 +10,12 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
+from penstock import Agent, Context, Done, Limits, Model, Runs, ToolStart, tool
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import Store
 from penstock.log.take_up import read_log
-from penstock.model.model import Model
-from penstock.run.events import Done, LogEvent, ToolStart
-from penstock.run.limits import Limits
-from penstock.runs.runs import Runs
+from penstock.run.events import LogEvent
 from penstock.testing import Crashed, FakeClock, Reply, Scripted, call, crash_at
-from penstock.tools.tool import Context, tool
 
 LEASE = 30.0
 

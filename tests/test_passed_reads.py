@@ -12,16 +12,12 @@ from aiohttp import StreamReader
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import Model
-from penstock.errors import TimedOut
-from penstock.events import StreamChunk, Text
-from penstock.model.stream import AsyncStream
+from penstock import AsyncStream, Model, StreamChunk, Text, TimedOut, Timeouts
 from penstock.testing import Scripted
 from penstock.transport import passed_reads
 from penstock.transport.async_http import AsyncHTTPConnection
 from penstock.transport.commands import HTTPResponseHead, SteadyBody
 from penstock.transport.passed_reads import PassedReads, can_pass
-from penstock.transport.policy import Timeouts
 from tests.test_text_lane import END, PLAIN, Done, Kept, frame
 
 SECONDS = 10

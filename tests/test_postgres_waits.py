@@ -15,9 +15,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from penstock import StoreError
 from penstock.log import points, postgres_connections
 from penstock.log.postgres import PostgresStore
-from penstock.log.store import Batch, RunRow, StoreError
+from penstock.log.store import Batch, RunRow
 from tests.log_stores import Desk
 from tests.postgres import NoServer, drop, new_schema, own_server
 

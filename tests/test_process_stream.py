@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock import AgentStreamer, Limits, Model, UsageError, check, tool
-from penstock.messages import Message, user
+from penstock import AgentStreamer, Limits, Message, Model, UsageError, check, tool
+from penstock.messages import user
 from penstock.testing import Scripted
 
 TEXT = """I look.

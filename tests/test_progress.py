@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from penstock.run.events import Done, StreamEvent, ToolEnd, ToolProgress, decode, encode
+from penstock import Context, Done, StreamEvent, ToolEnd, ToolProgress, tool
+from penstock.run.events import decode, encode
 from penstock.run.outbox import MAX_AHEAD
 from penstock.testing import Reply, call
-from penstock.tools.tool import Context, tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import SOON, check_history, drive, events_of, made, streaming, sync_and_async
 

@@ -9,21 +9,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.dialects.parser import TextParser
-from penstock.dialects.prompt import NO_PROMPT, find_prompt, prompts, render
-from penstock.errors import UnknownDialectError, UsageError
-from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
-from penstock.messages import (
+from penstock import (
     Image,
     Message,
-    assistant,
-    encode_messages,
-    image,
-    result,
-    system,
-    tool_results,
-    user,
+    Opaque,
+    Reasoning,
+    Refusal,
+    Text,
+    TextParser,
+    ToolCall,
+    ToolCallInvalid,
+    UnknownDialectError,
+    UsageError,
 )
+from penstock.dialects.prompt import NO_PROMPT, find_prompt, prompts, render
+from penstock.messages import assistant, encode_messages, image, result, system, tool_results, user
 from tests.cases import each
 from tests.texts import calls_of, parse, text_of
 

@@ -15,25 +15,26 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 import penstock
-from penstock import Agent, Finish, Model, StreamChunk, Text, ToolCall, ToolCallInvalid
-from penstock.dialects import encodings, provenance
-from penstock.dialects.parser import TextParser
-from penstock.dialects.prompt import prompts
-from penstock.dialects.provenance import Provenance
-from penstock.dialects.reading import markup
-from penstock.dialects.rescue import LEAKS, Rescue
-from penstock.dialects.stage import TextCalls
-from penstock.messages import (
+from penstock import (
+    Agent,
+    Finish,
     Message,
+    Model,
+    Provenance,
+    Rescue,
+    StreamChunk,
+    Text,
+    TextCalls,
+    TextParser,
+    ToolCall,
+    ToolCallInvalid,
     ToolResult,
-    assistant,
-    decode_messages,
-    encode_messages,
-    example,
-    result,
-    tool_results,
-    user,
 )
+from penstock.dialects import encodings, provenance
+from penstock.dialects.prompt import prompts
+from penstock.dialects.reading import markup
+from penstock.dialects.rescue import LEAKS
+from penstock.messages import assistant, decode_messages, encode_messages, example, result, tool_results, user
 from penstock.testing import Scripted
 from tests.cases import each
 from tests.growth import assert_linear

@@ -13,24 +13,15 @@ import click.testing
 import pytest
 
 import penstock
-from penstock import MissingKeyError, Model, UnknownProviderError, UsageError
+from penstock import MissingKeyError, Model, ProviderName, UnknownProviderError, UsageError, WireName
 from penstock.cli.app import penstock as command
-from penstock.providers import (
-    ALIASES,
-    PROVIDERS,
-    ProviderName,
-    complete_url,
-    find_base_url,
-    find_key,
-    find_provider,
-    split_model,
-)
+from penstock.providers import ALIASES, PROVIDERS, complete_url, find_base_url, find_key, find_provider, split_model
 from penstock.redaction import without_secrets
 from penstock.testing import Loopback, Scripted
 from penstock.transport.aws_signature import signature
 from penstock.transport.commands import Authorize, OpenRequest
 from penstock.wires import ALIASES as WIRE_ALIASES
-from penstock.wires import WIRES, WireName, find_encoder
+from penstock.wires import WIRES, find_encoder
 from tests.asking import KEY
 from tests.cases import each
 

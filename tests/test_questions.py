@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 import penstock.log
+from penstock import ApprovalRequest, Context, Runs, StreamEvent, ToolEnd, UsageError, tool
 from penstock.agent.questions import NoAnswerError
 from penstock.agent.sync_driver import SyncDriver
-from penstock.errors import UsageError
-from penstock.run.events import ApprovalRequest, StreamEvent, ToolEnd, decode, encode
+from penstock.run.events import decode, encode
 from penstock.run.machine import Run
-from penstock.runs.runs import Runs
 from penstock.testing import Reply, call
-from penstock.tools.tool import Context, tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import SOON, check_history, drive, made, streaming, sync_and_async, texts_of
 

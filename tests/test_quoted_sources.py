@@ -15,15 +15,28 @@ from urllib.parse import quote
 import pytest
 
 import penstock
-from penstock import Agent, Finish, Model, Opaque, Reasoning, StreamChunk, Text, ToolCall, ToolCallInvalid
+from penstock import (
+    Agent,
+    Finish,
+    Message,
+    Model,
+    Opaque,
+    Provenance,
+    Reasoning,
+    Rescue,
+    StreamChunk,
+    Text,
+    TextCalls,
+    TextParser,
+    ToolCall,
+    ToolCallInvalid,
+    ToolResult,
+)
 from penstock.dialects import quoted_lines
-from penstock.dialects.parser import TextParser
 from penstock.dialects.prompt import prompts
-from penstock.dialects.provenance import Provenance
-from penstock.dialects.rescue import LEAKS, Rescue
-from penstock.dialects.stage import TextCalls
+from penstock.dialects.rescue import LEAKS
 from penstock.history.client_request import decode_request
-from penstock.messages import Message, ToolResult, assistant, file, result, tool_results, user
+from penstock.messages import assistant, file, result, tool_results, user
 from penstock.testing import Scripted
 from tests.cases import each
 from tests.growth import assert_linear

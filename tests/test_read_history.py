@@ -11,10 +11,21 @@ import openai.types.chat
 import pytest
 
 import penstock
-from penstock.errors import UsageError
-from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
-from penstock.history.read import as_messages
-from penstock.messages import File, Image, Message, ToolResult, assistant, result, system, tool_results, user
+from penstock import (
+    File,
+    Image,
+    Message,
+    Opaque,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolCallInvalid,
+    ToolResult,
+    UsageError,
+    as_messages,
+)
+from penstock.messages import assistant, result, system, tool_results, user
 from penstock.wires.anthropic.facts import STATE_BLOCKS
 from penstock.wires.openai_chat.text_fields import REASONING_FIELDS
 from tests import streams

@@ -6,13 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import UsageError
-from penstock.events import ToolCall
-from penstock.history.check import check
-from penstock.history.export import export_messages
-from penstock.history.read import as_messages, read
-from penstock.history.repair import repair
-from penstock.messages import Message, ToolResult
+from penstock import Message, ToolCall, ToolResult, UsageError, as_messages, check, export_messages, repair
+from penstock.history.read import read
 from penstock.providers import PROVIDERS, find_provider
 from penstock.wires import WIRES
 from tests.cases import each

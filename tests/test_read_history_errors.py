@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.errors import UsageError
-from penstock.history.export import export_messages
+from penstock import UsageError, as_messages, export_messages
 from penstock.history.file import read_history
-from penstock.history.read import as_messages
 from penstock.jsontext.scan import MAX_DEPTH
 from penstock.messages import MARK, decode_messages, encode_messages, image, user
 from penstock.wires import WIRES

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.history.read import as_messages
+from penstock import as_messages
 from tests.growth import assert_linear
 
 Histories = dict[str, Callable[[int], Any]]

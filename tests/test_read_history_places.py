@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.events import Text, ToolCall
-from penstock.history.read import as_messages, read
-from penstock.messages import ToolResult, assistant, encode_messages, tool_results, user
-from penstock.turn import Turn
+from penstock import Text, ToolCall, ToolResult, Turn, as_messages
+from penstock.history.read import read
+from penstock.messages import assistant, encode_messages, tool_results, user
 from tests.test_read_history_wires import BODIES
 
 CALL = {"function": {"name": "f", "arguments": "{}"}}

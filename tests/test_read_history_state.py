@@ -10,11 +10,10 @@ from typing import Any, get_args
 import pytest
 
 import penstock
-from penstock.events import Opaque, Text, ToolCall
-from penstock.history.export import export_messages, with_history
+from penstock import Message, Opaque, Text, ToolCall, ToolResult, as_messages, export_messages
+from penstock.history.export import with_history
 from penstock.history.file import parse_history
-from penstock.history.read import as_messages
-from penstock.messages import Message, ToolResult, assistant, encode_messages, result, tool_results, user
+from penstock.messages import assistant, encode_messages, result, tool_results, user
 from penstock.providers import REFUSED_BY, ProblemCase, ProblemKind
 from penstock.wires import WIRES
 from tests.cases import each

@@ -13,18 +13,27 @@ import openai.types.responses
 import pytest
 
 import penstock
-from penstock.errors import UnknownProviderError, UnknownWireError, UsageError
-from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
-from penstock.history.export import export_messages
-from penstock.history.file import read_history
-from penstock.history.read import as_messages
-from penstock.messages import (
-    MARK,
-    VERSION,
+from penstock import (
     File,
     Image,
     Message,
+    Opaque,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolCallInvalid,
     ToolResult,
+    UnknownProviderError,
+    UnknownWireError,
+    UsageError,
+    as_messages,
+    export_messages,
+)
+from penstock.history.file import read_history
+from penstock.messages import (
+    MARK,
+    VERSION,
     assistant,
     decode_messages,
     encode_messages,

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.errors import UsageError
-from penstock.model.model import Model
-from penstock.testing import Reply, Scripted, call, think
-from penstock.testing.faults import Raw
+from penstock import Model, UsageError
+from penstock.testing import Raw, Reply, Scripted, call, think
 from tests.runs import drive, streaming, sync_and_async
 
 

@@ -6,27 +6,29 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import UsageError
-from penstock.events import Finish, Retry, StreamChunk, Text, ToolCall, ToolCallClosed, ToolCallStart, Usage
-from penstock.messages import user
-from penstock.results import Outcome
-from penstock.run.commands import AskModel, Command, Emit, StartTool
-from penstock.run.events import (
+from penstock import (
     ApprovalRequest,
     Decision,
     Done,
-    LogEvent,
-    RunStart,
+    Finish,
+    Limits,
+    Retry,
     Said,
     StepEnd,
     StepStart,
-    Taken,
+    StreamChunk,
+    Text,
+    ToolCall,
+    ToolCallClosed,
+    ToolCallStart,
     ToolEnd,
-    Waiting,
-    decode_logged,
-    encode,
+    Usage,
+    UsageError,
 )
-from penstock.run.limits import Limits
+from penstock.messages import user
+from penstock.results import Outcome
+from penstock.run.commands import AskModel, Command, Emit, StartTool
+from penstock.run.events import LogEvent, RunStart, Taken, Waiting, decode_logged, encode
 from penstock.run.load import load
 from penstock.run.machine import Run
 from penstock.run.rebuild import rebuild

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock import check
+from penstock import Message, Opaque, Reasoning, Refusal, Text, ToolCall, ToolResult, UsageError, check
 from penstock.declarations import ToolDeclaration, read_declarations
-from penstock.errors import UsageError
-from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
-from penstock.messages import Message, ToolResult, assistant, file, image, result, tool_results, user
+from penstock.messages import assistant, file, image, result, tool_results, user
 from tests.judges import HISTORY, OSLO, PICTURE, ROME, WEATHER, answer, assistant_content, body
 
 # Anthropic.

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from penstock import Message, Opaque, Reasoning, Text, ToolCall
 from penstock.declarations import ToolDeclaration, read_declarations
-from penstock.events import Opaque, Reasoning, Text, ToolCall
-from penstock.messages import Message, assistant, file, image, result, tool_results, user
+from penstock.messages import assistant, file, image, result, tool_results, user
 from tests.judges import OSLO, PICTURE, ROME, WEATHER, answer, body
 
 SIGNED = Opaque(1, "gemini", "thought_signature", "c2ln")

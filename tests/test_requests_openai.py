@@ -22,22 +22,21 @@ from openai.types.responses.response_create_params import (
 from pydantic import TypeAdapter
 
 import penstock
-from penstock.declarations import read_declarations
-from penstock.errors import UsageError
-from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
-from penstock.messages import (
+from penstock import (
     File,
     Image,
     Message,
+    Opaque,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolCallInvalid,
     ToolResult,
-    assistant,
-    file,
-    image,
-    result,
-    system,
-    tool_results,
-    user,
+    UsageError,
 )
+from penstock.declarations import read_declarations
+from penstock.messages import assistant, file, image, result, system, tool_results, user
 from penstock.wires import find_encoder, find_facts
 from penstock.wires.openai_chat import encode_request as openai_chat
 from penstock.wires.shared.facts import LETTERS_AND_DIGITS, WORD, IdRules, StateFacts, WireFacts

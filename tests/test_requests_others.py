@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock import Message, Opaque, Reasoning, Text, ToolCall, ToolCallInvalid, UsageError
 from penstock.declarations import ToolDeclaration
-from penstock.errors import UsageError
-from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
-from penstock.messages import Message, assistant, file, image, result, tool_results, user
+from penstock.messages import assistant, file, image, result, tool_results, user
 from penstock.wires import all_facts, find_encoder
 from penstock.wires.shared.hosted_calls import HostedCalls
 from penstock.wires.shared.request import Request

@@ -13,17 +13,18 @@ from penstock import (
     Finish,
     Opaque,
     Reasoning,
+    Rescue,
     Retry,
     StreamChunk,
     Text,
+    TextCalls,
     ToolCall,
     ToolCallInvalid,
     ToolCallStart,
     UsageError,
 )
 from penstock.dialects.registry import dialects
-from penstock.dialects.rescue import LEAKS, Rescue
-from penstock.dialects.stage import TextCalls
+from penstock.dialects.rescue import LEAKS
 from tests.cases import each
 from tests.support import joined
 

@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock import ConnectionFailed, Model, Retries, TimedOut, Timeouts, collect
-from penstock.decoder import Decoder
-from penstock.events import Error, Retry
+from penstock import ConnectionFailed, Decoder, Error, Model, Retries, Retry, TimedOut, Timeouts, collect
 from penstock.testing import Loopback, Raw, Reply, Scripted, always, call, drop, frames, say
 from penstock.transport import deadlines
 from penstock.transport.commands import HTTPRequest, ReadBytes, ReadTimedOut

@@ -13,16 +13,7 @@ import msgspec
 import pytest
 
 import penstock
-from penstock.events import (
-    Finish,
-    StreamChunk,
-    Text,
-    ToolCall,
-    ToolCallDelta,
-    ToolCallInvalid,
-    ToolCallStart,
-    Unknown,
-)
+from penstock import Finish, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart, Unknown
 from penstock.wires import RESPONSE_FRAMES, find_response_frames
 from penstock.wires.shared.facts import LossName
 from penstock.wires.shared.response_bodies import encode_body

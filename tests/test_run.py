@@ -10,28 +10,31 @@ from typing import Any
 
 import pytest
 
-from penstock.events import (
+from penstock import (
+    Done,
     Finish,
+    Limits,
     Reasoning,
     Retry,
+    StepEnd,
     StreamChunk,
+    StreamEvent,
     Text,
     ToolCall,
     ToolCallClosed,
     ToolCallDelta,
     ToolCallInvalid,
     ToolCallStart,
+    ToolEnd,
     Usage,
+    tool,
 )
 from penstock.messages import user
 from penstock.results import Outcome
 from penstock.run.commands import AskModel, Command, StartTool
-from penstock.run.events import Done, StepEnd, StreamEvent, ToolEnd
-from penstock.run.limits import Limits
 from penstock.run.load import load
 from penstock.run.machine import Run
 from penstock.tools.policy import ToolPolicy
-from penstock.tools.tool import tool
 from tests.growth import assert_linear
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import LOOK, Machine, check_ends, check_history, emitted, made, texts_of

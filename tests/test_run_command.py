@@ -18,10 +18,11 @@ import click
 import click.testing
 import pytest
 
+from penstock import Done
 from penstock.cli.app import COMMANDS, penstock
 from penstock.cli.questions import parse_approval, prompt_lines
 from penstock.messages import decode_messages
-from penstock.run.events import Done, decode
+from penstock.run.events import decode
 from tests.command import PENSTOCK, run_command, run_for_text
 
 PATIENCE = 30

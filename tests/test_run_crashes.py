@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.run.events import LogEvent, ToolEnd
+from penstock import ToolEnd
+from penstock.run.events import LogEvent
 from penstock.run.rebuild import Replay
 from tests.budget import sample
 from tests.fuzz.run_crashes import POLICIES, CrashingPlayer, vector_script

@@ -18,20 +18,12 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
-from penstock.events import ToolCall, ToolCallInvalid
-from penstock.history.check import check
-from penstock.messages import Message, decode_messages, encode_messages, user
-from penstock.model.model import Model
+from penstock import Agent, Done, Limits, Message, Model, Retries, StreamEvent, ToolCall, ToolCallInvalid, check, tool
+from penstock.messages import decode_messages, encode_messages, user
 from penstock.providers import PROVIDERS, find_provider
-from penstock.run.events import Done, StreamEvent
-from penstock.run.limits import Limits
-from penstock.testing import ReceivedRequest, Reply, Scripted, Status, call, fail, refuse, say, think
-from penstock.testing.faults import Hang, Reset
+from penstock.testing import Hang, ReceivedRequest, Reply, Reset, Scripted, Status, call, fail, refuse, say, think
 from penstock.testing.response import Response
-from penstock.tools.tool import tool
 from penstock.transport.commands import OpenRequest
-from penstock.transport.policy import Retries
 from penstock.wires import all_facts
 from penstock.wires.shared.hosted_calls import HostedCalls
 from tests.budget import IS_THOROUGH, places, share

@@ -7,17 +7,25 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
-from penstock.errors import AuthenticationError, BadRequestError, MissingKeyError, ProviderError
-from penstock.events import Error, Text, Usage
+from penstock import (
+    Agent,
+    AuthenticationError,
+    BadRequestError,
+    Done,
+    Error,
+    Limits,
+    MissingKeyError,
+    Model,
+    ProviderError,
+    Retries,
+    StepEnd,
+    Text,
+    Usage,
+    tool,
+)
 from penstock.messages import assistant, user
-from penstock.model.model import Model
-from penstock.run.events import Done, StepEnd
-from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.testing import Loopback, Reply, Status, call, drop, fail, say
-from penstock.tools.tool import tool
-from penstock.transport.policy import Retries
 from penstock.transport.worker_threads import WorkerThreads
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import Agent, Model, StopRun, UsageError
+from penstock import Agent, ApprovalRequest, Model, Runs, StopRun, StreamEvent, UsageError
 from penstock.log.in_memory import MemoryStore
 from penstock.log.take_up import read_log
-from penstock.run.events import ApprovalRequest, StreamEvent
 from penstock.run.rebuild import rebuild
-from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call
 from tests.runs import drive, end_of, sync_and_async
 

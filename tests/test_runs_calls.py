@@ -10,16 +10,21 @@ import pytest
 from msgspec import Struct
 
 import penstock
-from penstock import Context
-from penstock.agent.agent import Agent
-from penstock.errors import UsageError
-from penstock.log.store import Claim, RunExistsError, Store, StoreError, UnknownRunError
-from penstock.model.model import Model
-from penstock.results import ToolOutput
-from penstock.run.events import ToolEnd
-from penstock.runs.runs import Runs
+from penstock import (
+    Agent,
+    Context,
+    Model,
+    RunExistsError,
+    Runs,
+    StoreError,
+    ToolEnd,
+    ToolOutput,
+    UnknownRunError,
+    UsageError,
+    tool,
+)
+from penstock.log.store import Claim, Store
 from penstock.testing import Reply, Scripted, call
-from penstock.tools.tool import tool
 from tests.log_stores import Desk
 
 

@@ -20,6 +20,7 @@ import psycopg
 import pytest
 
 import penstock.log
+from penstock import Done, LostRunError, Runs, StoreError, ToolEnd
 from penstock.cli.app import penstock as command
 from penstock.cli.human_time import ago, duration_text, parse_duration
 from penstock.cli.lock_holder import find_lock_holder
@@ -28,11 +29,10 @@ from penstock.cli.logged_runs import next_id
 from penstock.cli.owners import Owner, parse_owner, process_condition
 from penstock.cli.run_table import short_ids
 from penstock.log.bodies import body_of
-from penstock.log.store import Batch, LostRunError, RunRow, Store, StoreError
+from penstock.log.store import Batch, RunRow, Store
 from penstock.log.take_up import read_log
 from penstock.messages import user
-from penstock.run.events import Done, RunStart, ToolEnd
-from penstock.runs.runs import Runs
+from penstock.run.events import RunStart
 from tests.command import run_for_text
 from tests.postgres import new_schema
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.wires import ALIASES, WIRES, WireName
+from penstock import WireName
+from penstock.wires import ALIASES, WIRES
 from tests import streams
 
 CONTENT_TYPES = {"ollama": "application/x-ndjson", "bedrock": "application/vnd.amazon.eventstream"}

@@ -24,14 +24,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import penstock
+from penstock import Error, Finish, Retries, Retry, StreamChunk, Unknown, Usage
 from penstock.cli.kept_file import HistoryFile, KeptFile
 from penstock.cli.questions import call_text
-from penstock.events import Error, Finish, Retry, StreamChunk, Unknown, Usage, encode
+from penstock.events import encode
 from penstock.log.store import RunRow
 from penstock.redaction import Mask
 from penstock.run import events as run_events
 from penstock.testing import Loopback, Raw, Redirect, Scripted
-from penstock.transport.policy import Retries
 from penstock.transport.redacted import MAX_NAMES, Redactor
 from tests.dresses import ENCODINGS, ESCAPES
 from tests.support import Vector, frame_bytes, vectors

@@ -11,20 +11,14 @@ from typing import Any, get_args
 import pytest
 
 import penstock.serve
-from penstock.agent.agent import Agent
-from penstock.asgi.limits import ServerLimits
+from penstock import Agent, Context, Limits, Model, Text, ToolOutput, UsageError, tool
 from penstock.asgi.metrics import MAX_SERIES, Metrics
-from penstock.errors import UsageError
-from penstock.events import Text
 from penstock.log.sqlite import SQLiteStore
-from penstock.model.model import Model
 from penstock.run.events import LogEvent
-from penstock.run.limits import Limits
-from penstock.serve import ServeApp, feed, feed_source, runs_api
+from penstock.serve import ServeApp, ServerLimits, feed, feed_source, runs_api
 from penstock.serve.bodies import MAX_ID
 from penstock.serve.public_events import DAMAGED, PUBLIC_FIELDS, EventFrames
 from penstock.testing import Reply, Scripted, call, wait
-from penstock.tools.tool import Context, ToolOutput, tool
 from tests.asgi import Browser, serving
 
 TWO_STEPS = (Reply("Let me look.", call("look", {"city": "Rome"})), "Sunny.")

@@ -15,32 +15,34 @@ import pytest
 import uvicorn
 
 import penstock.serve
-from penstock.agent.agent import Agent
-from penstock.asgi.routes import Routes
-from penstock.asgi.server import address_of, listen
-from penstock.errors import UsageError
-from penstock.events import Reasoning, Text, ToolCall, ToolCallDelta, ToolCallStart, Unknown
-from penstock.log.sqlite import SQLiteStore
-from penstock.model.model import Model
-from penstock.run.events import (
+from penstock import (
+    Agent,
     ApprovalRequest,
     Done,
-    LogEvent,
+    Model,
     Nested,
-    RunStart,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallStart,
     ToolEnd,
     ToolStart,
-    innermost,
+    Unknown,
+    UsageError,
+    tool,
 )
-from penstock.serve import AsyncClient, Client, RefusedError, UnreachableError, feed
+from penstock.asgi.routes import Routes
+from penstock.asgi.server import address_of, listen
+from penstock.log.sqlite import SQLiteStore
+from penstock.run.events import LogEvent, RunStart, innermost
+from penstock.serve import AsyncClient, AsyncRemoteRun, Client, RefusedError, RemoteRun, UnreachableError, feed
 from penstock.serve.client import exchange
 from penstock.serve.client.exchange import MAX_FRAME, Frames, Pause, Ready, Response, Send, request
 from penstock.serve.client.received_events import HIDDEN, received_event
-from penstock.serve.client.remote_run import AsyncRemoteRun, RemoteRun
 from penstock.serve.hosting import read_events
 from penstock.serve.public_events import PUBLIC_FIELDS, public_event, public_messages
 from penstock.testing import ReceivedRequest, Reply, Scripted, call, think
-from penstock.tools.tool import tool
 from tests.serve_events import EXAMPLES
 
 TOKEN = "a-long-secret-token"

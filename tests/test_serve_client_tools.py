@@ -12,16 +12,15 @@ import msgspec
 import pytest
 
 import penstock.serve
+from penstock import Message, ToolResult, Turn, collect, decode
 from penstock.content import image
 from penstock.declarations import ToolDeclaration
-from penstock.decoder import decode
 from penstock.log.sqlite import SQLiteStore
-from penstock.messages import Message, ToolResult, result, user
+from penstock.messages import result, user
 from penstock.serve import ServeApp, model_runs
 from penstock.serve.client_calls import CallRef, read_call_id
 from penstock.serve.hosting import read_events
 from penstock.testing import Reply, call, wait
-from penstock.turn import Turn, collect
 from penstock.wires import find_encoder
 from penstock.wires.shared.request import Request
 from tests.asgi import Browser, serving

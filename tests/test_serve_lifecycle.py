@@ -18,13 +18,10 @@ from typing import IO, Any, cast
 import pytest
 
 import penstock.serve
-from penstock.agent.agent import Agent
+from penstock import Agent, Model, Runs, UsageError
 from penstock.cli import reloading
 from penstock.cli.reloading import file_times, folders_of
-from penstock.errors import UsageError
 from penstock.log.sqlite import SQLiteStore
-from penstock.model.model import Model
-from penstock.runs.runs import Runs
 from penstock.serve.abandonment import Abandonment
 from penstock.testing import Reply, Scripted, wait
 from tests.asgi import Browser, serving

@@ -12,13 +12,10 @@ import pytest
 from msgspec import Struct
 
 import penstock.serve
-from penstock.agent.agent import Agent
-from penstock.asgi.limits import ServerLimits
+from penstock import Agent, Model, Retries
 from penstock.log.sqlite import SQLiteStore
-from penstock.model.model import Model
-from penstock.serve import models_api
+from penstock.serve import ServerLimits, models_api
 from penstock.testing import Reply, Scripted, call, fail, wait
-from penstock.transport.policy import Retries
 from tests.asgi import Browser, serving
 from tests.gateways import anthropic_client, openai_client
 from tests.test_serve import agent_of, look

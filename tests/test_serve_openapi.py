@@ -10,13 +10,11 @@ import jsonschema_rs
 import msgspec
 
 import penstock.serve
-from penstock.agent.agent import Agent
-from penstock.model.model import Model
+from penstock import Agent, Context, Model, tool
 from penstock.serve.app import ROUTES
 from penstock.serve.openapi import OPERATIONS, event_types
 from penstock.serve.public_events import PUBLIC_FIELDS, public_event
 from penstock.testing import Reply, Scripted, call
-from penstock.tools.tool import Context, tool
 from tests.asgi import Browser, serving
 from tests.serve_events import EXAMPLES
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 import penstock.serve
-from penstock.agent.agent import Agent
+from penstock import Agent, Model
 from penstock.asgi.page import Page
-from penstock.model.model import Model
 from penstock.testing import Scripted
 from tests.asgi import Browser, Reply, serving
 

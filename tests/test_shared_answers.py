@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.log.store import RunRow, StoreError
+from penstock import StoreError
+from penstock.log.store import RunRow
 from penstock.serve import shared_answers
 from penstock.serve.hosting import Host
 from penstock.serve.shared_answers import SharedAnswers

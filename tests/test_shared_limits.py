@@ -12,11 +12,8 @@ from typing import Any
 
 import pytest
 
-from penstock import Agent, Model, RateLimitError, Retries, Timeouts
-from penstock.decoder import Decoder
-from penstock.testing import Loopback, Reply, Status
-from penstock.testing.request import ReceivedRequest
-from penstock.testing.script import Step
+from penstock import Agent, Decoder, Model, RateLimitError, Retries, Timeouts
+from penstock.testing import Loopback, ReceivedRequest, Reply, Status, Step
 from penstock.transport import shared_limits
 from penstock.transport.commands import HTTPRequest, HTTPResponseHead, OpenRequest, Sleep
 from penstock.transport.exchange import NOT_SENT, Exchange

@@ -13,8 +13,7 @@ import pytest
 
 import penstock
 import penstock.log
-from penstock import Agent, Step, tool
-from penstock.run.limits import Limits
+from penstock import Agent, Limits, Step, tool
 from penstock.testing import Loopback, Reply, Scripted, always, call
 from penstock.transport.loop_thread import shared_loop
 from tests.asking import LONG, PATIENCE, model_at, within

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
+from penstock import StoreError
 from penstock.log import store_retries
-from penstock.log.store import StoreError
 from penstock.serve.shared_reads import SharedReads
 
 

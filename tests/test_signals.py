@@ -18,9 +18,9 @@ from typing import IO, Any, cast
 import pytest
 
 import penstock
+from penstock import Done
 from penstock.log.store import Store
 from penstock.log.take_up import read_log
-from penstock.run.events import Done
 from penstock.testing import Reply, Scripted, call
 
 if not hasattr(signal, "SIGHUP"):

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from penstock import StoreError
 from penstock.log import sqlite_heads, sqlite_schema
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.sqlite_events import MARK_EVERY
 from penstock.log.sqlite_rows import MAX_ROWS, execute_rows
-from penstock.log.store import Batch, RunRow, StoreError
+from penstock.log.store import Batch, RunRow
 
 RUNS = ("a", "b", "c")
 LENGTH = 3 * MARK_EVERY + 5

@@ -15,10 +15,11 @@ from typing import Any, cast
 
 import pytest
 
+from penstock import StoreError
 from penstock.log import points
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.sqlite_file import SQLiteFile, ThreadConnection, _Write
-from penstock.log.store import Batch, RunRow, StoreError
+from penstock.log.store import Batch, RunRow
 
 NORMAL, FULL = 1, 2  # of `PRAGMA synchronous`: a commit waits for the disk only with FULL
 SECONDS = 30.0

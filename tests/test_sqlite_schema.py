@@ -9,16 +9,11 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
+from penstock import Agent, Done, Model, Runs, StoreError, ToolEnd, tool
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.sqlite_events import MARK_EVERY
-from penstock.log.store import StoreError
 from penstock.log.take_up import read_log
-from penstock.model.model import Model
-from penstock.run.events import Done, ToolEnd
-from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call
-from penstock.tools.tool import tool
 from tests.log_stores import Clock, Desk
 
 STORED = Path(__file__).parent / "stored_logs" / "sqlite-5.sql"

@@ -13,18 +13,12 @@ from typing import Any
 import pytest
 
 import penstock.log
-from penstock.agent.agent import Agent
-from penstock.errors import UsageError
-from penstock.history.check import check
+from penstock import Agent, Done, Model, Runs, Said, StepStart, StreamEvent, ToolStart, UsageError, check, tool
 from penstock.log.in_memory import MemoryStore
 from penstock.log.take_up import read_log
 from penstock.messages import user
-from penstock.model.model import Model
-from penstock.run.events import Done, Said, StepStart, StreamEvent, ToolStart
 from penstock.run.rebuild import rebuild
-from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call
-from penstock.tools.tool import tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import SOON, drive, made, resuming, streaming, sync_and_async
 

@@ -11,19 +11,34 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
+from penstock import (
+    Agent,
+    Context,
+    Done,
+    Finish,
+    Limits,
+    Message,
+    Model,
+    StepEnd,
+    StepStart,
+    StreamEvent,
+    Text,
+    ToolCall,
+    ToolCallClosed,
+    ToolCallDelta,
+    ToolCallInvalid,
+    ToolCallStart,
+    ToolEnd,
+    ToolProgress,
+    ToolStart,
+    UsageError,
+    check,
+    collect,
+    tool,
+)
 from penstock.agent.approval_checks import MAX_CHECKS
-from penstock.errors import UsageError
-from penstock.events import Finish, Text, ToolCall, ToolCallClosed, ToolCallDelta, ToolCallInvalid, ToolCallStart
-from penstock.history.check import check
-from penstock.messages import Message
-from penstock.model.model import Model
-from penstock.run.events import Done, StepEnd, StepStart, StreamEvent, ToolEnd, ToolProgress, ToolStart
-from penstock.run.limits import Limits
 from penstock.testing import Loopback, Reply, Scripted, call, say
 from penstock.tools.policy import ToolPolicy
-from penstock.tools.tool import Context, tool
-from penstock.turn import collect
 from tests.budget import places
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import NAMES, SOON, Machine, check_history, end_of, made, sync_and_async

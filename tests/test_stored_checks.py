@@ -11,19 +11,26 @@ import msgspec
 import pytest
 
 import penstock
-from penstock.agent.agent import Agent
-from penstock.errors import UsageError
-from penstock.events import Finish, Opaque, Text, ToolCall, ToolCallStart
-from penstock.history.export import export_messages
-from penstock.history.read import as_messages
-from penstock.messages import Message, assistant, result, tool_results, user
-from penstock.run.limits import Limits
+from penstock import (
+    Agent,
+    Finish,
+    Limits,
+    Message,
+    Opaque,
+    Text,
+    ToolCall,
+    ToolCallStart,
+    UsageError,
+    as_messages,
+    export_messages,
+    tool,
+)
+from penstock.messages import assistant, result, tool_results, user
 from penstock.run.load import load
 from penstock.run.machine import Run
 from penstock.run.stored import snapshot
 from penstock.testing import Reply, Scripted, call
 from penstock.tools.policy import ToolPolicy
-from penstock.tools.tool import tool
 from tests.runs import drive, end_of, made, resuming, sync_and_async
 
 State = dict[str, Any]

@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
-from penstock.errors import ArgumentsError, UsageError
-from penstock.run.events import ApprovalRequest, StreamEvent, ToolEnd
+from penstock import Agent, ApprovalRequest, ArgumentsError, StreamEvent, ToolEnd, UsageError, tool
 from penstock.testing import Reply, call
-from penstock.tools.tool import tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
     SOON,

@@ -8,21 +8,31 @@ from typing import Any
 
 import pytest
 
-from penstock import check
-from penstock.agent.agent import Agent
-from penstock.errors import UsageError
-from penstock.events import Retry, Text, ToolCall, ToolCallClosed, ToolCallStart
+from penstock import (
+    Agent,
+    ApprovalRequest,
+    Limits,
+    Model,
+    Retry,
+    StreamEvent,
+    Text,
+    ToolCall,
+    ToolCallClosed,
+    ToolCallStart,
+    ToolEnd,
+    ToolOutput,
+    ToolStart,
+    UsageError,
+    check,
+    tool,
+)
 from penstock.messages import user
-from penstock.model.model import Model
 from penstock.results import Outcome
 from penstock.run.commands import Emit
-from penstock.run.events import ApprovalRequest, StreamEvent, ToolEnd, ToolStart
-from penstock.run.limits import Limits
 from penstock.run.load import load
 from penstock.run.machine import Run
 from penstock.testing import Reply, Scripted, call
 from penstock.tools.policy import ToolPolicy
-from penstock.tools.tool import ToolOutput, tool
 
 STORED = Path(__file__).parent / "stored_runs"
 

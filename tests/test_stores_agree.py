@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import astuple
 
-from penstock.errors import PenstockError
+from penstock import PenstockError
 from penstock.log.store import Batch, Claim, Input, RunPhase, RunRow, Store
 from tests.budget import sample
 from tests.log_stores import Clock, open_store

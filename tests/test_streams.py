@@ -23,13 +23,15 @@ from penstock import (
     AsyncStream,
     AuthenticationError,
     ConnectionFailed,
+    Error,
+    Finish,
     Model,
     Retries,
     Stream,
+    Text,
     TimedOut,
     Timeouts,
 )
-from penstock.events import Error, Finish, Text
 from penstock.testing import (
     Hang,
     Loopback,

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Agent, tool
-from penstock.errors import ProviderError
+from penstock import Agent, ProviderError, tool
 from penstock.testing import Loopback, ReceivedRequest, Reply, Scripted, call, frames, say, think
 from penstock.testing.wires import judge as strict_package
 from penstock.testing.wires.judge import JUDGES, find_rejection

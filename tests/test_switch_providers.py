@@ -9,11 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import UsageError
-from penstock.events import Opaque
-from penstock.history.check import check
-from penstock.history.repair import repair
-from penstock.messages import Message, image, user
+from penstock import Message, Opaque, UsageError, check, repair
+from penstock.messages import image, user
 from penstock.providers import PROVIDERS, find_provider
 from penstock.testing import Reply, Scripted, call, say, think
 from tests.test_run_endings import TARGETS, Bench, made

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.events import Opaque, Reasoning, Text, ToolCall
-from penstock.messages import Message, assistant, result, tool_results, user
+from penstock import Message, Opaque, Reasoning, Text, ToolCall
+from penstock.messages import assistant, result, tool_results, user
 from penstock.wires import WIRES, find_encoder
 from penstock.wires.shared.request import Request
 from tests.cases import each

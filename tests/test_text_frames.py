@@ -7,7 +7,7 @@ import json
 import pytest
 
 import penstock
-from penstock.events import StreamChunk, Text
+from penstock import StreamChunk, Text
 from penstock.wires.openai_chat.decode_response import OpenAIChat
 from penstock.wires.shared.model_name import SEARCHED_FRAMES
 from penstock.wires.shared.text_frames import ATTEMPTS

@@ -11,15 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import Model
+from penstock import AsyncStream, ConnectionFailed, Model, StreamChunk, Usage
 from penstock.declarations import ToolDeclaration
-from penstock.errors import ConnectionFailed
-from penstock.events import StreamChunk, Usage
 from penstock.gateway import Healing
 from penstock.gateway.healing.decoding import HealedDecoding, ResponseContext
 from penstock.gateway.healing.report import HealingReport
 from penstock.gateway.text_lane import TextLane
-from penstock.model.stream import AsyncStream
 from penstock.testing import Scripted
 from penstock.transport import attempt
 from penstock.transport.commands import HTTPResponseHead

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.events import ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart
+from penstock import ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart
 from tests.budget import places
 from tests.cases import each
 from tests.texts import (

@@ -25,13 +25,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import Agent, Model, results
-from penstock.errors import ArgumentsError, PenstockError, ToolError, UsageError
-from penstock.events import Text, ToolCall
-from penstock.history.export import export_messages
-from penstock.messages import File, Image, ToolResult, assistant, image, result, tool_results, user
-from penstock.results import MAX_RESULT, Outcome, ToolOutput, as_outcome, failure
-from penstock.run.events import ToolProgress, encode
+from penstock import (
+    Agent,
+    ArgumentsError,
+    File,
+    Image,
+    Model,
+    PenstockError,
+    Text,
+    ToolCall,
+    ToolError,
+    ToolOutput,
+    ToolProgress,
+    ToolResult,
+    UsageError,
+    export_messages,
+    results,
+)
+from penstock.messages import assistant, image, result, tool_results, user
+from penstock.results import MAX_RESULT, Outcome, as_outcome, failure
+from penstock.run.events import encode
 from penstock.testing import Reply, Scripted, call
 from penstock.wires import WIRES
 from tests.cases import each

@@ -17,9 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from penstock.errors import ArgumentsError, UsageError
+from penstock import ArgumentsError, Tool, UsageError, as_tool, tool
 from penstock.results import as_outcome
-from penstock.tools.tool import Tool, as_tool, tool
 from tests.cases import each
 from tests.tool_types import PARAMETERS, VECTORS, Address, Color, Json, Person, Point, Vector, google, taking
 

@@ -7,13 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.agent.agent import Agent
-from penstock.errors import UsageError
-from penstock.model.model import Model
-from penstock.run.events import ApprovalRequest, StreamEvent
+from penstock import Agent, ApprovalRequest, Model, StreamEvent, UsageError, tool
 from penstock.testing import Reply, Scripted, call
 from penstock.tools.source import Listing, ToolSource
-from penstock.tools.tool import tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import check_history, drive, resuming, streaming, sync_and_async, texts_of
 
@@ -129,7 +125,7 @@ def test_a_stored_run_continues_with_the_tools_of_its_source(mode: str) -> None:
 
 
 def test_tokens_are_processed_with_the_tools_of_a_source() -> None:
-    from penstock.agent.streamer import AgentStreamer
+    from penstock import AgentStreamer
 
     text = '<tool_call>{"name": "old", "arguments": {"text": "a"}}</tool_call>'
     agent = AgentStreamer(tools=[Shelf((old,))], calls="hermes")

@@ -18,17 +18,25 @@ import anthropic
 import pytest
 
 import penstock
-from penstock.adapters.xml_parser import StreamingXMLParser
+from penstock import (
+    ArgumentsError,
+    Context,
+    Finish,
+    PartialJSON,
+    Rescue,
+    StreamingXMLParser,
+    Text,
+    TextCalls,
+    TextParser,
+    Tool,
+    UsageError,
+    as_tool,
+    tool,
+)
 from penstock.declarations import read_declarations, tool_names
-from penstock.dialects.parser import TextParser
-from penstock.dialects.rescue import Rescue
-from penstock.dialects.stage import TextCalls
-from penstock.errors import ArgumentsError, UsageError
-from penstock.events import Finish, Text
-from penstock.jsontext.partial import PartialJSON
 from penstock.messages import user
 from penstock.testing import Scripted
-from penstock.tools.tool import Context, Tool, as_tool, as_tools, tool, tool_table
+from penstock.tools.tool import as_tools, tool_table
 from tests.tool_types import PARAMETERS, Json, Person, google, taking
 
 

@@ -14,20 +14,25 @@ from typing import Any
 import pytest
 
 import penstock.log
-from penstock.agent.agent import Agent
-from penstock.agent.step import Step
-from penstock.errors import UsageError
-from penstock.events import Text, Usage
+from penstock import (
+    Agent,
+    ApprovalRequest,
+    Model,
+    Retries,
+    Runs,
+    Step,
+    StreamEvent,
+    Text,
+    ToolStart,
+    Usage,
+    UsageError,
+    tool,
+)
 from penstock.hooks import compact, fallback
-from penstock.model.model import Model
-from penstock.run.events import ApprovalRequest, StreamEvent, ToolStart
-from penstock.runs.runs import Runs
 from penstock.testing import Loopback, Reply, Scripted, Status, call, drop, fail, say, wait
-from penstock.tools.tool import tool
 from penstock.tracing import Prices, Tracing, carrier, conventions
 from penstock.tracing.content import MAX_CONTENT, MAX_URL, as_json, input_messages
 from penstock.tracing.cost import safe_cost
-from penstock.transport.policy import Retries
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import SOON, drive, streaming, sync_and_async
 

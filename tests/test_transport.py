@@ -30,16 +30,20 @@ from penstock import (
     BadRequestError,
     ConnectionFailed,
     ContextLengthError,
+    Error,
+    Finish,
     Model,
     NotFoundError,
     OverloadedError,
     RateLimitError,
     Retries,
+    Retry,
     TimedOut,
     Timeouts,
+    ToolCallInvalid,
     UnexpectedReplyError,
+    Usage,
 )
-from penstock.events import Error, Finish, Retry, ToolCallInvalid, Usage
 from penstock.testing import (
     Hang,
     HTMLPage,

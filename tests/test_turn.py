@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.events import (
-    USAGE_COUNTS,
-    USAGE_PARTS,
+from penstock import (
     Error,
     Finish,
     Opaque,
@@ -24,6 +22,7 @@ from penstock.events import (
     ToolCallStart,
     Usage,
 )
+from penstock.events import USAGE_COUNTS, USAGE_PARTS
 from penstock.wires import WIRES, find_wire
 
 

@@ -8,13 +8,9 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import tool
-from penstock.errors import UsageError
-from penstock.events import Opaque, Text, ToolCall
-from penstock.history.check import check
-from penstock.messages import Message, ToolResult, image, tool_results, user
-from penstock.model.model import Model
-from penstock.run.events import ApprovalRequest, decode_logged
+from penstock import ApprovalRequest, Message, Model, Opaque, Text, ToolCall, ToolResult, UsageError, check, tool
+from penstock.messages import image, tool_results, user
+from penstock.run.events import decode_logged
 from penstock.run.rebuild import rebuild
 from penstock.testing import Reply, Scripted, call, item
 from penstock.wires import find_encoder

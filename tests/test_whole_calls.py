@@ -8,12 +8,11 @@ import string
 
 import pytest
 
+from penstock import Finish, Provenance, Reasoning, StreamChunk, Text, ToolCall, ToolCallInvalid, ToolCallStart
 from penstock.dialects import whole_calls
 from penstock.dialects.prompt import find_prompt, prompts
-from penstock.dialects.provenance import Provenance
 from penstock.dialects.rescue import LEAKS
 from penstock.dialects.whole_calls import Lane, StaysText, WholeCalls
-from penstock.events import Finish, Reasoning, StreamChunk, Text, ToolCall, ToolCallInvalid, ToolCallStart
 from penstock.gateway.settings import RESCUED
 from penstock.messages import user
 

@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 import pytest
 
 import penstock
+from penstock import Error, Finish, Retry, StreamChunk, ToolCall, ToolCallInvalid, Unknown, Usage, export_messages
 from penstock.calls.numbering import Numbering, UniqueIds
-from penstock.events import Error, Finish, Retry, StreamChunk, ToolCall, ToolCallInvalid, Unknown, Usage
-from penstock.history.export import export_messages
 from penstock.testing import Reply, call, frames
 from penstock.wires import WIRES
 from tests.budget import places

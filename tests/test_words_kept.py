@@ -9,12 +9,9 @@ import google.genai.types
 import pytest
 
 import penstock
+from penstock import Message, Opaque, Reasoning, Text, ToolCall, ToolResult, UsageError, as_messages, export_messages
 from penstock.dialects.prompt import prompts, render
-from penstock.errors import UsageError
-from penstock.events import Opaque, Reasoning, Text, ToolCall
-from penstock.history.export import export_messages
-from penstock.history.read import as_messages
-from penstock.messages import Message, ToolResult, assistant, result, tool_results, user
+from penstock.messages import assistant, result, tool_results, user
 from penstock.testing import Scripted
 from penstock.wires import WIRES
 from tests.cases import each

@@ -14,12 +14,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from penstock.agent.agent import Agent
-from penstock.errors import PenstockError
-from penstock.model.model import Model
-from penstock.run.events import Done, StreamEvent, ToolStart
+from penstock import Agent, Done, Model, PenstockError, StreamEvent, ToolStart, tool
 from penstock.testing import Loopback, Reply, Scripted, call, say, wait
-from penstock.tools.tool import tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import NAMES, SOON, end_of, events_of, made, sync_and_async
 

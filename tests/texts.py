@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.dialects.parser import TextParser
-from penstock.events import Reasoning, StreamChunk, Text, ToolCall, ToolCallInvalid
+from penstock import Reasoning, StreamChunk, Text, TextParser, ToolCall, ToolCallInvalid
 from tests.budget import places
 from tests.support import HERE, SHARED, joined
 

@@ -16,7 +16,7 @@ import pydantic
 import typing_extensions
 from pydantic import BaseModel, ConfigDict, Field
 
-from penstock.tools.tool import Tool, tool
+from penstock import Tool, tool
 
 Json = dict[str, Any]
 Item = TypeVar("Item")

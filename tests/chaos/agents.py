@@ -6,12 +6,8 @@ import asyncio
 import time
 from typing import Any
 
-from penstock.agent.agent import Agent
-from penstock.model.model import Model
-from penstock.run.limits import Limits
-from penstock.testing import Reply, Scripted, call
-from penstock.testing.request import ReceivedRequest
-from penstock.tools.tool import Context, tool
+from penstock import Agent, Context, Limits, Model, tool
+from penstock.testing import ReceivedRequest, Reply, Scripted, call
 from tests.chaos.ledger import Ledger, Note
 
 STEPS = (("look", "mail", "pay"), ("shell", "put", "ask"))

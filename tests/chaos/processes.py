@@ -16,16 +16,16 @@ from typing import Any
 from msgspec import Struct
 
 import penstock.log
+from penstock import ApprovalRequest, Done, LostRunError, Runs, StoreError
 from penstock.agent.ownership import Ownership
 from penstock.log import points
 from penstock.log.bodies import body_of
 from penstock.log.flusher import Flusher
 from penstock.log.follow import follow
 from penstock.log.run_writer import RunWriter
-from penstock.log.store import Batch, LostRunError, Store, StoreError
+from penstock.log.store import Batch, Store
 from penstock.log.store_retries import with_retries
-from penstock.run.events import ApprovalRequest, Done, LogEvent
-from penstock.runs.runs import Runs
+from penstock.run.events import LogEvent
 from penstock.tools.policy import ToolPolicy
 from tests.chaos.agents import make_agent
 from tests.chaos.ledger import Ledger, Note

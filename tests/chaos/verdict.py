@@ -10,10 +10,10 @@ from statistics import median
 
 from msgspec import Struct
 
-from penstock import check
+from penstock import Done, ToolEnd, ToolStart, check
 from penstock.log.store import Store
 from penstock.log.take_up import read_log
-from penstock.run.events import Done, LogEvent, RunStart, Taken, ToolEnd, ToolStart, Waiting
+from penstock.run.events import LogEvent, RunStart, Taken, Waiting
 from penstock.run.rebuild import rebuild
 from tests.chaos.agents import EFFECTS
 from tests.chaos.ledger import Note

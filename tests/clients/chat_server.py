@@ -14,11 +14,8 @@ from mcp.server.mcpserver import Elicit, MCPServer, Resolve
 from pydantic import BaseModel
 
 import penstock.mcp
-from penstock.agent.agent import Agent
-from penstock.model.model import Model
+from penstock import Agent, Context, Model, Retries, tool
 from penstock.testing import ReceivedRequest, Reply, Scripted, call, drop, fail, think, wait
-from penstock.tools.tool import Context, tool
-from penstock.transport.policy import Retries
 from tests.clients.gated_server import broken, hold, locate, serve, steps_done
 
 HTML = "<img src=x onerror=\"document.title='hacked'\"><script>document.title='hacked'</script> **bold** &amp;"

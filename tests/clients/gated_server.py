@@ -11,13 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from penstock.agent.agent import Agent
-from penstock.asgi.limits import ServerLimits
+from penstock import Agent, tool
 from penstock.asgi.server import listen, run_server
 from penstock.log.sqlite import SQLiteStore
-from penstock.serve import app
+from penstock.serve import ServerLimits, app
 from penstock.testing import ReceivedRequest
-from penstock.tools.tool import tool
 
 STREAMS = ("/events", "/api/chat")
 """How the paths of streams end that are cut."""

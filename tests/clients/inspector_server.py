@@ -8,9 +8,9 @@ import threading
 from typing import Any
 
 import penstock
-from penstock.asgi.limits import ServerLimits
 from penstock.asgi.server import listen, run_server
 from penstock.inspector import InspectedExchange, Inspections, app
+from penstock.serve import ServerLimits
 from penstock.testing import Reply, call, frames, say
 from penstock.transport.commands import HTTPRequest, HTTPResponseHead
 from penstock.wires import find_response_frames

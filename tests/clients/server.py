@@ -11,11 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.agent.agent import Agent
-from penstock.model.model import Model
+from penstock import Agent, Context, Model, Retries, ToolOutput, tool
 from penstock.testing import ReceivedRequest, Reply, Scripted, call, drop, fail, think
-from penstock.tools.tool import Context, ToolOutput, tool
-from penstock.transport.policy import Retries
 from tests.clients.gated_server import broken, hold, locate, serve, steps_done
 
 

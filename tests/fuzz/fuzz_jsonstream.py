@@ -14,7 +14,8 @@ import atheris
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 with atheris.instrument_imports(include=["penstock"]):
-    from penstock.jsontext.partial import PartialJSON, ValueScanner, is_too_deep
+    from penstock import PartialJSON
+    from penstock.jsontext.partial import ValueScanner, is_too_deep
     from tests.sanity import without_lone_surrogates
 
 

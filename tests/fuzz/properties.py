@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import events
-from penstock.events import (
+from penstock import (
     Error,
     Finish,
+    Message,
     Opaque,
     Retry,
     StreamChunk,
@@ -24,9 +24,11 @@ from penstock.events import (
     ToolCallDelta,
     ToolCallInvalid,
     ToolCallStart,
+    ToolResult,
     Usage,
+    events,
 )
-from penstock.messages import Message, ToolResult, result, tool_results, user
+from penstock.messages import result, tool_results, user
 from penstock.providers import PROVIDERS
 from penstock.wires import find_wire
 from tests.fuzz.cases import Case

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import cycle, islice
 
-from penstock.events import StreamChunk, ToolCall, ToolCallInvalid, ToolCallStart
-from penstock.run.limits import Limits
+from penstock import Limits, StreamChunk, ToolCall, ToolCallInvalid, ToolCallStart
 from penstock.tools.policy import ToolPolicy
 from tests.fuzz.run_player import Player
 from tests.fuzz.run_scripts import FAULTS, LAST, Script

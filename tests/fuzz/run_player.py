@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import UsageError
-from penstock.events import Error, StreamChunk, Text
-from penstock.messages import Message, user
+from penstock import ApprovalRequest, Done, Error, Message, StreamChunk, StreamEvent, Text, UsageError
+from penstock.messages import user
 from penstock.results import Outcome
 from penstock.run.commands import (
     AskModel,
@@ -23,17 +22,7 @@ from penstock.run.commands import (
     StartTool,
     StopAsking,
 )
-from penstock.run.events import (
-    ApprovalRequest,
-    Done,
-    LogEvent,
-    RunStart,
-    StreamEvent,
-    Taken,
-    decode_logged,
-    encode,
-    is_chunk,
-)
+from penstock.run.events import LogEvent, RunStart, Taken, decode_logged, encode, is_chunk
 from penstock.run.load import load
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox

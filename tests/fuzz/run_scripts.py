@@ -11,14 +11,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.events import (
+from penstock import (
     Error,
-    Fault,
     Finish,
-    FinishReason,
+    Limits,
     Refusal,
     Retry,
-    SealedBy,
     StreamChunk,
     Text,
     ToolCall,
@@ -28,8 +26,8 @@ from penstock.events import (
     ToolCallStart,
     Usage,
 )
+from penstock.events import Fault, FinishReason, SealedBy
 from penstock.jsontext.values import canonical_json
-from penstock.run.limits import Limits
 from penstock.tools.policy import ToolPolicy
 from tests.fuzz.generate import make_case
 from tests.fuzz.protocols import WIRES

@@ -7,24 +7,24 @@ from copy import copy
 from typing import Any
 
 import penstock
-from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
-from penstock.jsontext.values import canonical_json
-from penstock.messages import Message
-from penstock.run.commands import StartTool
-from penstock.run.events import (
+from penstock import (
     ApprovalRequest,
     Done,
     HistoryReplaced,
+    Message,
     StepEnd,
     StepStart,
     StreamEvent,
+    ToolCall,
+    ToolCallClosed,
+    ToolCallInvalid,
     ToolEnd,
     ToolProgress,
     ToolStart,
-    decode,
-    encode,
-    is_chunk,
 )
+from penstock.jsontext.values import canonical_json
+from penstock.run.commands import StartTool
+from penstock.run.events import decode, encode, is_chunk
 from penstock.run.machine import Run
 from penstock.run.steps import ENDS
 from penstock.tools.policy import ToolPolicy

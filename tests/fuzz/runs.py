@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from penstock.events import StreamChunk, ToolCall, ToolCallClosed, ToolCallDelta, ToolCallStart
+from penstock import StreamChunk, ToolCall, ToolCallClosed, ToolCallDelta, ToolCallStart
 from tests.fuzz.run_crashes import CrashingPlayer
 from tests.fuzz.run_player import Player
 from tests.fuzz.run_scripts import Script, make_script

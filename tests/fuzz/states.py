@@ -23,9 +23,8 @@ from typing import Any
 import msgspec
 
 import penstock
+from penstock import Finish, Text, UsageError
 from penstock.agent.stored_run import load_run
-from penstock.errors import UsageError
-from penstock.events import Finish, Text
 from penstock.results import Outcome
 from penstock.run.commands import AskModel, CheckApproval, Command, StartTool
 from penstock.run.machine import Run
