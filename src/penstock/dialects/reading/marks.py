@@ -13,16 +13,18 @@ FindStart = Callable[[str], re.Match[str] | None]
 class Marks:
     """A set of marks, prepared for searching. Where several match, the longest counts."""
 
-    __slots__ = ("_by_length", "_few", "_first", "_firsts", "find_start")
+    __slots__ = ("_by_first", "_few", "_first", "_starts", "find_start")
 
     def __init__(self, marks: tuple[str, ...]) -> None:
-        self._by_length = sorted(set(marks), key=len, reverse=True)
-        firsts = sorted({mark[0] for mark in marks})
+        self._by_first: dict[str, list[str]] = {}  # the marks with each first character, the longest first
+        for mark in sorted(set(marks), key=len, reverse=True):
+            self._by_first.setdefault(mark[0], []).append(mark)
+        firsts = sorted(self._by_first)
         self._first = firsts[0] if len(firsts) == 1 else ""
         self._few = (firsts[0], firsts[len(firsts) // 2], firsts[-1]) if 0 < len(firsts) <= 3 else None
-        pattern = re.compile("[" + re.escape("".join(firsts)) + "]" if firsts else r"\Z")
-        self._firsts = None if self._first else pattern
-        self.find_start: FindStart = _starts(marks).search
+        pattern = _starts(marks)
+        self._starts = None if self._first else pattern
+        self.find_start: FindStart = pattern.search
 
     def find(self, text: str, position: int, is_over: bool, limit: int) -> tuple[int, str]:
         """Returns the position of the first mark, and the mark.
@@ -32,10 +34,10 @@ class Marks:
         """
         end = min(len(text), limit)
         while True:
-            if self._firsts is None:
+            if self._starts is None:
                 position = text.find(self._first, position, end)
             else:
-                position = match.start() if (match := self._firsts.search(text, position, end)) else -1
+                position = match.start() if (match := self._starts.search(text, position, end)) else -1
             if position < 0 or position >= end:
                 return end, ""
             if (mark := self.match(text, position, is_over)) is not None:
@@ -47,12 +49,14 @@ class Marks:
         if self._few is not None:
             first, second, third = self._few
             return first not in text and second not in text and third not in text
-        return self._firsts is not None and self._firsts.search(text) is None
+        return self._starts is not None and self._starts.search(text) is None
 
     def match(self, text: str, position: int, is_over: bool) -> str | None:
         """Returns the mark at a position; "" if more text is needed to decide, None if there is no mark."""
         rest = len(text) - position
-        for mark in self._by_length:
+        if not rest:
+            return None if is_over or not self._by_first else ""
+        for mark in self._by_first.get(text[position], ()):
             if len(mark) <= rest:
                 if text.startswith(mark, position):
                     return mark
