@@ -151,7 +151,7 @@ def _messages(messages: Any) -> tuple[Message, ...]:
 
 
 def _unpaired(messages: Iterable[Message]) -> str:
-    """Which call has no result, or which result no call, in a sentence; empty if there is none."""
+    """A sentence about a call without a result, or a result without a call; empty if there is none."""
     missing: set[str] = set()
     for message in messages:
         if message.role == "tool":

@@ -1,9 +1,9 @@
 """Writes the logs of all runs of a process: one thread per store.
 
 A run hands over its units and continues. A callback tells it that they are committed; only then its reader gets them.
-The thread gathers what comes while a commit is under way, so there are few commits whatever the number of runs. Large
-commits are made less often: they keep the interpreter from the runs. It also renews the leases, and looks for inputs
-from other processes, so that neither depends on an event loop that may be blocked.
+The thread gathers units during a commit, so there are few commits for any number of runs. Large commits are made less
+often: they keep the interpreter from the runs. It also renews the leases, and looks for inputs from other processes, so
+that neither depends on an event loop that may be blocked.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RETRY = 1.0
 
 
 class _Gathered(Struct, frozen=True):
-    """What is written together: batches of some writers, taken at a time; `durable` if they must be on disk."""
+    """The batches of one commit; `durable` if they must be on disk."""
 
     writers: Sequence[RunWriter]
     batches: Sequence[Batch]
@@ -66,7 +66,7 @@ class Flusher(Shared):
         self._wake = threading.Condition(self.lock)
 
     def in_child(self) -> None:
-        """The parent process has the thread, and goes on to write the runs."""
+        """Start without a thread and runs: the parent process writes them."""
         super().in_child()
         self._wake = threading.Condition(self.lock)
         for writer in self._writers.values():
@@ -77,7 +77,7 @@ class Flusher(Shared):
         self._is_idle = self._is_urgent = self.is_behind = False
 
     def attach(self, claim: Claim, callbacks: RunCallbacks, inputs: Sequence[Input] = ()) -> RunWriter:
-        """Write the log of a run that was claimed, and that knows of these inputs.
+        """Write the log of a claimed run that knows of these inputs.
 
         If this process owned the run before its lease ended (a laptop that slept), the earlier writer loses the run.
         """
@@ -96,7 +96,7 @@ class Flusher(Shared):
         return writer
 
     def add(self, unit: Unit, is_urgent: bool) -> None:
-        """Write a unit soon; one that is urgent does not wait for others."""
+        """Write a unit soon; an urgent unit does not wait for others."""
         if unit.writer.is_closed:
             return
         self._units.append(unit)  # without the lock: the thread of the run would wait for that of the flusher

@@ -1,7 +1,7 @@
-"""Forks: a child process inherits what its parent shares between threads, and only the thread that forked.
+"""Forks: a child process inherits the shared state of its parent's threads, but only the thread that forked.
 
-A fork waits until no other thread uses what is shared. So a child inherits no lock of a thread that it does not have,
-and nothing that is half done.
+A fork waits until no other thread uses shared state. So a child inherits no lock of a missing thread, and nothing half
+done.
 """
 
 from __future__ import annotations

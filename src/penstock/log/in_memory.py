@@ -43,9 +43,10 @@ class _Run(Struct):
 
 
 class MemoryStore(Shared):
-    """Logs in memory. When it is full, the runs that are over are deleted, the oldest first.
+    """Logs in memory.
 
-    A child process that inherits it begins without runs: it would otherwise take over those of its parent.
+    When it is full, finished runs are deleted, the oldest first. A child process that inherits it begins without runs:
+    it would otherwise take over those of its parent.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class MemoryStore(Shared):
         self._max_bytes = max_bytes
         self._clock = clock
         self._runs: dict[str, _Run] = {}
-        self._over: dict[str, None] = {}  # the ids of the runs that are over, in the order in which they ended
+        self._over: dict[str, None] = {}  # ids of finished runs, in the order of their ends
         self._media: dict[str, bytes] = {}
         self._media_runs: Counter[str] = Counter()  # how many runs have each of the media
         self._size = 0
@@ -257,7 +258,7 @@ class MemoryStore(Shared):
         self._size += size
 
     def _make_room(self, bodies: Sequence[bytes]) -> None:
-        """Delete runs that are over, the oldest first, until the bodies fit; a `StoreError` if they cannot."""
+        """Delete finished runs, the oldest first, until the bodies fit; a `StoreError` if they cannot."""
         size = sum(map(len, bodies))
         while self._size + size > self._max_bytes:
             oldest = next(iter(self._over), None)

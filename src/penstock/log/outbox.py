@@ -11,7 +11,7 @@ from penstock.run.outbox import MAX_AHEAD, Gate, Outbox, reporter_of
 
 
 class LoggedOutbox(Outbox):
-    """Writes each unit to the log; the reader gets it, and comes to the gates after it, when it is committed.
+    """Writes each unit to the log; its commit opens the gates after it for the reader.
 
     `inputs` are the numbers of the inputs from other processes that the next unit comes from. While the outbox is full,
     only the newest report of each tool is kept, and written before the next unit.
@@ -32,7 +32,7 @@ class LoggedOutbox(Outbox):
 
     @property
     def is_written(self) -> bool:
-        """Whether the log has everything, or takes no more."""
+        """Whether everything is in the log, or the log takes no more."""
         return not self._pending or self.writer.is_closed
 
     def put(self, events: list[StreamEvent], log: Sequence[LogEvent] | None = None) -> bool:
@@ -80,12 +80,12 @@ class LoggedOutbox(Outbox):
             self.put([], ())
 
     def release(self) -> None:
-        """Give the run back to its store: this process does not continue it."""
+        """Release the run to its store: this process does not continue it."""
         self._pending.append([])
         self.writer.release()
 
     def committed(self, units: int) -> int:
-        """This many more units are in the log; returns how many more items the reader can take."""
+        """Note that more units are committed; returns how many more items the reader can take."""
         items, pending = self.items, self._pending
         before = len(items)
         while pending:

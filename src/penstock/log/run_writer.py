@@ -1,4 +1,4 @@
-"""Writing the log of a run: its units, which the flusher of the process commits with those of other runs."""
+"""Writes the log of a run: units, which the flusher of the process commits with those of other runs."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class RunCallbacks(Struct, frozen=True):
     """The callbacks of a run, which the thread of the flusher calls: none of them may block.
 
     `on_committed` gets the number of units that were committed, `on_input` an input from another process, `on_lost` the
-    error after which this process must not continue the run. `can_go_on` is asked before the lease is renewed: a run
-    that cannot, because its event loop was closed, is given back.
+    error after which this process must not continue the run. `can_go_on` is called before the lease is renewed: a run
+    whose event loop was closed is released.
     """
 
     on_committed: Callable[[int], None]
@@ -59,9 +59,9 @@ class RunCallbacks(Struct, frozen=True):
 
 
 class Unit(Batch, frozen=True, gc=False, kw_only=True):
-    """What one input to a run has emitted: a batch, unless it is written together with other units of the run.
+    """The events that one input to a run emitted: a batch, or a part of one.
 
-    One that is durable must be on disk before its run continues.
+    A durable unit must be on disk before its run continues.
     """
 
     writer: RunWriter
@@ -103,12 +103,12 @@ class RunWriter:
         return not self.is_closed and time.monotonic() < self.deadline
 
     def renewed(self, sent: float, lease: float) -> None:
-        """The store has renewed the lease, after it was asked at this time."""
+        """Note a renewed lease; the store was asked at this time."""
         self.deadline = max(self.deadline, sent + lease)
         self.next_renewal = sent + lease / RENEWALS
 
     def put(self, events: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
-        """Append a unit: what one input to the run has emitted, all of it or nothing.
+        """Append a unit: the events that one input to the run emitted, all or nothing.
 
         Its events are encoded here, so that an event which cannot be encoded fails its own run and no other.
         """

@@ -76,7 +76,7 @@ def add(connection: sqlite3.Connection, batches: Iterable[Batch], heads: Iterabl
 
 
 def read(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> list[tuple[int, float, bytes]]:
-    """The events of a run after a number, in order: all that there are, also if some are missing between them."""
+    """The events of a run after a number, in order, also if some are missing between them."""
     if limit <= 0:
         return []
     values = {"run_id": run_id, "after": after, "limit": limit}

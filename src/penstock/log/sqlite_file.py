@@ -33,16 +33,16 @@ _TEMPORARY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, 
 
 
 class _Connecting(Shared):
-    """Whoever opens a connection: while a process forks, there are no new ones."""
+    """The lock for opening connections: there are no new ones during a fork."""
 
     rank = 1
 
 
 class _Closing(Shared):
-    """Whoever closes a connection: SQLite has locks for that, which a fork would copy.
+    """The lock for closing connections: SQLite has locks for that, which a fork would copy.
 
-    `open` are the connections that are open, with those who use them. A connection whose user is gone is about to be
-    closed, by a thread that waits for the lock.
+    `open` are the open connections, with their users. A connection whose user is gone is about to be closed, by a
+    thread that waits for the lock.
     """
 
     rank = 3
@@ -73,7 +73,7 @@ _inherited: list[sqlite3.Connection] = []  # connections of the parent process, 
 
 
 class _Write(Struct, eq=False):
-    """An operation that a thread wants to carry out, and its result."""
+    """A queued operation of a thread, and its result."""
 
     operation: Callable[[sqlite3.Connection], Any]
     durable: bool
@@ -83,7 +83,7 @@ class _Write(Struct, eq=False):
 
 
 class _Writes(Shared):
-    """The writes that wait for their turn. Who has the lock has the turn.
+    """The queued writes. The holder of the lock has the turn.
 
     A write stays here until its thread continues: the thread that writes it for that one may be interrupted.
     """
@@ -141,7 +141,7 @@ class ThreadConnection(Shared):
 
 
 def _drop(connection: sqlite3.Connection, process: int) -> None:
-    """Close a connection that nobody can use any more, unless another process opened it."""
+    """Close an abandoned connection, unless another process opened it."""
     if process == os.getpid():
         _closing.close(connection)
     else:
@@ -178,7 +178,7 @@ class SQLiteFile:
             raise
 
     def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
-        """Carry out an operation that changes nothing, and reads all that it selects."""
+        """Carry out a read-only operation that fetches all its rows."""
         try:
             return self._use(lambda own: operation(own.connection))
         except (sqlite3.Error, UnicodeEncodeError) as error:
@@ -225,7 +225,7 @@ class SQLiteFile:
         raise StoreError(f"the log {self.path} was deleted or replaced since it was opened: restart this process")
 
     def _failure(self, verb: str, error: sqlite3.Error | UnicodeEncodeError) -> PenstockError:
-        """An error of SQLite as one of the store."""
+        """An error of SQLite as a `StoreError`."""
         if isinstance(error, UnicodeEncodeError):
             return not_text(error)
         code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -254,7 +254,7 @@ class SQLiteFile:
         return cast(T, write.result)
 
     def _write_all(self, own: ThreadConnection) -> None:
-        """Carry out everything that waits, in one transaction; what fails is left out."""
+        """Carry out all queued writes in one transaction, without failing ones."""
         left = [write for write in self._writes.waiting.copy() if not write.is_over]
         while left:
             left = self._commit(own, left)
@@ -295,7 +295,7 @@ class SQLiteFile:
         own.connection.execute("BEGIN IMMEDIATE")
 
     def close(self) -> None:
-        """Close all connections; threads that use them finish first what they do."""
+        """Close all connections, after threads have finished their current operations."""
         with self._writes.lock:
             with _connecting.lock:
                 self._is_closed = True  # from here on nobody opens one
@@ -315,6 +315,6 @@ def create_private(path: Path) -> None:
 
 
 def _close(connections: weakref.WeakSet[ThreadConnection]) -> None:
-    """Close the connections of a file that nobody can use any more."""
+    """Close the connections of an abandoned file."""
     for own in list(connections):
         own.close()

@@ -66,7 +66,7 @@ class Heads:
         return heads
 
     def _find(self, connection: sqlite3.Connection, batches: Sequence[Batch]) -> list[Head] | list[Head | None]:
-        """The same, compared with the file: all of them at once, or else one by one."""
+        """The owned heads, compared with the file: all at once, or else one by one."""
         heads: list[Head] = []
         values: list[int] = []
         for batch in batches:
@@ -90,6 +90,6 @@ class Heads:
             self._hints.clear()
 
     def forget(self, run_id: str) -> None:
-        """This process does not write the run any more."""
+        """Forget a run that this process no longer writes."""
         self._sure.pop(run_id, None)
         self._hints.pop(run_id, None)

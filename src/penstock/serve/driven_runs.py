@@ -1,4 +1,4 @@
-"""The runs that this process drives, and how many there may be at once."""
+"""The runs that this process drives, and their limits."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class DrivenRuns:
             raise RejectedRequest(429, "too_many_runs", "too many runs at once; try again later", {"retry-after": "5"})
 
     def check_room_to_go_on(self, row: RunRow) -> None:
-        """Raise a `RejectedRequest` if there is no room for a run that waits, and would now continue."""
+        """Raise a `RejectedRequest` if there is no room to continue a waiting run."""
         if row.state in STEERED and row.id not in self._tasks:
             self.check_room(row.tenant)
 
     async def close(self, seconds: float) -> None:
-        """Let runs end for this many seconds; the others are given back to the log, for another worker."""
+        """Wait this many seconds for runs to finish; the others are released to another worker."""
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=seconds)
         tasks = [*self._tasks.values()]

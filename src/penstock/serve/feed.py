@@ -32,8 +32,8 @@ PAGE_BYTES = 256 * 1024
 class Item(Struct, gc=False, eq=False):
     """An event of a log with its number and its time.
 
-    `size` is how many bytes it has in the log, `frame` what our own protocol sends of it, once somebody reads that. An
-    event that the log does not have has no number there.
+    `size` is its bytes in the log, `frame` its frame in our own protocol, once somebody reads that. An unlogged event
+    has no number.
     """
 
     seq: int
@@ -45,9 +45,9 @@ class Item(Struct, gc=False, eq=False):
 
 
 class Page(Struct, gc=False, eq=False):
-    """Events that a reader gets at a time, at least one, up to the number `last`.
+    """A page of events for a reader, at least one, up to the number `last`.
 
-    `frames` are those of all of them, once somebody reads them: readers at the same place share a page.
+    `frames` are their frames, once somebody reads them: readers at the same place share a page.
     """
 
     items: Sequence[Item]
@@ -56,7 +56,7 @@ class Page(Struct, gc=False, eq=False):
 
 
 def page_of(items: Sequence[Item]) -> Page:
-    """As many of these events as a reader gets at a time, from the first on."""
+    """The first page of these events."""
     size, count = 0, 0
     for item in items[:PAGE]:
         size += item.size
@@ -70,7 +70,7 @@ T = TypeVar("T", Item, Committed)
 
 
 class Newest(Generic[T]):
-    """The newest of what was added, as much as is kept in memory, and at least the last. For any thread."""
+    """The newest added items, up to a limit, and at least the last. Thread-safe."""
 
     def __init__(self) -> None:
         self.kept: deque[T] = deque()
@@ -78,7 +78,7 @@ class Newest(Generic[T]):
         self._lock = threading.Lock()
 
     def add(self, new: Sequence[T]) -> None:
-        """Keep these, and drop the oldest that are too many or too large together."""
+        """Add items, and drop the oldest over the limits."""
         with self._lock:
             self.kept.extend(new)
             self._size += sum(one.size for one in new)
@@ -86,17 +86,17 @@ class Newest(Generic[T]):
                 self._size -= self.kept.popleft().size
 
     def take(self) -> deque[T]:
-        """All that are kept, which are not kept any more."""
+        """Remove and return all items."""
         with self._lock:
             kept, self.kept, self._size = self.kept, deque(), 0
         return kept
 
 
 class Waiter(Protocol):
-    """A reader that waits."""
+    """A waiting reader."""
 
     def take(self, page: Page, after: int) -> bool:
-        """Take all events after a number without being woken; False if the reader has to be."""
+        """Take all events after a number without waking the reader; False if it must be woken."""
         ...
 
 
@@ -116,7 +116,7 @@ class Feed:
         self._page: tuple[int, Page] | None = None
 
     def add(self, items: Sequence[Item]) -> None:
-        """New events have come: hand them out to the readers that wait, or wake them."""
+        """Add new events: hand them to waiting readers, and wake those that cannot take them directly."""
         if not items:
             return
         self._newest.add(items)
@@ -134,12 +134,12 @@ class Feed:
             self._wake(late)
 
     def fail(self, error: Exception) -> None:
-        """The log cannot be read."""
+        """Report to all readers that the log cannot be read."""
         self.error = error
         self._wake(list(self._waiting))
 
     def close(self) -> None:
-        """The server stops: end all readers."""
+        """End all readers: the server stops."""
         self.is_closed = True
         self._wake(list(self._waiting))
 
@@ -150,16 +150,16 @@ class Feed:
                 future.set_result(None)
 
     def change(self, reader: Waiter) -> asyncio.Future[None]:
-        """What a reader has to await until there is something new for it. It calls `leave` in the end."""
+        """The awaitable of a reader for the next change. The reader calls `leave` at its end."""
         future = self._waiting[reader] = asyncio.get_running_loop().create_future()
         return future
 
     def leave(self, reader: Waiter) -> None:
-        """A reader has ended."""
+        """Remove a reader."""
         self._waiting.pop(reader, None)
 
     def after(self, seq: int) -> Page | None:
-        """The next events after a number, which there are; None if some of them are no longer here."""
+        """The next page after a number, which must exist; None if some of it is no longer in memory."""
         if self._page is not None and self._page[0] == seq:
             return self._page[1]
         items = self._newest.kept

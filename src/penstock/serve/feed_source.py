@@ -1,7 +1,7 @@
-"""Keeps a feed up to date: with what this process commits, as it is committed, and with what others write to the log.
+"""Keeps a feed up to date, with the commits of this process and the writes of others.
 
-The store hands over what it has committed, from the thread that wrote it. As long as each event follows the last one,
-the log is not read at all; after a gap, a hint without events, or a while, it is.
+The store hands over committed events, from the thread that wrote them. As long as each event follows the last one, the
+log is not read at all; after a gap, a hint without events, or a while, it is.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FeedSource:
         self._is_reading = False
 
     async def run(self, store: Store) -> None:
-        """Add events until the run is over; a log that cannot be read is reported to the readers."""
+        """Add events until the run has finished; an unreadable log is reported to the readers."""
         post = mailbox_of(asyncio.get_running_loop()).post
 
         def on_rows(rows: Sequence[Committed]) -> None:  # from any thread
@@ -67,7 +67,7 @@ class FeedSource:
                 pause = poll if items else min(pause * 2, MAX_POLL)
 
     def _take(self) -> None:
-        """Add the rows that have come, unless the log is being read: then they are added after that."""
+        """Add the rows received so far, unless the log is being read: then they are added after that."""
         if self._is_reading:
             return
         feed, items = self._feed, list[Item]()

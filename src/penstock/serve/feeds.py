@@ -1,7 +1,7 @@
 """The events of runs for all readers of a process: each event is encoded once, however many readers it has.
 
-A reader has only a position. It gets what came after it, and if that is no longer in memory, what the log has; so a
-reader that stops reading costs nothing and delays nobody. Readers that have everything are written to as events come.
+A reader is only a position. It gets the events after it, from memory or else from the log; so a reader that stops
+reading costs nothing and delays nobody. Up-to-date readers are written to as events come.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FeedReader:
         self._is_damaged = False
 
     async def next(self) -> Page | None:
-        """The next events, when there are some; None after the last."""
+        """Wait for the next page; None after the last."""
         feed = self._feed
         try:
             while not feed.is_closed and not self._is_damaged:
@@ -62,7 +62,7 @@ class FeedReader:
         return None
 
     def take(self, page: Page, after: int) -> bool:
-        """Send the events after a number where they turn up; False if `next` has to return."""
+        """Send the events after a number where they arrive; False if `next` has to return."""
         if self._after != after or self._write_now is None or not self._write_now(page):
             return False
         self._after = page.last
@@ -166,7 +166,7 @@ class Feeds:
                 task.cancel()
 
     def _read(self, run_id: str, after: int) -> list[Item]:
-        """The next events that the log has: about a page, or fewer than a step if there are no more."""
+        """The next logged events: about a page, or fewer than a step if there are no more."""
         items: list[Item] = []
         size = 0
         while len(items) < PAGE and size <= PAGE_BYTES:
