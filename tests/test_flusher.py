@@ -119,7 +119,7 @@ def test_an_event_that_cannot_be_encoded_is_an_error_of_its_own_run(
         raise ValueError("it cannot be encoded")
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_writer, "encode", fail)
+        patch.setattr(run_writer, "_encode_piece", fail)
         with pytest.raises(ValueError, match="cannot be encoded"):
             writer.put([Text(0, "x")])
     writer.put([Said(user("Hello."))])
