@@ -119,9 +119,9 @@ def test_an_event_that_cannot_be_encoded_is_an_error_of_its_own_run(
         raise ValueError("it cannot be encoded")
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_writer, "_encode_piece", fail)
+        patch.setattr(run_writer, "body_of", fail)
         with pytest.raises(ValueError, match="cannot be encoded"):
-            writer.put([Text(0, "x")])
+            writer.put([Text(0, "x"), Said(user("Stop."))])
     writer.put([Said(user("Hello."))])
     assert commits.next() == 1
 
