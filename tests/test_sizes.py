@@ -30,7 +30,7 @@ API = "public methods that a user looks for in one place"
 PRIMITIVES = "the primitives of a parser, a few lines each"
 
 LARGER_CLASSES = {
-    "dialects/reading/cursor.py Cursor": PRIMITIVES,
+    "dialects/reading/source.py Source": PRIMITIVES,
     "dialects/reading/reader.py Reader": PRIMITIVES,
     "framing/sse.py SSE": "a fast lane beside its reference",
     "jsontext/partial.py PartialJSON": PRIMITIVES,

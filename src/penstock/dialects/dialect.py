@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from penstock.dialects.reading.cursor import Reading
 from penstock.dialects.reading.schema import Tools
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Reading, Source
 
 Block = Callable[[Source, str], Reading[None]]
 """Reads what follows an opening mark, up to the closing mark. Raises `Mismatch` where that is not a call."""

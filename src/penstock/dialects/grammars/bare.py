@@ -12,9 +12,8 @@ from penstock.dialects.dialect import Block, Dialect
 from penstock.dialects.reading.bare_objects import FENCED, USUAL, BareKeys, NotACall, anything, bare_call, bare_fields
 from penstock.dialects.reading.call_objects import ReadCall, call_array, fields, object_calls
 from penstock.dialects.reading.code_spans import FENCE
-from penstock.dialects.reading.cursor import Mismatch, Reading
 from penstock.dialects.reading.schema import Tools
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Mismatch, Reading, Source
 
 
 def or_text(block: Block) -> Block:

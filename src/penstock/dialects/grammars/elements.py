@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from functools import partial
 
 from penstock.dialects.dialect import Dialect
-from penstock.dialects.reading.cursor import Mismatch, Reading
 from penstock.dialects.reading.raw_values import Ends, Sink, Writer, raw_text, raw_value, write_value
 from penstock.dialects.reading.recovery import header
 from penstock.dialects.reading.schema import Schema, Tools, quote
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Mismatch, Reading, Source
 from penstock.dialects.reading.tag_calls import Tags, tag_block
 from penstock.dialects.reading.text_call import TextCall
 from penstock.dialects.reading.unconfirmed import RawTags, TagPair

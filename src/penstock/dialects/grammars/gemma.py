@@ -11,11 +11,10 @@ import re
 from msgspec import Struct
 
 from penstock.dialects.dialect import Dialect
-from penstock.dialects.reading.cursor import Mismatch, Reading, TextEnded
 from penstock.dialects.reading.literals import AFTER_VALUE, UNESCAPED, plain_atom, string
 from penstock.dialects.reading.raw_values import raw_value
 from penstock.dialects.reading.schema import Schema, quote
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Mismatch, Reading, Source, TextEnded
 from penstock.dialects.reading.text_call import TextCall
 from penstock.jsontext.scan import MAX_DEPTH
 

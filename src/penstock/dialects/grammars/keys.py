@@ -9,10 +9,9 @@ from msgspec import Struct
 from penstock.dialects.dialect import THINK, Dialect
 from penstock.dialects.reading.call_arguments import json_arguments, more_arguments
 from penstock.dialects.reading.call_objects import object_call, tagged_objects
-from penstock.dialects.reading.cursor import Mismatch, Reading
 from penstock.dialects.reading.raw_values import Ends
 from penstock.dialects.reading.recovery import expected, header
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Mismatch, Reading, Source
 from penstock.dialects.reading.tagged_values import KeyTags, ValueEnds, awaited, tagged_value
 from penstock.dialects.reading.text_call import TextCall
 from penstock.dialects.reading.unconfirmed import RawTags, TagPair

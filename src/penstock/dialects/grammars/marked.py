@@ -16,10 +16,9 @@ from penstock.dialects.reading.call_objects import (
     object_calls,
     tagged_objects,
 )
-from penstock.dialects.reading.cursor import Reading
 from penstock.dialects.reading.json import colon, short_string
 from penstock.dialects.reading.raw_values import raw_value
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Reading, Source
 
 # -- a tag, and call objects ---------------------------------------------------------------------------------------
 

@@ -18,11 +18,10 @@ from penstock.dialects.reading.call_arguments import (
     text_call,
 )
 from penstock.dialects.reading.call_objects import another, fail_if_only_declared
-from penstock.dialects.reading.cursor import Mismatch, Reading
 from penstock.dialects.reading.json import value
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.raw_values import Writer, json_or_text, raw_value
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Mismatch, Reading, Source
 from penstock.dialects.reading.tag_calls import Tags, invoke_body, named_tag, next_invoke, tag_value
 from penstock.dialects.reading.text_call import TextCall
 from penstock.dialects.reading.unconfirmed import RawTags, TagPair

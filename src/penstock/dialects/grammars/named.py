@@ -12,10 +12,9 @@ from penstock.dialects.dialect import LLAMA_ENDS, THINK, Dialect
 from penstock.dialects.reading.call_arguments import NAME, closed_call, last_text, name_ahead, named_call, text_call
 from penstock.dialects.reading.call_objects import another, fail_if_only_declared, names_tool, object_calls
 from penstock.dialects.reading.code_spans import FENCE
-from penstock.dialects.reading.cursor import Mismatch, Reading
 from penstock.dialects.reading.json import value
 from penstock.dialects.reading.marks import marks_of
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Mismatch, Reading, Source
 from penstock.dialects.reading.text_call import TextCall
 from penstock.events import Reasoning, Text
 

@@ -8,10 +8,9 @@ from msgspec import Struct
 
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.reading.call_objects import object_calls
-from penstock.dialects.reading.cursor import MAX_HEADER, Mismatch, Reading, TextEnded
 from penstock.dialects.reading.literals import UNESCAPED, JSONWriter, literal
 from penstock.dialects.reading.recovery import give_up, rest_of_call
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import MAX_HEADER, Mismatch, Reading, Source, TextEnded
 from penstock.dialects.reading.text_call import TextCall
 from penstock.events import StreamChunk, ToolCallDelta
 

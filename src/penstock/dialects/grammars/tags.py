@@ -8,10 +8,9 @@ import msgspec
 
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.reading.call_objects import object_calls
-from penstock.dialects.reading.cursor import Reading
 from penstock.dialects.reading.raw_values import Writer, json_or_text, raw_value
 from penstock.dialects.reading.schema import Schema, quote
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Reading, Source
 from penstock.dialects.reading.tag_calls import Tags, invokes, named_tag, tag_block, tag_value
 from penstock.dialects.reading.text_call import TextCall
 

@@ -27,7 +27,6 @@ from msgspec import Struct
 
 from penstock.calls.arguments import strict_object
 from penstock.dialects.reading.call_objects import ALIASES, ARGUMENTS, Keys, arguments, only_key, skip_fields
-from penstock.dialects.reading.cursor import Reading
 from penstock.dialects.reading.json import (
     as_text,
     at_key,
@@ -42,7 +41,7 @@ from penstock.dialects.reading.json import (
 )
 from penstock.dialects.reading.raw_values import write_value
 from penstock.dialects.reading.schema import quote
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Reading, Source
 from penstock.dialects.reading.text_call import TextCall
 from penstock.events import Reasoning, Text
 

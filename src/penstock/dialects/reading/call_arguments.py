@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 
 from penstock.dialects.reading.call_objects import arguments, only_key
-from penstock.dialects.reading.cursor import Reading, TextEnded
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.raw_values import ReadText, Sink, write_value
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Reading, Source, TextEnded
 from penstock.dialects.reading.text_call import TextCall
 
 NAME = re.compile(r"[^\s<>\[\]{}()\"'`]*")

@@ -10,7 +10,6 @@ from msgspec import Struct, field
 
 from penstock.calls.arguments import strict_object
 from penstock.dialects.reading.code_spans import FENCE
-from penstock.dialects.reading.cursor import Mismatch, Reading
 from penstock.dialects.reading.held_text import MAX_HELD
 from penstock.dialects.reading.json import (
     as_text,
@@ -24,7 +23,7 @@ from penstock.dialects.reading.json import (
     value,
 )
 from penstock.dialects.reading.schema import quote
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Mismatch, Reading, Source
 from penstock.dialects.reading.text_call import TextCall
 
 # -- one call ------------------------------------------------------------------------------------------------------

@@ -7,9 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from penstock.dialects.reading.cursor import MAX_HEADER, Mismatch, Reading, TextEnded
 from penstock.dialects.reading.marks import Marks, marks_of
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import MAX_HEADER, Mismatch, Reading, Source, TextEnded
 from penstock.jsontext.controls import CONTROLS, lenient_json
 from penstock.jsontext.scan import SPACE, TO_QUOTE
 from penstock.jsontext.surrogates import SurrogateJoiner

@@ -10,11 +10,10 @@ from json.encoder import encode_basestring
 from math import isfinite
 from typing import Literal
 
-from penstock.dialects.reading.cursor import Mismatch, Reading
 from penstock.dialects.reading.held_text import MAX_HELD
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.schema import quote as quoted
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Mismatch, Reading, Source
 from penstock.jsontext.scan import MAX_DEPTH
 
 UNESCAPED = "a quote in a string may have ended it: escape quotes in strings with a backslash"

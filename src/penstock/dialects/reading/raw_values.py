@@ -9,10 +9,9 @@ import json
 from collections.abc import Callable, Mapping
 
 from penstock.calls.arguments import MAX_ARGUMENTS
-from penstock.dialects.reading.cursor import Mismatch, Reading, TextEnded
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.schema import quote
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Mismatch, Reading, Source, TextEnded
 from penstock.dialects.reading.text_call import TextCall
 
 Sink = Callable[[str], None]

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 
 from penstock.calls.numbering import Numbering
 from penstock.dialects.dialect import END_TOKENS, THINK, Dialect
-from penstock.dialects.reading.cursor import Mismatch, Reading, TextEnded
 from penstock.dialects.reading.held_text import MAX_HELD
 from penstock.dialects.reading.marks import FindStart, Marks, marks_of
 from penstock.dialects.reading.output import AMBIGUOUS, Output
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Mismatch, Reading, Source, TextEnded
 from penstock.events import Reasoning, StreamChunk, Text
 
 _CONTROL = ("<|", "<｜", "]<]", "[TOOL_CALLS]")  # how control tokens begin; they are markup even in code
@@ -210,9 +209,9 @@ class Reader:
     def _try_block(self, mark: str, closers: Marks) -> Reading[tuple[str, bool]]:
         """Reads a block without output; returns its text up to a closing mark, and whether it is a call."""
         source, missing = self._source, self._marks.missing
-        state = source.output, source.provenance, source.call_count
+        state = source.output, source.ended.provenance, source.call_count
         recording = source.record(mark)
-        source.output, source.provenance = Output(Numbering("")), None
+        source.output, source.ended.provenance = Output(Numbering("")), None
         block, is_call, tail = self._block(mark), False, recording.last
         while True:
             try:
@@ -230,7 +229,7 @@ class Reader:
         source.call = None
         self._marks.set_missing(missing)
         source.drop()
-        source.output, source.provenance, source.call_count = state
+        source.output, source.ended.provenance, source.call_count = state
         position, closer = closers.find(text, 0, True, sys.maxsize)
         source.unread(text[position:])
         return mark + text[:position], is_call and not closer
@@ -295,7 +294,7 @@ class Reader:
         output, unconfirmed = self._source.output, self._source.output.unconfirmed
         if unconfirmed is not None and unconfirmed.is_stray(mark, is_direct=is_direct):
             output.fail("ambiguous", AMBIGUOUS)
-        self._source.add_ends(spaces + mark)
+        self._source.ended.add_ends(output, spaces + mark)
 
     def _end_invalid(self, why: Mismatch) -> None:
         """Ends the open call as invalid."""
@@ -308,7 +307,7 @@ class Reader:
             source.call.fail("malformed", str(why))
         source.call = None
         source.drop()
-        source.restore("" if source.markup is None else source.markup.take(source.unread_size))
+        source.restore()
 
 
 class DialectMarks:

@@ -13,9 +13,8 @@ Values between tags have rules of their own: see `tagged_values`.
 
 from __future__ import annotations
 
-from penstock.dialects.reading.cursor import Mismatch, Reading, Result, TextEnded
 from penstock.dialects.reading.marks import marks_of
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Mismatch, Reading, Result, Source, TextEnded
 from penstock.dialects.reading.text_call import TextCall
 
 _STRUCTURE = marks_of(*"()[]{}'\"\\")

@@ -1,47 +1,73 @@
-"""The source of a grammar: a cursor on the arriving text that can hold text back, and the calls in that text."""
+"""The source of a grammar: text that is still arriving, which it reads and may hold back, and the calls in that text.
+
+A grammar is a generator. Where it needs text that has not arrived yet, it yields, and continues when more is there. So
+a grammar is straight-line code that says what it expects, however the text is cut.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import re
+import sys
+from collections.abc import Callable, Generator
+from typing import TypeVar
 
 from penstock.calls.numbering import Numbering
 from penstock.dialects.provenance import Provenance
-from penstock.dialects.reading.cursor import Cursor, Mismatch, Reading
+from penstock.dialects.reading import held_text
+from penstock.dialects.reading.ended_calls import EndedCalls
 from penstock.dialects.reading.held_text import HeldText
+from penstock.dialects.reading.marks import Marks, marks_of
 from penstock.dialects.reading.markup import Markup, Recording
 from penstock.dialects.reading.output import Output
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.text_call import TextCall
-from penstock.dialects.reading.unconfirmed import NO_TAGS, EndedCall, Unconfirmed
-from penstock.errors import UsageError
 from penstock.events import Confirm, ToolCallInvalid
+from penstock.jsontext.scan import ValueScanner
+
+Result = TypeVar("Result")
+Reading = Generator[None, None, Result]
+"""A generator that yields to wait for more text, and returns what it read."""
+
+MAX_HEADER = 4096
+"""How many characters a name, an id or an attribute between two marks may have; a longer one does not match."""
+
+_SPACE = re.compile(r"\s*")
 
 
-class Source(Cursor):
+class Mismatch(Exception):
+    """The text does not fit the grammar: held text is not a call, an open call is malformed."""
+
+
+class TextEnded(Mismatch):
+    """The text ended where the grammar needed more."""
+
+
+class Source:
     """What a grammar reads from, and reports its calls to. Its `output` collects the events.
 
-    It is a cursor rather than has one: grammars read several times per piece of text, and a delegating method for
-    each of the cursor's would cost a call each time.
+    It is a position in the text that has arrived. While `_held` is set, everything that is read is also kept there (see
+    `held_text`).
     """
 
     __slots__ = (
+        "_held",
+        "_position",
+        "_text",
         "call",
         "call_count",
         "call_ends",
         "dialect",
-        "is_restored",
+        "ended",
+        "is_cut",
+        "is_over",
         "last_closer",
         "markup",
         "only_declared",
         "output",
-        "provenance",
         "recording",
-        "restores",
         "splits_reasoning",
         "tools",
         "undeclared",
-        "waits",
     )
 
     def __init__(
@@ -55,18 +81,17 @@ class Source(Cursor):
         undeclared: Callable[[str], None] | None = None,
         confirm: Confirm = "end",
     ) -> None:
-        super().__init__()
+        self._text = ""
+        self._position = 0
+        self._held: HeldText | None = None
+        self.is_over = False  # whether all of the text has arrived
+        self.is_cut = False  # whether the text ended before the model had finished it
         self.tools = tools
         self.output = Output(numbering)
+        self.ended = EndedCalls(provenance, restores, confirm)
         self.only_declared = only_declared  # whether only declared tools are called
-        self.provenance = provenance  # the conversation, if it is known: a call that quotes it is invalid
         self.markup = None if provenance is None else Markup()
-        self.restores = restores  # whether an invalid call becomes the text again that the model wrote
-        self.is_restored = False  # whether the last call did
         self.undeclared = undeclared  # is called with the name of a call that stays text, as nobody declared its tool
-        if confirm not in ("end", "close"):
-            raise UsageError(f"confirm must be 'end' or 'close', not {confirm!r}")
-        self.waits = confirm == "end"  # whether a call with raw values waits for what follows it
         self.recording: Recording | None = None  # what is read of a call that may be reasoning
         self.splits_reasoning = False  # whether reasoning is separated from the answer
         self.dialect = ""
@@ -74,6 +99,125 @@ class Source(Cursor):
         self.call: TextCall | None = None  # the call that is open
         self.call_count = 0  # how many calls there have been, invalid ones too
         self.last_closer = ""  # the mark that `accept_spaced` read last
+
+    def push(self, text: str) -> None:
+        """Adds text that has arrived."""
+        self._text = self._text[self._position :] + text if self._position < len(self._text) else text
+        self._position = 0
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def take(self, marks: Marks, limit: int = sys.maxsize) -> tuple[str, str]:
+        """Reads the text up to the next mark, and the mark; or the text that cannot be part of one, and "".
+
+        Only marks that begin within the next `limit` characters are found.
+        """
+        text, start = self._text, self._position
+        if not start and self._held is None and marks.cannot_begin_in(text):
+            self._position = len(text)
+            return text, ""
+        position, mark = marks.find(text, start, self.is_over, start + limit)
+        self._position = position + len(mark)
+        if self._held is not None:
+            self._keep(text[start : self._position])
+        return text[start:position], mark
+
+    def accept(self, *marks: str) -> Reading[str]:
+        """Reads the mark that comes next; "" if none of them does."""
+        candidates = marks_of(*marks)
+        while (mark := candidates.match(self._text, self._position, self.is_over)) == "":
+            yield
+        return self._take(self._position + len(mark)) if mark else ""
+
+    def sees(self, *marks: str) -> Reading[bool]:
+        """Returns whether one of the marks comes next; nothing is read."""
+        candidates = marks_of(*marks)
+        while (mark := candidates.match(self._text, self._position, self.is_over)) == "":
+            yield
+        return mark is not None
+
+    def expect(self, *marks: str) -> Reading[str]:
+        """Reads the mark that must come next."""
+        mark = yield from self.accept(*marks)
+        if not mark and self.is_over and any(candidate.startswith(self._text[self._position :]) for candidate in marks):
+            raise TextEnded(f"the text ended where {' or '.join(map(repr, marks))} was expected")
+        return mark or self.fail(f"expected {' or '.join(map(repr, marks))}")
+
+    def space(self) -> Reading[str]:
+        """Reads the white space that comes next."""
+        spaces = ""
+        while True:
+            end = _SPACE.match(self._text, self._position).end()  # type: ignore[union-attr]  # it matches the empty string
+            spaces += self._take(min(end, self._position + MAX_HEADER - len(spaces)))
+            if self._position < len(self._text) or self.is_over or len(spaces) == MAX_HEADER:
+                return spaces
+            yield
+
+    def peek(self) -> Reading[str]:
+        """Returns the next character without reading it; "" at the end of the text."""
+        while self._position == len(self._text):
+            if self.is_over:
+                return ""
+            yield
+        return self._text[self._position]
+
+    def upto(self, *marks: str) -> Reading[tuple[str, str]]:
+        """Reads a text of at most MAX_HEADER characters, and the mark that ends it."""
+        candidates, pieces, size = marks_of(*marks), [], 0
+        while True:
+            piece, mark = self.take(candidates, MAX_HEADER + 1 - size)
+            pieces.append(piece)
+            if (size := size + len(piece)) > MAX_HEADER:
+                self.unread(piece[MAX_HEADER - size :] + mark)
+                self.fail(f"expected {' or '.join(map(repr, marks))} sooner")
+            if mark:
+                return "".join(pieces), mark
+            yield from self.more()
+
+    def match(self, pattern: re.Pattern[str]) -> Reading[str]:
+        """Reads at most MAX_HEADER characters that match; the pattern is matched again where new text arrives."""
+        text = ""
+        while True:
+            match = pattern.match(self._text, self._position)
+            text += self._take(min(match.end(), self._position + MAX_HEADER - len(text))) if match else ""
+            if self._position < len(self._text) or self.is_over or len(text) == MAX_HEADER:
+                return text
+            yield
+
+    def flow(self, sink: Callable[[str], None], marks: Marks) -> Reading[str]:
+        """Passes the text to `sink` as it arrives, and returns the mark that ends it; "" at the end of the text."""
+        while True:
+            text, mark = self.take(marks)
+            if text:
+                sink(text)
+            if mark or self.is_over:
+                return mark
+            yield
+
+    def value(self, sink: Callable[[str], None]) -> Reading[None]:
+        """Passes a JSON value to `sink` as it arrives."""
+        scan = ValueScanner().feed
+        while (end := scan(self._text, self._position)) < 0:
+            if self._position < len(self._text):
+                sink(self._take(len(self._text)))
+            if self.is_over:
+                raise TextEnded("the text ended inside a JSON value")
+            yield
+        sink(self._take(end))
+
+    def rest(self) -> str:
+        """Reads everything that has arrived."""
+        return self._take(len(self._text))
+
+    def unread(self, text: str) -> None:
+        """Steps back over the text that was just read."""
+        before = self._position - len(text)
+        if before >= 0 and self._text.startswith(text, before):
+            self._position = before
+        else:  # part of it arrived in an earlier piece
+            self._text, self._position = text + self._text[self._position :], 0
+        if self._held is not None:
+            self._held.give_back(len(text))
 
     def accept_spaced(self, *marks: str) -> Reading[str]:
         """Reads white space and the mark after it; nothing if the mark is none of these."""
@@ -104,31 +248,17 @@ class Source(Cursor):
     def end(self) -> None:
         """Ends the call, and holds what follows until it is known what it is."""
         if self.call is not None:
-            markup = "" if self.markup is None else self.markup.take(self.unread_size)
-            arguments = self.call.seal(self.provenance, markup)
-            if arguments is not None:
-                self._await_confirmation(self.call, arguments, markup)
-            self.call = None
-            self.restore(markup)
+            call, self.call = self.call, None
+            self.ended.add(call, self.output, self.call_markup())
         self.hold()
 
-    def _await_confirmation(self, call: TextCall, arguments: dict[str, Any], markup: str) -> None:
-        """Emits a call that has ended, now or when what follows has confirmed it and the calls before it."""
-        output = self.output
-        if output.unconfirmed is None and call.raw_tags is not None and self.waits:
-            output.unconfirmed = Unconfirmed(self.restore)
-        if output.unconfirmed is None:
-            call.confirm(arguments)
-        else:
-            output.unconfirmed.add(EndedCall(call, call.raw_tags or NO_TAGS, arguments, [markup]))
+    def restore(self) -> None:
+        """Replaces the call that has just failed by its markup, if it is to be restored."""
+        self.ended.restore(self.output, self.call_markup())
 
-    def restore(self, markup: str) -> None:
-        """Replaces a call that has just ended by its markup, if it is invalid and to be restored."""
-        event = self.output.events[-1] if self.restores is not None else None
-        self.is_restored = bool(markup) and isinstance(event, ToolCallInvalid) and self.restores(event)  # type: ignore[misc]
-        if self.is_restored:
-            self.output.events.pop()
-            self.output.add(markup)
+    def call_markup(self) -> str:
+        """The markup of the call that ends here; empty if it is not recorded."""
+        return "" if self.markup is None else self.markup.take(self.unread_size)
 
     # -- held text (see `held_text`) -------------------------------------------------------------------------------
 
@@ -151,15 +281,8 @@ class Source(Cursor):
     def drop_ends(self) -> None:
         """Discards the end tags after a call, unless the call has become text again."""
         if self._held is not None:
-            self.add_ends(self._held.text())
+            self.ended.add_ends(self.output, self._held.text())
         self.drop()
-
-    def add_ends(self, markup: str) -> None:
-        """Adds end tags to the text of their call: it has become text again, or it may if it is not confirmed."""
-        if self.is_restored:
-            self.output.add(markup)
-        elif self.output.unconfirmed is not None:
-            self.output.unconfirmed.add_markup(markup)
 
     def record(self, mark: str) -> Recording:
         """Starts a recording of what is read from here on, after a mark."""
@@ -187,3 +310,35 @@ class Source(Cursor):
         text = "" if self._held is None else self._held.text()
         self.drop()
         self.unread(text)
+
+    # -- mismatches ------------------------------------------------------------------------------------------------
+
+    def more(self) -> Reading[None]:
+        """Waits for more text; it is a mismatch if there is none."""
+        if self.is_over:
+            raise TextEnded("the text ended")
+        yield
+
+    def fail(self, expected: str) -> str:
+        """Raises a mismatch. The message does not quote what follows: how much of it is there depends on the cuts."""
+        if self._position == len(self._text) and self.is_over:
+            raise TextEnded(f"{expected}, and the text ended")
+        raise Mismatch(expected)
+
+    def refuse(self, word: str, expected: str) -> str:
+        """Steps back over a word that was just read, and raises a mismatch."""
+        self.unread(word)
+        return self.fail(expected)
+
+    def _take(self, end: int) -> str:
+        piece = self._text[self._position : end]
+        self._position = end
+        if self._held is not None and piece:
+            self._keep(piece)
+        return piece
+
+    def _keep(self, piece: str) -> None:
+        assert self._held is not None
+        if (excess := self._held.keep(piece)) > 0:
+            self._position -= excess
+            raise Mismatch(f"held back more than MAX_HELD ({held_text.MAX_HELD} characters)")

@@ -10,11 +10,10 @@ import msgspec
 from msgspec import Struct
 
 from penstock.dialects.dialect import Block
-from penstock.dialects.reading.cursor import Mismatch, Reading, TextEnded
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.raw_values import Writer
 from penstock.dialects.reading.recovery import expected, give_up, header
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Mismatch, Reading, Source, TextEnded
 from penstock.dialects.reading.tagged_values import KeyTags, ValueEnds, awaited, tagged_value
 from penstock.dialects.reading.text_call import TextCall
 from penstock.dialects.reading.unconfirmed import RawTags, TagPair

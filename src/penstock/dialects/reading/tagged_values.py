@@ -30,10 +30,9 @@ import re
 
 from msgspec import Struct
 
-from penstock.dialects.reading.cursor import Reading, TextEnded
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.raw_values import Ends, Sink, Writer, write_value
-from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.source import Reading, Source, TextEnded
 from penstock.dialects.reading.text_call import TextCall
 from penstock.dialects.reading.unconfirmed import RawTags
 

@@ -1,0 +1,60 @@
+"""Calls that have ended: emitted, waiting until what follows confirms them, or turned back into text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from penstock.dialects.provenance import Provenance
+from penstock.dialects.reading.output import Output
+from penstock.dialects.reading.text_call import TextCall
+from penstock.dialects.reading.unconfirmed import NO_TAGS, EndedCall, Unconfirmed
+from penstock.errors import UsageError
+from penstock.events import Confirm, ToolCallInvalid
+
+
+class EndedCalls:
+    """Decides what becomes of a call at its end.
+
+    `provenance` is the conversation, if it is known: a call that quotes it is invalid. `restores` says whether an
+    invalid call becomes the text again that the model wrote.
+    """
+
+    __slots__ = ("_is_restored", "_restores", "_waits", "provenance")
+
+    def __init__(
+        self, provenance: Provenance | None, restores: Callable[[ToolCallInvalid], bool] | None, confirm: Confirm
+    ) -> None:
+        if confirm not in ("end", "close"):
+            raise UsageError(f"confirm must be 'end' or 'close', not {confirm!r}")
+        self.provenance = provenance
+        self._restores = restores
+        self._waits = confirm == "end"  # whether a call with raw values waits for what follows it
+        self._is_restored = False  # whether the last call has become text
+
+    def add(self, call: TextCall, output: Output, markup: str) -> None:
+        """Emits a call, now or when what follows has confirmed it and the calls before it; or restores its text."""
+        arguments = call.seal(self.provenance, markup)
+        if arguments is not None:
+            if output.unconfirmed is None and call.raw_tags is not None and self._waits:
+                output.unconfirmed = Unconfirmed(partial(self.restore, output))
+            if output.unconfirmed is None:
+                call.confirm(arguments)
+            else:
+                output.unconfirmed.add(EndedCall(call, call.raw_tags or NO_TAGS, arguments, [markup]))
+        self.restore(output, markup)
+
+    def restore(self, output: Output, markup: str) -> None:
+        """Replaces a call that has just ended by its markup, if it is invalid and to be restored."""
+        event = output.events[-1] if self._restores is not None else None
+        self._is_restored = bool(markup) and isinstance(event, ToolCallInvalid) and self._restores(event)  # type: ignore[misc]
+        if self._is_restored:
+            output.events.pop()
+            output.add(markup)
+
+    def add_ends(self, output: Output, markup: str) -> None:
+        """Adds end tags to the text of their call: it has become text again, or it may if it is not confirmed."""
+        if self._is_restored:
+            output.add(markup)
+        elif output.unconfirmed is not None:
+            output.unconfirmed.add_markup(markup)
