@@ -17,13 +17,11 @@ from typing import Any, NamedTuple
 
 import griffe
 
+from tests.internals import PUBLIC_TABLE, listed_modules
+
 ROOT = Path(__file__).parent.parent
 RELEASED = ROOT / "tests" / "released_api.json"
-MODULES = (
-    "penstock", "penstock.errors", "penstock.events", "penstock.framing", "penstock.gateway", "penstock.hooks",
-    "penstock.inspector", "penstock.log", "penstock.mcp", "penstock.messages", "penstock.providers", "penstock.serve",
-    "penstock.testing", "penstock.tracing",
-)  # fmt: skip
+MODULES = sorted(listed_modules(PUBLIC_TABLE))
 """The modules with public names."""
 
 API = dict[str, str]

@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.log.opening import memory, open  # noqa: A004  # `penstock.log.open`
+    from penstock.log.postgres import PostgresStore
+    from penstock.log.sqlite import SQLiteStore
+    from penstock.log.store import RunRow, Store
+
+_HOMES = {"PostgresStore": "postgres", "RunRow": "store", "SQLiteStore": "sqlite", "Store": "store"}
 
 if not TYPE_CHECKING:  # imported when they are first used, as those of `penstock` are
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module 'penstock.log' has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module("penstock.log.opening"), name)
+        home = import_module(f"penstock.log.{_HOMES.get(name, 'opening')}")
+        value = globals()[name] = getattr(home, name)
         return value
 
 
-__all__ = ["memory", "open"]
+__all__ = ["PostgresStore", "RunRow", "SQLiteStore", "Store", "memory", "open"]

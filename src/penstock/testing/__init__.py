@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.model.recording import read_recordings
 from penstock.testing.crash import Crashed, FakeClock, crash_at
 from penstock.testing.cuts import Cutting, cuts, cuttings
 from penstock.testing.demo import demo
@@ -64,6 +65,7 @@ __all__ = [
     "fail",
     "frames",
     "item",
+    "read_recordings",
     "recorded",
     "refuse",
     "say",
