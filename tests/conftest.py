@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from penstock.log.store import Store
+from penstock.log import Store
 from penstock.transport.shared_limits import shared_limits
 from tests.budget import SEED, share
 from tests.log_stores import Clock, open_store

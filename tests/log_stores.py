@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from penstock import Agent, Model, Runs, tool
+from penstock.log import PostgresStore, SQLiteStore, Store
 from penstock.log.in_memory import MemoryStore
-from penstock.log.postgres import PostgresStore
-from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Store
 from penstock.log.take_up import read_log
 from penstock.testing import Crashed, Reply, Scripted, call, crash_at
 from tests.postgres import drop, new_schema

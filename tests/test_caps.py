@@ -56,10 +56,9 @@ from penstock.hooks.transcript import transcript
 from penstock.inspector import InspectedExchange, Inspections
 from penstock.inspector.frame_reader import CallHabits, shown_text
 from penstock.jsontext.portable import as_text
-from penstock.log import memory
+from penstock.log import RunRow, memory
 from penstock.log.bodies import body_of
 from penstock.log.postgres_connections import Connections
-from penstock.log.store import RunRow
 from penstock.messages import file, image, user
 from penstock.results import as_outcome
 from penstock.run.events import RunStart

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from penstock import Done, Runs, StoreError
-from penstock.log.store import Batch, RunRow
+from penstock.log import RunRow
+from penstock.log.store import Batch
 from tests.budget import sample
 from tests.chaos.agents import make_agent
 from tests.chaos.ledger import Ledger

@@ -31,10 +31,9 @@ from penstock import (
     tool,
 )
 from penstock.agent.async_driver import AsyncDriver
-from penstock.log import points
+from penstock.log import SQLiteStore, Store, points
 from penstock.log.points import Point
-from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, Store
+from penstock.log.store import Batch
 from penstock.log.take_up import read_log, take_up
 from penstock.run.commands import Command
 from penstock.run.events import LogEvent

@@ -13,10 +13,8 @@ import pytest
 
 from penstock import DamagedRunError, Done, Limits, Runs, ToolStart
 from penstock.cli.app import penstock as command
+from penstock.log import PostgresStore, RunRow, SQLiteStore, Store
 from penstock.log.in_memory import MemoryStore
-from penstock.log.postgres import PostgresStore
-from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import RunRow, Store
 from penstock.log.take_up import read_log
 from penstock.run.events import RunStart, encode
 from penstock.testing import Crashed, FakeClock, crash_at

@@ -18,7 +18,7 @@ import pytest
 import penstock
 import penstock.log
 from penstock import Done, Runs, ToolEnd
-from penstock.log.store import RunRow, Store
+from penstock.log import RunRow, Store
 from penstock.log.take_up import read_log
 from penstock.run.events import LogEvent, Taken
 from tests.architecture import SOURCE, imports

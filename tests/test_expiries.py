@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import Agent, ApprovalRequest, Done, Model, Runs, ToolEnd, UsageError, tool
-from penstock.log.store import Store
+from penstock.log import Store
 from penstock.log.take_up import read_log
 from penstock.run.events import LogEvent, Waiting
 from penstock.testing import FakeClock, Reply, Scripted, call

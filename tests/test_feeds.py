@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from penstock import Done, Text, ToolEnd, ToolResult, Usage
+from penstock.log import RunRow, SQLiteStore, Store
 from penstock.log.bodies import body_of
 from penstock.log.doorbell import Doorbell
-from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, Row, RunRow, Store
+from penstock.log.store import Batch, Row
 from penstock.messages import user
 from penstock.run.events import RunStart
 from penstock.serve import feed, feed_source

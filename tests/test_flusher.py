@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from penstock import Done, LostRunError, Said, StoreError, Text, Usage
-from penstock.log import flusher, run_writer
+from penstock.log import RunRow, SQLiteStore, flusher, run_writer
 from penstock.log.flusher import flusher_of
 from penstock.log.run_writer import RunCallbacks, RunWriter
-from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, Claim, RunRow
+from penstock.log.store import Batch, Claim
 from penstock.messages import user
 
 LONG = 3600.0

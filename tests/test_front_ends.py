@@ -34,8 +34,8 @@ from penstock import (
     Usage,
     UsageError,
 )
+from penstock.log import SQLiteStore
 from penstock.log.in_memory import MemoryStore
-from penstock.log.sqlite import SQLiteStore
 from penstock.messages import user
 from penstock.run.events import LogEvent, RunStart, Waiting
 from penstock.serve import conversation

@@ -15,8 +15,7 @@ from penstock.gateway import GatewayApp, Healing
 from penstock.gateway.healing.names import ToolNames
 from penstock.inspector import Inspections
 from penstock.inspector.entries import Note
-from penstock.model.recording import read_recordings
-from penstock.testing import Raw, Reply, Scripted, call, think
+from penstock.testing import Raw, Reply, Scripted, call, read_recordings, think
 from tests.asgi import Browser, serving
 from tests.asgi import Reply as HTTPReply
 from tests.gateways import (

@@ -40,8 +40,7 @@ from penstock import (
     UsageError,
     tool,
 )
-from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Store
+from penstock.log import SQLiteStore, Store
 from penstock.log.take_up import read_log
 from penstock.messages import user
 from penstock.run.events import encode

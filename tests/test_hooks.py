@@ -32,8 +32,8 @@ from penstock import (
     UsageError,
 )
 from penstock.agent.options import AgentOptions
+from penstock.log import SQLiteStore
 from penstock.log.in_memory import MemoryStore
-from penstock.log.sqlite import SQLiteStore
 from penstock.log.take_up import read_log
 from penstock.messages import assistant, user
 from penstock.run.rebuild import rebuild

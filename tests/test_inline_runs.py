@@ -33,9 +33,8 @@ from penstock import (
     check,
     tool,
 )
-from penstock.log.sqlite import SQLiteStore
+from penstock.log import SQLiteStore, Store
 from penstock.log.start import MAX_TEXT
-from penstock.log.store import Store
 from penstock.log.take_up import read_log
 from penstock.testing import Reply, Scripted, call
 

@@ -17,9 +17,8 @@ from penstock.inspector import InspectedExchange, Inspections, app, read_file
 from penstock.inspector.endpoints import SLICE, InspectorEndpoints, page
 from penstock.inspector.entries import Asked, Entry, EventEntry, FrameEntry, OddEntry, Requested, SentEntry
 from penstock.inspector.quirk_table import quirks
-from penstock.model.recording import read_recordings
 from penstock.serve import ServerLimits
-from penstock.testing import Loopback, Reply, Scripted, Status, call, drop, say
+from penstock.testing import Loopback, Reply, Scripted, Status, call, drop, read_recordings, say
 from penstock.transport.commands import HTTPRequest, HTTPResponseHead
 from penstock.wires import wire_name
 from tests.asgi import Browser

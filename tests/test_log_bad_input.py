@@ -17,13 +17,11 @@ from typing import Any
 import pytest
 
 from penstock import StoreError, StreamEvent, ToolEnd, UsageError
-from penstock.log import points, store_retries
+from penstock.log import PostgresStore, RunRow, SQLiteStore, Store, points, store_retries
 from penstock.log.bodies import body_of
 from penstock.log.follow import follow
 from penstock.log.in_memory import MemoryStore
-from penstock.log.postgres import PostgresStore
-from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import VERSION, Batch, RunRow, Store
+from penstock.log.store import VERSION, Batch
 from penstock.log.take_up import read_log
 from penstock.messages import user
 from penstock.run.events import RunStart

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from penstock import StoreError
-from penstock.log.sqlite import SQLiteStore
+from penstock.log import RunRow, SQLiteStore, Store
 from penstock.log.sqlite_file import SQLiteFile
-from penstock.log.store import Batch, RunRow, Store
+from penstock.log.store import Batch
 from tests.log_stores import Desk
 
 SOON = 30.0

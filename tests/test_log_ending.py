@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from penstock import Agent, Done, Model, Runs, ToolEnd, ToolStart, check, tool
+from penstock.log import Store
 from penstock.log.ending import cancel_claimed, release_claimed
 from penstock.log.inputs import cancel_input
-from penstock.log.store import Store
 from penstock.log.take_up import read_log
 from penstock.run.rebuild import rebuild
 from penstock.testing import Crashed, Reply, Scripted, call, crash_at

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from penstock import Done, Said, UnknownRunError, Usage, UsageError
+from penstock.log import PostgresStore, RunRow, SQLiteStore, Store
 from penstock.log.bodies import body_of
 from penstock.log.follow import afollow, follow
 from penstock.log.follower import Follower, Settings, stored_start
 from penstock.log.in_memory import MemoryStore
-from penstock.log.postgres import PostgresStore
-from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, Committed, Row, RunRow, Store
+from penstock.log.store import Batch, Committed, Row
 from penstock.messages import user
 from penstock.run.events import LogEvent, RunStart
 from tests.log_stores import Clock, Desk

@@ -8,9 +8,10 @@ import time
 import pytest
 
 from penstock import Said, StoreError, ToolEnd, ToolResult, messages
+from penstock.log import RunRow, Store
 from penstock.log.bodies import body_of, event_of
 from penstock.log.media import MEDIA_SIZE, put_back, take_out
-from penstock.log.store import Batch, RunRow, Store
+from penstock.log.store import Batch
 from penstock.run.events import RunStart
 from tests.log_stores import Clock
 

@@ -18,12 +18,10 @@ import pytest
 
 import penstock
 from penstock import StoreError, UsageError
-from penstock.log import postgres_schema, sqlite_schema
+from penstock.log import PostgresStore, RunRow, SQLiteStore, postgres_schema, sqlite_schema
 from penstock.log.flusher import flusher_of
 from penstock.log.in_memory import MAX_BYTES, MemoryStore
-from penstock.log.postgres import PostgresStore
-from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, Input, RunRow
+from penstock.log.store import Batch, Input
 from tests.growth import assert_linear
 from tests.postgres import drop, new_schema
 

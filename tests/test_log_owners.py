@@ -13,15 +13,13 @@ from msgspec.structs import replace
 
 from penstock import Agent, AgentRun, Done, Limits, LostRunError, Model, Runs, StoreError, ToolEnd, tool
 from penstock.agent.ownership import Ownership
-from penstock.log import points
+from penstock.log import PostgresStore, RunRow, SQLiteStore, Store, points
 from penstock.log.bodies import body_of
 from penstock.log.flusher import flusher_of
 from penstock.log.in_memory import MemoryStore
-from penstock.log.postgres import PostgresStore
 from penstock.log.run_writer import RunCallbacks
-from penstock.log.sqlite import SQLiteStore
 from penstock.log.start import new_start
-from penstock.log.store import MAX_LEASES, Batch, Claim, RunRow, Store, first_claim
+from penstock.log.store import MAX_LEASES, Batch, Claim, first_claim
 from penstock.log.take_up import begin, read_log, take_up
 from penstock.messages import user
 from penstock.run.events import Taken

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from penstock import RunExistsError, StoreError, Text, UnknownRunError
-from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, Committed, Input, RunRow, Store
+from penstock.log import RunRow, SQLiteStore, Store
+from penstock.log.store import Batch, Committed, Input
 from penstock.run.events import Taken, decode_logged
 from tests.log_stores import Clock
 

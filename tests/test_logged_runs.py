@@ -36,9 +36,9 @@ from penstock import (
     tool,
 )
 from penstock.agent.async_driver import AsyncDriver
+from penstock.log import Store
 from penstock.log.in_memory import MemoryStore
 from penstock.log.run_writer import RunWriter
-from penstock.log.store import Store
 from penstock.log.take_up import read_log, take_up
 from penstock.run.events import LogEvent
 from penstock.run.rebuild import rebuild

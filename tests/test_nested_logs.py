@@ -30,8 +30,8 @@ from penstock import (
     check,
     tool,
 )
+from penstock.log import SQLiteStore
 from penstock.log.points import Point
-from penstock.log.sqlite import SQLiteStore
 from penstock.log.take_up import read_log, take_up
 from penstock.messages import user
 from penstock.run.events import LogEvent, RunStart, Waiting, innermost

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from penstock import Agent, Context, Done, Limits, Model, Runs, ToolStart, tool
-from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Store
+from penstock.log import SQLiteStore, Store
 from penstock.log.take_up import read_log
 from penstock.run.events import LogEvent
 from penstock.testing import Crashed, FakeClock, Reply, Scripted, call, crash_at

@@ -17,8 +17,8 @@ import pytest
 import penstock
 import penstock.log
 from penstock.cli.agent_target import _split  # pyright: ignore[reportPrivateUsage]
+from penstock.log import RunRow
 from penstock.log.bodies import body_of
-from penstock.log.store import RunRow
 from penstock.messages import user
 from penstock.run.events import RunStart
 from penstock.testing import Reply, Scripted, call

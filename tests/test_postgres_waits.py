@@ -16,9 +16,8 @@ import psycopg
 import pytest
 
 from penstock import StoreError
-from penstock.log import points, postgres_connections
-from penstock.log.postgres import PostgresStore
-from penstock.log.store import Batch, RunRow
+from penstock.log import PostgresStore, RunRow, points, postgres_connections
+from penstock.log.store import Batch
 from tests.log_stores import Desk
 from tests.postgres import NoServer, drop, new_schema, own_server
 

@@ -15,7 +15,7 @@ import pytest
 import penstock
 from penstock import Model, ReplayMissError, Retries, Timeouts, events
 from penstock.cli.app import penstock as command
-from penstock.model.recording import Recording, read_recordings
+from penstock.model.recording import Recording
 from penstock.testing import (
     Loopback,
     Raw,
@@ -28,6 +28,7 @@ from penstock.testing import (
     call,
     drop,
     frames,
+    read_recordings,
     say,
     think,
     wait,

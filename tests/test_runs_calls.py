@@ -23,7 +23,8 @@ from penstock import (
     UsageError,
     tool,
 )
-from penstock.log.store import Claim, Store
+from penstock.log import Store
+from penstock.log.store import Claim
 from penstock.testing import Reply, Scripted, call
 from tests.log_stores import Desk
 

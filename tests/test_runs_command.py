@@ -28,8 +28,9 @@ from penstock.cli.log_options import log_arguments
 from penstock.cli.logged_runs import next_id
 from penstock.cli.owners import Owner, parse_owner, process_condition
 from penstock.cli.run_table import short_ids
+from penstock.log import RunRow, Store
 from penstock.log.bodies import body_of
-from penstock.log.store import Batch, RunRow, Store
+from penstock.log.store import Batch
 from penstock.log.take_up import read_log
 from penstock.messages import user
 from penstock.run.events import RunStart

@@ -28,7 +28,7 @@ from penstock import Error, Finish, Retries, Retry, StreamChunk, Unknown, Usage
 from penstock.cli.kept_file import HistoryFile, KeptFile
 from penstock.cli.questions import call_text
 from penstock.events import encode
-from penstock.log.store import RunRow
+from penstock.log import RunRow
 from penstock.redaction import Mask
 from penstock.run import events as run_events
 from penstock.testing import Loopback, Raw, Redirect, Scripted

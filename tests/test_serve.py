@@ -13,7 +13,7 @@ import pytest
 import penstock.serve
 from penstock import Agent, Context, Limits, Model, Text, ToolOutput, UsageError, tool
 from penstock.asgi.metrics import MAX_SERIES, Metrics
-from penstock.log.sqlite import SQLiteStore
+from penstock.log import SQLiteStore
 from penstock.run.events import LogEvent
 from penstock.serve import ServeApp, ServerLimits, feed, feed_source, runs_api
 from penstock.serve.bodies import MAX_ID

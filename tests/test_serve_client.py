@@ -34,7 +34,7 @@ from penstock import (
 )
 from penstock.asgi.routes import Routes
 from penstock.asgi.server import address_of, listen
-from penstock.log.sqlite import SQLiteStore
+from penstock.log import SQLiteStore
 from penstock.run.events import LogEvent, RunStart, innermost
 from penstock.serve import AsyncClient, AsyncRemoteRun, Client, RefusedError, RemoteRun, UnreachableError, feed
 from penstock.serve.client import exchange

@@ -15,7 +15,7 @@ import penstock.serve
 from penstock import Message, ToolResult, Turn, collect, decode
 from penstock.content import image
 from penstock.declarations import ToolDeclaration
-from penstock.log.sqlite import SQLiteStore
+from penstock.log import SQLiteStore
 from penstock.messages import result, user
 from penstock.serve import ServeApp, model_runs
 from penstock.serve.client_calls import CallRef, read_call_id

@@ -21,7 +21,7 @@ import penstock.serve
 from penstock import Agent, Model, Runs, UsageError
 from penstock.cli import reloading
 from penstock.cli.reloading import file_times, folders_of
-from penstock.log.sqlite import SQLiteStore
+from penstock.log import SQLiteStore
 from penstock.serve.abandonment import Abandonment
 from penstock.testing import Reply, Scripted, wait
 from tests.asgi import Browser, serving

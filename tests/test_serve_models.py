@@ -13,7 +13,7 @@ from msgspec import Struct
 
 import penstock.serve
 from penstock import Agent, Model, Retries
-from penstock.log.sqlite import SQLiteStore
+from penstock.log import SQLiteStore
 from penstock.serve import ServerLimits, models_api
 from penstock.testing import Reply, Scripted, call, fail, wait
 from tests.asgi import Browser, serving

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.log.sqlite import SQLiteStore
+from penstock.log import SQLiteStore
 from penstock.serve.feed import PAGE_BYTES
 from tests.served_process import Server, read_until, served, with_length
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import StoreError
-from penstock.log.store import RunRow
+from penstock.log import RunRow
 from penstock.serve import shared_answers
 from penstock.serve.hosting import Host
 from penstock.serve.shared_answers import SharedAnswers

@@ -19,7 +19,7 @@ import pytest
 
 import penstock
 from penstock import Done
-from penstock.log.store import Store
+from penstock.log import Store
 from penstock.log.take_up import read_log
 from penstock.testing import Reply, Scripted, call
 

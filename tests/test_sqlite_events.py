@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from penstock import StoreError
-from penstock.log import sqlite_heads, sqlite_schema
-from penstock.log.sqlite import SQLiteStore
+from penstock.log import RunRow, SQLiteStore, sqlite_heads, sqlite_schema
 from penstock.log.sqlite_events import MARK_EVERY
 from penstock.log.sqlite_rows import MAX_ROWS, execute_rows
-from penstock.log.store import Batch, RunRow
+from penstock.log.store import Batch
 
 RUNS = ("a", "b", "c")
 LENGTH = 3 * MARK_EVERY + 5

@@ -16,10 +16,9 @@ from typing import Any, cast
 import pytest
 
 from penstock import StoreError
-from penstock.log import points
-from penstock.log.sqlite import SQLiteStore
+from penstock.log import RunRow, SQLiteStore, points
 from penstock.log.sqlite_file import SQLiteFile, ThreadConnection, _Write
-from penstock.log.store import Batch, RunRow
+from penstock.log.store import Batch
 
 NORMAL, FULL = 1, 2  # of `PRAGMA synchronous`: a commit waits for the disk only with FULL
 SECONDS = 30.0

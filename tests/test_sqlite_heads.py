@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.log import points
-from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, RunRow
+from penstock.log import RunRow, SQLiteStore, points
+from penstock.log.store import Batch
 
 RUNS = ("a", "b")
 EVENT = b'{"type": "text", "block": 0, "text": "a"}'

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import Agent, Done, Model, Runs, StoreError, ToolEnd, tool
-from penstock.log.sqlite import SQLiteStore
+from penstock.log import SQLiteStore
 from penstock.log.sqlite_events import MARK_EVERY
 from penstock.log.take_up import read_log
 from penstock.testing import Reply, Scripted, call

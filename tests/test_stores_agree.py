@@ -13,7 +13,8 @@ import pytest
 from msgspec.structs import astuple
 
 from penstock import PenstockError
-from penstock.log.store import Batch, Claim, Input, RunPhase, RunRow, Store
+from penstock.log import RunRow, Store
+from penstock.log.store import Batch, Claim, Input, RunPhase
 from tests.budget import sample
 from tests.log_stores import Clock, open_store
 

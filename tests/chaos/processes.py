@@ -18,12 +18,12 @@ from msgspec import Struct
 import penstock.log
 from penstock import ApprovalRequest, Done, LostRunError, Runs, StoreError
 from penstock.agent.ownership import Ownership
-from penstock.log import points
+from penstock.log import Store, points
 from penstock.log.bodies import body_of
 from penstock.log.flusher import Flusher
 from penstock.log.follow import follow
 from penstock.log.run_writer import RunWriter
-from penstock.log.store import Batch, Store
+from penstock.log.store import Batch
 from penstock.log.store_retries import with_retries
 from penstock.run.events import LogEvent
 from penstock.tools.policy import ToolPolicy

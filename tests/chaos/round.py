@@ -20,7 +20,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from penstock import Runs
-from penstock.log.store import RunRow, Store
+from penstock.log import RunRow, Store
 from tests.chaos.agents import make_agent
 from tests.chaos.ledger import Ledger, Note
 from tests.chaos.processes import Plan, Setup, drive_inline, read_logs, work

@@ -11,7 +11,7 @@ from statistics import median
 from msgspec import Struct
 
 from penstock import Done, ToolEnd, ToolStart, check
-from penstock.log.store import Store
+from penstock.log import Store
 from penstock.log.take_up import read_log
 from penstock.run.events import LogEvent, RunStart, Taken, Waiting
 from penstock.run.rebuild import rebuild

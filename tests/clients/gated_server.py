@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from penstock import Agent, tool
 from penstock.asgi.server import listen, run_server
-from penstock.log.sqlite import SQLiteStore
+from penstock.log import SQLiteStore
 from penstock.serve import ServerLimits, app
 from penstock.testing import ReceivedRequest
 
