@@ -18,7 +18,7 @@ from penstock.jsontext.surrogates import join_surrogates
 
 MAX_READINGS = 16
 """How many readings of one text of the conversation are compared: it may have several encodings, one in another."""
-_CHARACTERS = 4 * 1024 * 1024  # of all readings of a text; a longer text has at least `_FEWEST`
+_CHARACTERS = 4 * 1024 * 1024  # limit for all readings of a text; a longer text has at least `_FEWEST`
 _FEWEST = 6
 
 _SPACES = {"n": "\n", "r": "\r", "t": "\t", "b": " ", "f": " "}

@@ -26,10 +26,10 @@ from penstock.messages import File, Image, Message, ToolResult
 # -- folding -------------------------------------------------------------------------------------------------------
 
 _LEVELS = 3  # how often HTML escapes are decoded
-_COLOURS = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\))")  # of a terminal
+_COLOURS = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\))")  # terminal colours
 _BREAKS = re.compile(r"</?(?:br|p|div|pre|li|tr)\b[^<>]{0,200}>", re.IGNORECASE)
 _LAYOUT = re.compile(r"</?(?:wbr|span|code|b|i|em|strong|td)\b[^<>]{0,200}>", re.IGNORECASE)
-_NUMBERS = re.compile(r"^[\s>|*+#-]{0,40}\d{1,6}[ \t]{0,4}[\t:|.)\u2192]", re.MULTILINE)  # of lists and listings
+_NUMBERS = re.compile(r"^[\s>|*+#-]{0,40}\d{1,6}[ \t]{0,4}[\t:|.)\u2192]", re.MULTILINE)  # item and line numbers
 _DROPPED = re.compile(
     r"[\s\"'`\\>|*+#\u00ab\u00bb\u2010-\u201f\u2039\u203a\u2212\u2500-\u257f\u00ad\u200b-\u200f\u2060\ufeff-]+"
 )

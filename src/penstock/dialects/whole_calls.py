@@ -1,7 +1,7 @@
 """`WholeCalls`: finds calls in a text for readers that must not see half a call: other programs, in any language.
 
-A call is emitted when it is whole. One that must not run becomes the text again that the model wrote, unless it can be
-repaired: whoever reads a response cannot tell a call in its text from one that somebody else has written there.
+A call is emitted when it is whole. A call that must not run is turned back into its original text, unless it can be
+repaired: readers of a response cannot tell the model's own call from a call that somebody else wrote into the text.
 
 `WholeCalls` has a fast lane for pieces in which no mark can begin, while nothing is held back: they are emitted at
 once, and the parser gets them later, with the next piece that is not of this kind. A piece that ends with the first

@@ -1,4 +1,4 @@
-"""`WrongDialect`: notices that a model writes its calls in another dialect than the one that is read.
+"""`WrongDialect`: notices that a model writes its calls in a dialect that is not read.
 
 Such a call is text, so the response looks like a final answer. It stays one, and an `Unknown` says what it looks like.
 """

@@ -90,7 +90,7 @@ class Functions(Struct, frozen=True):
         return (yield from self.tag(source)) if mark == PARAMETER_END else mark
 
     def tag(self, source: Source) -> Reading[str]:
-        """Reads the next tag: that of a parameter, or the end of the call."""
+        """Reads the next tag: a parameter's start tag, or the call's end tag."""
         yield from source.space()
         return (yield from expected(source, self.next, PARAMETER, FUNCTION_END))
 
@@ -217,7 +217,7 @@ class Pairs(Struct, frozen=True):
         return (yield from self.tag(source)) if mark in self.value_end else mark
 
     def key_name(self, source: Source) -> Reading[tuple[str, str]]:
-        """Reads a key, and the mark after its end tag: that of the value, or another if there is no value."""
+        """Reads a key, and the mark after its end tag: the value's start tag, or another mark if there is no value."""
         key, mark = yield from source.upto(*self.key_end, *self.value, *self.call_end)
         if mark in self.call_end:
             source.refuse(mark, f"expected the end of the key {key!r}")
@@ -227,7 +227,7 @@ class Pairs(Struct, frozen=True):
         return key.strip(), mark
 
     def tag(self, source: Source) -> Reading[str]:
-        """Reads the next tag: that of a key, or the end of the call."""
+        """Reads the next tag: a key's start tag, or the call's end tag."""
         yield from source.space()
         return (yield from expected(source, self.next, self.key[0], self.call_end[0]))
 

@@ -209,7 +209,7 @@ class JSONWriter:
         self._held.append("{")
 
     def decide(self, bracket: str, usual: str = "") -> None:
-        """Decides what the last bracket is in JSON: that of a list or an object, or nothing.
+        """Decides what the last bracket becomes in JSON: a list's, an object's, or none.
 
         `usual` is what was written if the bracket could not be held back.
         """

@@ -22,7 +22,7 @@ class Recording:
         self._text = text
         self._position = position
         self._pieces: list[str] = []
-        self.size = 0  # of the text that arrived later
+        self.size = 0  # characters that arrived later
 
     def add(self, piece: str) -> None:
         """Adds text that has arrived."""

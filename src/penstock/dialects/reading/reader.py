@@ -313,10 +313,10 @@ class Reader:
 class DialectMarks:
     """The marks of all dialects that are read. Where only declared tools are called, control tokens stay text.
 
-    `opens` maps an opening mark to the dialects that it may open, in order. `control` are those of them that are
-    control tokens, `think` the marks around reasoning, `tokens` the control tokens that are removed. `missing` are the
-    closing marks that were missing after a call, and are removed when they come. `ends` are the tokens that are removed
-    at the end of the text.
+    - `opens`: the dialects that each opening mark may open, in order. `control`: opening marks that are control tokens.
+    - `think`: the marks around reasoning. `tokens`: control tokens to strip. `ends`: tokens to strip at the end of the
+      text.
+    - `missing`: closing marks that did not follow their call; they are removed when they come.
     """
 
     def __init__(self, source: Source, dialects: Mapping[str, Dialect]) -> None:

@@ -31,8 +31,8 @@ class TextCall(GrowingCall):
 
     def __init__(self, out: list[StreamChunk], block: int, id: str, name: str, origin: str, schema: Schema) -> None:
         super().__init__(out, block, id, name, origin)
-        self.schema = schema  # of the arguments
-        self.keys: set[str] = set()  # of the arguments so far
+        self.schema = schema  # schema of the arguments
+        self.keys: set[str] = set()  # names of the arguments so far
         self.argument = ""  # the last of them
         self.raw_tags: RawTags | None = None  # the tags of its last raw value, if it has one
         self._repeated: str | None = None  # the first of them that was given twice

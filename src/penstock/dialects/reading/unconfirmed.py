@@ -41,7 +41,7 @@ class TagPair(Struct, frozen=True):
 
 
 class RawTags(Struct, frozen=True):
-    """The tags around a raw value: those of the value itself, of its call, and of the block around calls."""
+    """The tags around a raw value: the value's own, its call's, and the block's."""
 
     value: TagPair
     call: TagPair

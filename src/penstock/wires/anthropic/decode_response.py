@@ -102,7 +102,7 @@ class Anthropic(Wire):
         self.reports.has_known_frames = True
         append = self.out.append
         label, delta_type, block, call = self._target
-        pieces: list[str] = []  # of the arguments of one call
+        pieces: list[str] = []  # pieces of the arguments of one call
         for value in values:
             delta = value.delta
             if delta is None:

@@ -68,9 +68,9 @@ class AnthropicFrames(ResponseFrames):
 
     def __init__(self, head: ResponseHead) -> None:
         super().__init__(head)
-        self._index = -1  # of the last block
-        self._open_index = -1  # of the open text or reasoning
-        self._indexes: dict[WrittenCall, int] = {}  # of the calls whose block has not ended
+        self._index = -1  # index of the last block
+        self._open_index = -1  # index of the open text or reasoning
+        self._indexes: dict[WrittenCall, int] = {}  # indexes of the open blocks of calls
         self._container: Any = None
 
     # The stream.
@@ -208,7 +208,7 @@ class AnthropicFrames(ResponseFrames):
                     pass
 
     def _tool(self, call: ToolCall | ToolCallInvalid, state: Json) -> Json:
-        """A call; the arguments of one that must not run are text, as they came, and not an object."""
+        """A `tool_use` block. The arguments of an invalid call are text, as they came, and not an object."""
         text = final_text(call, call.kind, has_custom=False)
         input = raw_json(text) if isinstance(call, ToolCall) else text
         known = {kind: state[kind] for kind in _CALL_STATES if kind in state}

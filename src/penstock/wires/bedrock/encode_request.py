@@ -116,7 +116,7 @@ def _with_cache_points(body: Json, point: Json) -> Json:
 
 
 def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
-    """How the model is asked for structured output: of the models, those of Anthropic have response formats."""
+    """How the model is asked for structured output: only Anthropic's models have response formats."""
     return "native" if takes_format(request) else "tool"
 
 
@@ -264,7 +264,7 @@ def _tool(tool: ToolDeclaration) -> Json:
 
 
 def _settings(request: Request, tools: Json) -> tuple[Json, Json]:
-    """The settings that all models have, and those that some have."""
+    """The settings of all models, and of some models."""
     if not is_claude(request.model):
         return rename_options(request, _INFERENCE), _additional(request) | _effort(request)
     refused = refused_options(request)

@@ -63,9 +63,9 @@ class BedrockFrames(ResponseFrames):
 
     def __init__(self, head: ResponseHead) -> None:
         super().__init__(head)
-        self._index = -1  # of the last block
-        self._open_index = -1  # of the open text or reasoning
-        self._indexes: dict[WrittenCall, int] = {}  # of the calls whose block has not ended
+        self._index = -1  # index of the last block
+        self._open_index = -1  # index of the open text or reasoning
+        self._indexes: dict[WrittenCall, int] = {}  # indexes of the open blocks of calls
 
     # The stream.
 

@@ -8,7 +8,7 @@ from penstock.wires.shared.open_call import OpenCall
 
 
 class IndexedCalls:
-    """The calls of an answer that are `open`, by index. Some servers send no index, or that of no call (QUIRKS 160)."""
+    """The `open` calls of an answer, by index. Some servers send no index, or an unknown one (QUIRKS 160)."""
 
     def __init__(self, answer: AnswerWriter) -> None:
         self.open: dict[int | None, OpenCall] = {}

@@ -85,7 +85,7 @@ class Cohere(Wire):
         self._answer = self.answer_for()
         self._calls = IndexedCalls(self._answer)
         self._plan = StringIO()
-        self._index: int | None = None  # of the open text
+        self._index: int | None = None  # index of the open text
 
     def end(self, by_mark: bool = False) -> None:
         self._emit_plan()

@@ -46,7 +46,7 @@ class CohereFrames(ResponseFrames):
 
     def __init__(self, head: ResponseHead) -> None:
         super().__init__(head)
-        self._index = -1  # of the last text
+        self._index = -1  # index of the last text
 
     # The stream.
 

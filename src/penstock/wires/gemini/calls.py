@@ -74,7 +74,7 @@ class GeminiCalls:
         self._unknown = unknown
         self._open: list[StreamedCall] = []  # the last one is open, others may have ended
         self._by_id: dict[str, StreamedCall] = {}
-        self._last: StreamedCall | None = None  # of the open ones
+        self._last: StreamedCall | None = None  # the open call that began last
 
     def add(self, part: FunctionCall, signature: str) -> None:
         """Adds a part: a call, or a piece of one."""
@@ -97,7 +97,7 @@ class GeminiCalls:
             self._end(streamed)
 
     def end(self, is_stop: bool) -> None:
-        """Ends the open calls: those with arguments are whole if the model stopped normally and between values."""
+        """Ends the open calls. A call with arguments is whole if the model stopped normally and between values."""
         for streamed in self._open:
             if streamed.is_ended:
                 continue

@@ -195,7 +195,7 @@ class _Contents:
         return written + media_parts
 
     def _within(self, result: ToolResult, media: list[Json]) -> list[Json]:
-        """The media inside a response: all if the model accepts it, or those that were inside it before."""
+        """The media inside a function response: all if the model accepts media there, or as they were before."""
         match result.state_of(WIRE).get(PARTS):
             case [*fields] if len(fields) == len(media) and all(isinstance(field, dict) for field in fields):
                 return [] if self._is_version_2 else [*map(merge, media, fields)]

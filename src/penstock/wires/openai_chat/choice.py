@@ -118,7 +118,7 @@ class ChatChoice:
         return {key: value for key, value in message.items() if key not in streamed}
 
     def _loose_fields(self, delta: dict[str, Any]) -> None:
-        """Reads all fields but those of calls."""
+        """Reads all fields except the calls."""
         self._loose_reasoning(delta)
         self.loose_content(delta.get("content"))
         refusal, rest = text_in(delta.get("refusal"))
@@ -145,7 +145,7 @@ class ChatChoice:
         self._report_rest("reasoning_details", unknown or None)
 
     def _loose_calls(self, entries: Any, add: Add) -> list[Any]:
-        """Adds the entries of `tool_calls`; reports and returns those of an unknown kind, which never run."""
+        """Adds the entries of `tool_calls`; reports and returns entries of an unknown kind, which never run."""
         unknown: list[Any] = []
         for entry in items(entries):
             if is_call(entry):
@@ -164,7 +164,7 @@ class ChatChoice:
             self.report_orphans([orphan])
 
     def _legacy_call(self, delta: dict[str, Any]) -> None:
-        """Reads `function_call`. Together with `tool_calls` it is ignored if it repeats one of them (QUIRKS 52)."""
+        """Reads `function_call`. Beside `tool_calls`, a repetition of one of these is ignored (QUIRKS 52)."""
         call = delta.get("function_call")
         if is_empty(call):
             return

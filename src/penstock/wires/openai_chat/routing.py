@@ -116,7 +116,7 @@ class Labels:
     def __init__(self) -> None:
         self.by_label: dict[Label, OpenCall] = {}
         self._counts: dict[OpenCall, int] = {}  # how many labels lead to a call, if any does
-        self._writing: dict[OpenCall, None] = {}  # those of these calls that may be open
+        self._writing: dict[OpenCall, None] = {}  # calls that may still be open
 
     def bind(self, label: Label, call: OpenCall) -> None:
         owner = self.by_label.get(label)
@@ -151,7 +151,7 @@ class Labels:
 
 
 class ToolNames:
-    """The declared tools, which tell a repeated name from one that comes in pieces (QUIRKS 14, 15)."""
+    """The declared tools, which tell a repeated name from a name in pieces (QUIRKS 14, 15)."""
 
     __slots__ = ("_tools",)
 

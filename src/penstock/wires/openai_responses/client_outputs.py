@@ -36,7 +36,7 @@ _FAILED = 1  # the exit code of a command that did not run, or failed in a way t
 
 
 def takes_result(item: Json, result: ToolResult | None) -> bool:
-    """Whether the item of a call can have this result, if it has one; only a screenshot can be that of a computer."""
+    """Whether the output item of a call can hold this result; a computer's must be a screenshot."""
     if result is None or item["type"] != "computer_call":
         return True
     return not result.is_error and any(isinstance(part, Image) for part in result.content)

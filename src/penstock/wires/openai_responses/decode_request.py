@@ -297,7 +297,7 @@ def _without_probabilities(fields: Fields) -> tuple[Dropped, ...]:
 def _flattened(
     placed: list[tuple[str, dict[str, Any]]],
 ) -> tuple[list[tuple[str, dict[str, Any]]], dict[str, ToolPath]]:
-    """The tools, those of namespaces with flat names, and the paths of the latter."""
+    """The tools, with flat names for tools in namespaces, and the paths of these."""
     tools: list[tuple[str, dict[str, Any]]] = []
     paths: dict[str, ToolPath] = {}
     for place, tool in placed:

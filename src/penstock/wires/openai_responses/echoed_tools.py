@@ -10,13 +10,13 @@ from penstock.wires.shared.loose import items
 
 
 class EchoedTools:
-    """The names of the tools that the response repeats; `tools` are those that the caller declared."""
+    """The names of the tools that the response repeats; `tools`: the caller's declared tools."""
 
     def __init__(self, tools: Collection[str]) -> None:
         self._tools = tools
         self._echoed: set[str] = set()
         self._has_echo = False
-        self._answers: dict[str, bool] = {}  # of `is_declared`
+        self._answers: dict[str, bool] = {}  # cached results of `is_declared`
 
     def is_declared(self, name: str) -> bool:
         """Whether a custom tool is the client's. The first answer stands: the tools may be repeated after the call."""

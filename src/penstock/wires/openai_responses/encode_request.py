@@ -89,7 +89,7 @@ def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
 def _items(messages: list[Message], tools: tuple[ToolDeclaration, ...], *, is_stored: bool) -> Iterator[Json]:
     kinds: dict[str, CallKind] = {}
     results = {result.call_id: result for message in messages for result in message.results}
-    client_items: dict[str, Json] = {}  # of the calls of tools that OpenAI defines, by their id
+    client_items: dict[str, Json] = {}  # items of calls of OpenAI's own tools, by call id
     for message in messages:
         match message.role:
             case "system":

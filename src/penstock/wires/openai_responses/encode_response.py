@@ -102,14 +102,14 @@ class OpenAIResponsesFrames(ResponseFrames):
 
     def __init__(self, head: ResponseHead) -> None:
         super().__init__(head)
-        self._number = 0  # of the next frame
-        self._size = 0  # of what the last frame repeats
+        self._number = 0  # sequence number of the next frame
+        self._size = 0  # characters that the last frame will repeat
         self._output: list[Json | None] = []  # the items that are done, at their index
         self._item: OpenItem | None = None
         self._part: OpenPart | None = None
         self._ended: Json = {}
         self._added: dict[WrittenCall, tuple[Json, int]] = {}  # the items of calls as they were added, and their index
-        self._blocks: dict[str, set[int]] = {}  # of items that are not calls, by their id
+        self._blocks: dict[str, set[int]] = {}  # blocks of messages, reasoning and vendor items, by item id
 
     # The stream.
 

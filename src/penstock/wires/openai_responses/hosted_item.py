@@ -29,7 +29,7 @@ from penstock.wires.shared.loose import arguments_text
 
 
 class HostedItem(TextItem):
-    """Any other item, such as a hosted tool, or a call of one that the client runs. It must be sent back whole."""
+    """Any other item, such as a hosted tool or a client-run vendor call. It must be sent back whole."""
 
     _FIELDS: ClassVar = {
         "code_interpreter_call_code": "code",

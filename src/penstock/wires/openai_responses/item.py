@@ -97,7 +97,7 @@ class TextItem(Item):
         return part
 
     def streamed_index(self, channel: Channel, text: str, index: int | None) -> int | None:
-        """The index under which a text was streamed that ends with this one; if that is unknown, the next that fits."""
+        """The index of the streamed text that this final text completes; if unknown, the next matching one."""
         waiting = self._open.get(channel)
         if not waiting or index is None or (channel, index) in self._parts:
             return index

@@ -92,7 +92,7 @@ class ItemIndex:
             self.announced[id] = item if self.announced.get(id, item) is item else None
 
     def type_of(self, data: dict[str, Any]) -> str:
-        """The type of an item. A custom call of a tool that nobody declared is one that the provider runs."""
+        """The type of an item. A custom call of an undeclared tool is run by the provider."""
         type = type_of(data)
         is_hosted = type == "custom_tool_call" and data.get("name") and not self._is_declared(str(data["name"]))
         return HOSTED_CUSTOM_CALL if is_hosted else type

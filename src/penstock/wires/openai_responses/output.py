@@ -44,7 +44,7 @@ class Output:
 
     @property
     def client_work(self) -> str:
-        """The type of the first item that the client must act on; of those with a call, only if there is no other."""
+        """The type of the first item that the client must act on; items without a call come first."""
         hosted = [item for item in self.items if isinstance(item, HostedItem)]
         answered, calls = self._answered, [type_of(item.final) for item in hosted if item.is_for_client]
         for item in hosted:
@@ -128,7 +128,7 @@ class Output:
         item.end(data, sealed_by, is_cut)
 
     def reconcile(self, output: list[Any], reason: str | None) -> None:
-        """Compares the items with the final output of the response: adds those that are missing and ends the open ones.
+        """Compares the items with the final output of the response: adds missing items and ends open ones.
 
         `reason` is the reason for the end of the response; None if it has not ended.
         """

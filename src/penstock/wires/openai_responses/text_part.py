@@ -49,7 +49,7 @@ class TextPart:
         self.size = 0
         self.annotations = 0
         self.is_final = False
-        self._hash = 0  # of the final text, which itself is not kept
+        self._hash = 0  # hash of the final text, which itself is not kept
 
     def add(self, piece: str) -> None:
         self.size += len(piece)

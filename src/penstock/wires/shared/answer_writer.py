@@ -69,7 +69,7 @@ class AnswerWriter:
         self.calls: list[OpenCall] = []
         self._ends: dict[OpenCall, SealedBy] = {}  # calls that ended without arguments, and what ended them
         self._copies = Copies(out)
-        self.kinds: set[str] = set()  # of content so far: text, reasoning, refusal
+        self.kinds: set[str] = set()  # kinds of content so far: text, reasoning, refusal
         self.whole_calls = 0
         self.is_short = False  # something seems to be missing
         self.has_loss = False  # something was lost that may have been the start of a call
@@ -165,7 +165,7 @@ class AnswerWriter:
         return call.is_ended or self._copies.is_waiting(call)
 
     def has_end(self, call: OpenCall) -> bool:
-        """Whether a call without arguments had an end of its own, and waits for that of the answer."""
+        """Whether a call without arguments had its own end, and waits for the end of the answer."""
         return call in self._ends
 
     def seal_confirmed(self, call: OpenCall, sealed_by: SealedBy) -> None:
@@ -202,7 +202,7 @@ class AnswerWriter:
         self.whole_calls += self._copies.close(is_cut=sealed_by is None)
 
     def without_copies(self, calls: list[OpenCall]) -> list[OpenCall]:
-        """Those of the whole calls that are not a copy of an earlier one."""
+        """The whole calls without copies of earlier ones."""
         return self._copies.without_copies(calls)
 
     def withdraw(self) -> None:

@@ -33,7 +33,7 @@ class BlockWriter:
                 self.content(part, text)
 
     def state(self, part: OpenBlock) -> None:
-        """Emits the state of a block; that of an invalid call is reported, as nothing more comes for its block."""
+        """Emits the state of a block. State of an invalid call is reported, as nothing more comes for its block."""
         if isinstance(part, OpenTool) and part.call.has_failed:
             self._report(part, "state of an invalid call")
             return

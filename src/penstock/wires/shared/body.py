@@ -70,7 +70,7 @@ def grammar_of(tool: ToolDeclaration) -> Json:
 
 
 def function_description(tool: ToolDeclaration) -> Json:
-    """The description of a tool that is declared as a function; that of a custom tool has its grammar too."""
+    """The description of a tool that is declared as a function; a custom tool's includes its grammar."""
     texts = [tool.description] if tool.description else []
     if grammar := grammar_of(tool):
         texts.append(GRAMMAR.format(**grammar))

@@ -41,7 +41,7 @@ MIN_BUDGET = 1_024
 BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_000, "xhigh": 32_000, "max": 32_000}
 
 _VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
-_NEWEST = (99, 0)  # of a Claude whose name has no number
+_NEWEST = (99, 0)  # version of a Claude whose name has no number
 _WITH_FORMATS, _ADAPTIVE, _WITHOUT_SAMPLING = (4, 5), (4, 6), (4, 7)
 
 
@@ -76,7 +76,7 @@ def length_and_thinking(request: Request) -> tuple[int, Json]:
 
 
 def takes_format(request: Request) -> bool:
-    """Whether the model has response formats, and one that can express the output of the request."""
+    """Whether the model has a response format that can express the output of the request."""
     number = version(request.model)
     has_formats = number is not None and number >= _WITH_FORMATS
     return has_formats and is_enforceable(request.output, CLAUDE_SCHEMAS)
@@ -105,7 +105,7 @@ def _adaptive(effort: str) -> Json:
 
 
 def _budget(reasoning: str | int, max_tokens: int | None) -> int:
-    """The thinking budget; that of an effort is at most four fifths of `max_tokens`."""
+    """The thinking budget; for an effort, at most four fifths of `max_tokens`."""
     budget = max(budget_of(reasoning, BUDGETS), MIN_BUDGET)
     if max_tokens is None:
         return budget

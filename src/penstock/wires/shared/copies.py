@@ -31,7 +31,7 @@ class SharedId:
     __slots__ = ("content", "held", "identifies")
 
     def __init__(self) -> None:
-        self.content: Content | None = None  # of the first call that ended
+        self.content: Content | None = None  # content of the first call that ended
         self.identifies = True  # no two calls with this id had different contents
         self.held: dict[OpenCall, SealedBy | None] = {}  # calls that are held back, and what ended them
 
@@ -98,7 +98,7 @@ class Copies:
         return sum(self._close(id, shared, is_cut) for id, shared in self._by_id.items() if shared.held)
 
     def without_copies(self, calls: list[OpenCall]) -> list[OpenCall]:
-        """Those of the calls that are not a copy of an earlier one; ends none of them."""
+        """The calls without copies of earlier ones; ends no call."""
         ids = [self._by_call.get(call, ("", None))[0] for call in calls]
         contents: dict[str, list[Content]] = {}
         for id, call in zip(ids, calls, strict=True):

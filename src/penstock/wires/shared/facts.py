@@ -31,8 +31,8 @@ RunsHere = Callable[[Mapping[str, Any]], bool | None]
 class StateFacts(Struct, frozen=True):
     """A kind of vendor state: which part it belongs to, and what its data is.
 
-    `text` says which text of the model is in the data, if any: that of the reasoning, any of the response, or one of
-    its `own`, which is nowhere else.
+    `text`: which model text the data contains: `reasoning`, `any` text of the response, or `own` (text that appears
+    nowhere else).
     """
 
     kind: str

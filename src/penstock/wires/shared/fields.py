@@ -124,7 +124,7 @@ def refuse_other_fields(fields: Json, known: Iterable[str], place: str) -> None:
 
 
 def refuse_unread(fields: Json, known: Iterable[str], place: str, content: str) -> None:
-    """Raise if something without its content has fields that are not known: the content is probably in one of them."""
+    """Raise if an object without content has unknown fields: the content is probably in one of them."""
     if others := [name for name in other_fields(fields, known) if name not in ABOUT]:
         names = ", ".join(map(repr, others))
         raise unreadable(place, f"has no {content!r}, and {names} is not read; put it into {content!r}")

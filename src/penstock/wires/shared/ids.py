@@ -12,7 +12,7 @@ from hashlib import sha256
 from penstock.calls.numbering import UniqueIds
 from penstock.wires.shared.facts import LETTERS_AND_DIGITS, IdRules, WireFacts
 
-_USUAL_LENGTH = 24  # of a new id where any length is accepted
+_USUAL_LENGTH = 24  # length of a new id where any length is accepted
 _ANY = WireFacts(wire="")
 
 
@@ -34,7 +34,7 @@ def _hash(id: str, length: int) -> str:
 
 
 class Ids:
-    """The call ids of one request: each is one that the provider accepts, and all are different (QUIRKS 21, 22)."""
+    """The call ids of one request: valid for the provider, and unique (QUIRKS 21, 22)."""
 
     def __init__(self, rules: IdRules) -> None:
         self._rules = rules

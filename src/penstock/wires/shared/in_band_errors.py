@@ -50,7 +50,7 @@ def error_in(value: Any) -> Error | None:
 
 
 def bare_message(value: Any) -> Error | None:
-    """Returns the error if a body has nothing but a `message`, as AWS and Cohere send it."""
+    """Returns the error if a body has only a `message`, as AWS and Cohere send it."""
     match value:
         case {"message": str(message)} | {"Message": str(message)}:
             return _error({**value, "message": message}, value)

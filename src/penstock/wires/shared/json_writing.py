@@ -22,7 +22,7 @@ def quote(text: str) -> bytes:
 
 
 class PieceWriter:
-    """Writes frames that differ in nothing but a piece of text: `before` and `after` are the bytes around it."""
+    """Writes frames that differ only in a piece of text: `before` and `after` are the bytes around it."""
 
     __slots__ = ("_append", "after", "before")
 

@@ -1,4 +1,4 @@
-"""Recognises payloads that can be nothing but a keep-alive. All others that cannot be read are a hole in the stream."""
+"""Recognises payloads that can only be a keep-alive. Any other unreadable payload is a hole in the stream."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _AUDIO = {"mpeg": "mp3", "mpga": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave
 
 
 def media_type(media: Media) -> str:
-    """The media type without parameters: the stated one, or that of a data URL; empty if unknown."""
+    """The media type without parameters: as stated, or from a data URL; empty if unknown."""
     stated = media.url[len("data:") :].partition(",")[0] if media.is_inline else ""
     return (media.media_type or stated).partition(";")[0]
 

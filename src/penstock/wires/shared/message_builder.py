@@ -16,7 +16,7 @@ from penstock.wires.shared.places import Joins, PlacedMessage, Places
 
 
 class MessageBuilder:
-    """Collects the parts of a message and numbers their blocks. `place` is that of the part that is being read."""
+    """Collects the parts of a message and numbers their blocks. `place`: where the current part is."""
 
     def __init__(self, wire: str, calls: CallMatcher, place: str) -> None:
         self.wire = wire

@@ -54,7 +54,7 @@ class NumberedBlocks:
         self._calls = NumberedCalls(answer, self._writer, reports, reasons)
 
     def label(self, number: Any) -> Label:
-        """The label of a block; without a number, that of the block that started last."""
+        """The label of a block; without a number, the label of the last started block."""
         label = as_label(number)
         return self._last if label is None else label
 

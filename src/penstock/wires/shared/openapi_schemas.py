@@ -15,7 +15,7 @@ _TYPES = {name.upper(): name for name in ("string", "number", "integer", "boolea
 _LEFT_OUT = ("nullable", "propertyOrdering", "example")  # `nullable` becomes a type
 _FORMATS = ("enum", "int32", "int64", "float", "double")  # which say nothing beside the type
 _COUNTS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
-_NUMBER = re.compile(r"[0-9]{1,19}")  # of 64 bits, which is a text in this form
+_NUMBER = re.compile(r"[0-9]{1,19}")  # 64-bit numbers, which are strings in this form
 
 
 def has_capital_types(schema: Mapping[str, Any]) -> bool:

@@ -43,7 +43,7 @@ class ResponseProgress:
         self._failed_at, self._is_contradicted = None, False
 
     def progress(self, chunks: Sequence[StreamChunk]) -> Progress:
-        """How far the response is; `chunks` are those of the last read."""
+        """How far the response is; `chunks`: the events of the last read."""
         is_open = not self._answers
         for answer in self._answers.values():
             if answer.raw_reason is None:

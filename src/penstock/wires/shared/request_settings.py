@@ -82,7 +82,7 @@ _WHOLE_NUMBERS = ("max_tokens", "top_k", "seed")
 
 
 class Fields:
-    """The fields of an object in a request, which are taken out one by one; what is left was not read."""
+    """The fields of a request object. Reading a field removes it, so what remains was not recognised."""
 
     def __init__(self, fields: Any, place: str = "") -> None:
         if not isinstance(fields, Mapping):
@@ -116,7 +116,7 @@ class Fields:
         return Fields(rename(self.take(name, dict, "an object") or {}), self.place(name))
 
     def effort(self, name: str) -> str:
-        """Takes an effort; one that only this protocol knows, or this server, is not read."""
+        """Takes an effort; an effort specific to this protocol or server is not read."""
         return self.text(name) if is_effort(self.rest.get(name)) else ""
 
     def put_back(self, name: str, inner: Fields) -> None:
@@ -174,7 +174,7 @@ class Fields:
 
 
 def read_tools(placed: Iterable[tuple[str, Json]]) -> tuple[ToolDeclaration, ...]:
-    """The declarations of tools; raises with the place of one that cannot be read, or that has the name of another."""
+    """The declarations of tools; raises with the place of an unreadable declaration or a repeated name."""
     tools: list[ToolDeclaration] = []
     names: set[str] = set()
     for place, value in placed:
@@ -191,7 +191,7 @@ def read_tools(placed: Iterable[tuple[str, Json]]) -> tuple[ToolDeclaration, ...
 
 
 class ToolChoice(Struct, frozen=True):
-    """What a request says about calls: a mode or the name of a tool, and the names of those that may be called.
+    """What a request says about calls: a mode or the name of a tool, and the names of the allowed tools.
 
     `exact` are the fields that say it in the client's protocol, if no other protocol can say it as well.
     """

@@ -287,7 +287,7 @@ class ResponseEncoder:
         return call
 
     def _may_begin(self, call: WrittenCall) -> bool:
-        """Whether a call is written while its arguments come; one that comes in another form has to be whole."""
+        """Whether a call is written while its arguments come; a call that changes its form has to be whole."""
         is_same = call.kind == "function" or (
             self.format.has_custom_calls and call.name not in self._head.unwrapped_tools
         )

@@ -1,4 +1,4 @@
-"""Errors that end a response: those that encoders write themselves, and the HTTP status of an error."""
+"""Errors that end a response: the encoders' own errors, and the HTTP status of an error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def withdrawn(retry: Retry) -> Error:
 
 
 def error_status(error: Error, codes: Mapping[int, str]) -> int:
-    """The HTTP status of an error: that of its code, else one that says whether a retry may help."""
+    """The HTTP status of an error, from its code; otherwise, from whether a retry may help."""
     known = next((status for status, code in codes.items() if code == error.code), 0)
     return known or status_in(error.code) or (UNAVAILABLE if error.retryable else BAD_GATEWAY)
 

@@ -101,11 +101,11 @@ class ResponseFrames:
     # The words of the protocol.
 
     def expressed(self, finish: Finish) -> Finish:
-        """An end as the wire expresses it: one with work that it has no form for is not that of a final answer."""
+        """The finish as the wire expresses it; with work for the client that it cannot express, not a final answer."""
         return finish if not finish.client_work or self.expresses_work(finish.client_work) else unfinished(finish)
 
     def finish_of(self, turn: Turn) -> Finish:
-        """The end of a turn as the wire expresses it."""
+        """The finish of a turn as the wire expresses it."""
         reason, work = turn.finish_reason or "cut", turn.client_work
         return self.expressed(Finish(reason, turn.raw_finish_reason, turn.finish_message, client_work=work))
 
@@ -115,7 +115,7 @@ class ResponseFrames:
         return finish.raw_reason or "" if is_raw else self.format.finish_reasons[finish.reason]
 
     def code_of(self, error: Error, status: int) -> str:
-        """The provider's code of an error: that of the error, unless it has none or that of another protocol."""
+        """The provider's code of an error: its own code, unless it has none or one of another protocol."""
         codes = self.format.error_codes
         is_foreign = self.format.has_closed_errors or bool(status_in(error.code))
         if error.code and not (self.head.translates_errors and is_foreign and error.code not in codes.values()):

@@ -1,4 +1,4 @@
-"""Turns as responses: those of several choices, the events of one, and calls that only seem to be complete."""
+"""Turns as responses: the turns of all choices, a turn as events, and calls that only seem complete."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def wrong_call(calls: list[ToolCallInvalid], reason: FinishReason, format: Respo
 
 
 def unfinished(finish: Finish) -> Finish:
-    """The end of a response with work for the client that the wire cannot express: not that of a final answer."""
+    """The finish of a response with work for the client that the wire cannot express: not a final answer."""
     reason = "other" if finish.reason == "stop" else finish.reason
     return replace(finish, reason=reason, raw_reason=None, client_work="")
 

@@ -41,7 +41,7 @@ def parts_by_block(message: Message) -> dict[int, list[Part]]:
 
 
 def is_in_place(state: Opaque, parts: Sequence[Part], facts: WireFacts | None) -> bool:
-    """Whether a state is on a part of its kind; `parts` are those of its block.
+    """Whether a state is on a part of its kind; `parts`: the parts of its block.
 
     State without a part is in place: reasoning can be a signature alone.
     """
@@ -81,7 +81,7 @@ class ItemIds:
         self._last = ""
 
     def is_repeated(self, id: str) -> bool:
-        """Whether the item with this id ended before; an empty id is that of no item."""
+        """Whether the item with this id ended before; an empty id belongs to no item."""
         if not id:
             return False
         is_repeated = id in self._seen and id != self._last

@@ -57,7 +57,7 @@ class TextFrames:
         return None
 
     def learn(self, data: bytes, text: Text | None) -> None:
-        """Make a template from a read that is one frame with nothing but this text; None if it is anything else."""
+        """Make a template from a read that is one frame with only this text; None for any other read."""
         if text is None:
             self.clear()
             return

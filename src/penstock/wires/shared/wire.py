@@ -81,7 +81,7 @@ class Wire:
         return answer.raw_reason is not None
 
     def progress(self, chunks: Sequence[StreamChunk]) -> Progress:
-        """How far the response is; `chunks` are those of the last read."""
+        """How far the response is; `chunks`: the events of the last read."""
         return "ended" if self.is_ended else self._progress.progress(chunks)
 
     # What subclasses call.

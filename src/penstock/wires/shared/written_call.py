@@ -32,7 +32,7 @@ class WrittenCall:
         self.write: Write | None = None
         self.states: dict[str, Any] = {}  # vendor state by kind
         self.is_ended = False
-        self.size = 0  # of its arguments so far, in characters
+        self.size = 0  # characters of its arguments so far
         self._rope = Rope()
         self._next_settle = PIECES
 
