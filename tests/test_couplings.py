@@ -36,7 +36,6 @@ from mcp.server.mcpserver import MCPServer
 from mcp_types import methods
 
 from penstock.transport.client_logs import LOGGERS
-from penstock.transport.passed_reads import can_pass
 from tests.architecture import SOURCE, tree_of
 
 PAGE = (Path(__file__).parent.parent / "docs" / "couplings.md").read_text(encoding="utf-8")
@@ -77,14 +76,6 @@ def url() -> Iterator[str]:
 
 
 # -- aiohttp -----------------------------------------------------------------------------------------------------------
-
-
-def test_aiohttp_reader_wakes_a_future() -> None:
-    async def work() -> None:
-        reader: Any = aiohttp.StreamReader(_connection(), 2**16, loop=asyncio.get_running_loop())
-        assert can_pass(reader), "the try-out of passed_reads.py failed: a gateway is slower, and nothing else says so"
-
-    run(work)
 
 
 def test_aiohttp_reader_keeps_bytes_before_an_error() -> None:

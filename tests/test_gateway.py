@@ -15,7 +15,7 @@ from penstock.gateway import GatewayApp, Healing
 from penstock.gateway.healing.names import ToolNames
 from penstock.inspector import Inspections
 from penstock.inspector.entries import Note
-from penstock.testing import Raw, Reply, Scripted, call, read_recordings, think
+from penstock.testing import Raw, Reply, Scripted, call, read_recordings, think, wait
 from tests.asgi import Browser, serving
 from tests.asgi import Reply as HTTPReply
 from tests.gateways import (
@@ -695,3 +695,16 @@ def test_the_address_of_a_gateway_leads_to_its_page() -> None:
             assert (await browser.get(reply.headers["location"])).status == 200
 
     asyncio.run(main())
+
+
+def test_the_metrics_count_how_often_plain_text_skips_the_stages() -> None:
+    prose = "The quick brown fox, as a common cat does, jumps over a lazy dog; a < b is not a call, and a c is none."
+
+    async def test(browser: Browser) -> None:
+        await browser.post("/v1/chat/completions", chat(tools=TOOLS))
+        metrics = (await browser.get("/metrics")).body.decode().splitlines()
+        counts = {name: float(count) for name, count in (line.rsplit(" ", 1) for line in metrics if line[0] != "#")}
+        assert counts['penstock_gateway_reads{lane="text"}'] >= 1
+        assert 1 <= counts["penstock_gateway_text_lane_left"] < counts['penstock_gateway_reads{lane="stages"}']
+
+    run(gateway(upstream(Reply(*(part for word in prose.split() for part in (f"{word} ", wait(0.001)))))), test)

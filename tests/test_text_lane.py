@@ -56,7 +56,8 @@ class Relay:
         self.shown: list[bytes] = []
         self.taken = 0
         self._turn = TurnBuilder()
-        lane, take = TextLane(self.encoder, self, self._note, self.shown.append), None
+        self.lane = lane = TextLane(self.encoder, self, self._turn.add, self.shown.append)
+        take = None
         for data in reads:
             if take is not None and take(data):
                 self.taken += 1
@@ -94,8 +95,14 @@ def assert_same(reads: list[bytes], front: str, healing: Healing | None = None) 
     assert direct.frames == reference.frames
     assert direct.turn == reference.turn
     assert direct.decoding.output.size == reference.decoding.output.size
-    assert len(direct.shown) == direct.taken
+    assert len(direct.shown) == direct.taken == direct.lane.taken
     return direct.taken
+
+
+def test_reads_that_leave_the_path_are_counted() -> None:
+    pieces = [*(f"word {number} " for number in range(9)), " a", " <", "b", ">", " and", " so", " on"]
+    direct = Relay([frame(piece) for piece in pieces], has_lane=True)
+    assert (direct.lane.taken, direct.lane.left) == (direct.taken, 1)
 
 
 def frame(piece: str, choice: int = 0) -> bytes:

@@ -17,7 +17,7 @@ from penstock.gateway.asking import Caller, passed_headers, takes_custom_tools, 
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.failures import in_band, rejection
 from penstock.gateway.inspecting import InspectedCall
-from penstock.gateway.journal import Journal
+from penstock.gateway.journal import Journal, Reads
 from penstock.gateway.routing import Candidate, find_candidates
 from penstock.gateway.text_lane import TextLane
 from penstock.history.client_request import ClientRequest, decode_request
@@ -95,9 +95,11 @@ class Answering:
         encoder = ResponseEncoder(self._frames(self._head(request, answer)))
         record = self._context.memory.record(request, self._caller.key, self._caller.id)
         upstream, chunks = answer.upstream_request, answer.first
-        lane = TextLane(encoder, stream, None if record is None else record.add, self._inspected.shows)
+        lane = TextLane(encoder, stream, None if record is None else record.add_one, self._inspected.shows)
+        decoded = 0
         try:
             while True:
+                decoded += 1
                 if record is not None:
                     record.add(chunks)
                 if data := encoder.feed(chunks):
@@ -118,6 +120,7 @@ class Answering:
             await stream.end(last)
         finally:
             await answer.close()
+            self._journal.reads = Reads(lane.taken, lane.left, decoded)
             self._journal.end(encoder.usage, encoder.error)
 
     def _failed(self, request: ClientRequest, error: RejectedRequest) -> bytes:

@@ -199,5 +199,7 @@ def _metrics() -> Metrics:
     metrics.counter("fallbacks", "Responses of an upstream that was not the first choice")
     metrics.counter("healed", "What was healed, by the number of the quirk")
     metrics.counter("tokens", "Tokens by upstream")
+    metrics.counter("reads", "Network reads of streamed responses: passed on as plain text, or decoded by the stages")
+    metrics.counter("text_lane_left", "Reads that were decoded although plain text flowed")
     metrics.counter("first_event_seconds", "Seconds until responses began, in all")
     return metrics

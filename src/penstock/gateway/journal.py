@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.asgi.request import RejectedRequest
@@ -28,6 +29,14 @@ MAX_LOGGED = 300
 """How many characters of a name or a message are logged."""
 
 
+class Reads(Struct, frozen=True):
+    """The network reads of a response: passed on as plain text, decoded although text flowed, and decoded in all."""
+
+    text: int = 0
+    left: int = 0
+    decoded: int = 0
+
+
 class Journal:
     """The events of one request; `write` reports them once, at its end."""
 
@@ -36,6 +45,7 @@ class Journal:
         self._call = call
         self._inspected = inspected
         self.attempts = Attempts()
+        self.reads = Reads()
         self._started = time.monotonic()
         self._first = 0.0  # seconds until the response began
         self._model = ""
@@ -95,6 +105,10 @@ class Journal:
             metrics.add("tokens", self._usage.output_tokens, kind="output", upstream=upstream)
         if answer is not None:
             metrics.add("first_event_seconds", self._first, upstream=upstream)
+        if self.reads.decoded:
+            metrics.add("reads", self.reads.text, lane="text")
+            metrics.add("reads", self.reads.decoded, lane="stages")
+            metrics.add("text_lane_left", self.reads.left)
         if logger.isEnabledFor(logging.INFO):
             self._log(response)
 

@@ -180,6 +180,7 @@ class ResponseRecord:
         self._key = key
         self._id = id
         self._turn = TurnBuilder()
+        self.add_one = self._turn.add
 
     def add(self, chunks: Iterable[StreamChunk]) -> None:
         """Add the events of one network read."""

@@ -18,7 +18,7 @@ from penstock.transport.commands import Take
 from penstock.wires.shared.json_writing import quote
 from penstock.wires.shared.response_encoder import ResponseEncoder
 
-Note = Callable[[list[StreamChunk]], None]
+Note = Callable[[StreamChunk], None]
 Show = Callable[[bytes], None]
 
 
@@ -46,6 +46,8 @@ class TextLane:
         "_take_text",
         "_write",
         "_write_now",
+        "left",
+        "taken",
     )
 
     def __init__(self, encoder: ResponseEncoder, writer: Writer, note: Note | None, show: Show | None) -> None:
@@ -54,6 +56,8 @@ class TextLane:
         self._note = note
         self._show = show
         self._before = self._after = b""
+        self.taken = 0  # reads that were passed on
+        self.left = 0  # reads that were not, although the path was open
 
     def open_after(self, chunks: list[StreamChunk], decoding: HealedDecoding) -> Take | None:
         """Open the fast path after these events; None if the next bytes have to be decoded."""
@@ -70,12 +74,14 @@ class TextLane:
         """Sends the piece of text in these bytes; False if they are anything but one piece of text."""
         event = self._read(data)
         if event is None or (text := self._take_text(event.text)) is None:
+            self.left += 1
             return False
+        self.taken += 1
         self._output.size += len(event.text)
         if not text:
             return True
         if self._note is not None:
-            self._note([event if text == event.text else replace(event, text=text)])
+            self._note(event if text == event.text else replace(event, text=text))
         piece = self._before + quote(text) + self._after
         if self._show is not None:
             self._show(piece)
@@ -83,16 +89,17 @@ class TextLane:
 
     def _encode(self, data: bytes) -> Awaitable[None] | bool:
         """`_take` for protocols whose frames differ in more than the text; a frame may end the response."""
-        if self._encoder.error is not None or (event := self._read(data)) is None:
+        event = self._read(data) if self._encoder.error is None else None
+        if event is None or (text := self._take_text(event.text)) is None:
+            self.left += 1
             return False
-        if (text := self._take_text(event.text)) is None:
-            return False
+        self.taken += 1
         self._output.size += len(event.text)
         if not text:
             return True
         event = event if text == event.text else replace(event, text=text)
         if self._note is not None:
-            self._note([event])
+            self._note(event)
         piece = self._encoder.feed([event])
         if self._show is not None:
             self._show(piece)

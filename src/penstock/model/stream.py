@@ -208,17 +208,12 @@ class AsyncStream(StreamedResponse[Output]):
         """The chunks of the next network read, of which there may be none; None at the end of the response.
 
         For callers that started the stream with `start` and close it themselves: it costs less than an iterator. `take`
-        is called with the bytes of each read, if possible without waking this task; bytes that it does not pass on are
-        decoded.
+        is called with the bytes of each read; bytes that it does not pass on are decoded.
         """
-        data, body, clock, connection = None, self._body, self._clock, self._connection
-        pass_reads = None if take is None else getattr(connection, "pass_reads", None)
+        data, body, clock, read = None, self._body, self._clock, self._connection.read
         while body is not None and clock() <= body.steady_until:
-            if pass_reads is not None and (passing := await pass_reads(body, take, clock)) is not None:
-                await passing
-                continue
             try:
-                data = await connection.read(body.timeout)
+                data = await read(body.timeout)
                 if not data:
                     break
                 if take is None or body.passed > MAX_PASSED or not (taken := take(data)):

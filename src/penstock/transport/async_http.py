@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from inspect import iscoroutinefunction
 from math import inf
@@ -13,10 +13,9 @@ from typing import Any
 from penstock.errors import UsageError
 from penstock.transport.async_pool import LoopPools, loop_pools
 from penstock.transport.client_logs import redacted_logs
-from penstock.transport.commands import HTTPResponseHead, OpenRequest, ReadTimedOut, SteadyBody, Take
+from penstock.transport.commands import HTTPResponseHead, OpenRequest, ReadTimedOut
 from penstock.transport.decompression import DecompressedContent, content_encoding
 from penstock.transport.failures import client_error
-from penstock.transport.passed_reads import PassedReads, can_pass
 from penstock.transport.pools import AnyPool
 
 
@@ -36,7 +35,6 @@ class AsyncHTTPConnection:
         self._response: Any = None
         self._content: Any = None
         self._deadline: float | None = None  # deadline of the current read
-        self._passed: PassedReads | None = None  # the reads that are passed on; each moves their deadline
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf  # when it fires
         self._is_expired = False
@@ -64,7 +62,10 @@ class AsyncHTTPConnection:
 
     async def read(self, seconds: float | None) -> bytes:
         """The next bytes of the body, empty at its end."""
-        self._expect(seconds)
+        if seconds is not None:
+            self._deadline = deadline = self._loop.time() + seconds
+            if deadline < self._timer_at:
+                self._set_timer()
         try:
             data: bytes = await self._content.readany()
         except Exception as error:
@@ -79,30 +80,6 @@ class AsyncHTTPConnection:
             raise client_error(reset, self._command) from reset
         return data
 
-    async def pass_reads(self, body: SteadyBody, take: Take, clock: Callable[[], float]) -> Awaitable[None] | None:
-        """Pass reads on while `take` returns True; returns its awaitable, or None if `read` is next."""
-        if not can_pass(self._content):
-            return None
-        reads = PassedReads(self._content, body, take, clock)
-        if not reads.begin():
-            return None
-        self._passed = reads
-        self._expect(body.timeout)
-        try:
-            return await reads
-        except Exception:  # noqa: BLE001  # a connection error: `read` raises it
-            return None
-        finally:
-            self._passed = self._deadline = None
-            reads.end()
-
-    def _expect(self, seconds: float | None) -> None:
-        """Set the deadline of the next read."""
-        if seconds is not None:
-            self._deadline = deadline = self._loop.time() + seconds
-            if deadline < self._timer_at:
-                self._set_timer()
-
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -112,8 +89,6 @@ class AsyncHTTPConnection:
 
     def _on_timer(self) -> None:
         self._timer, self._timer_at = None, inf
-        if self._passed is not None and self._deadline is not None:
-            self._deadline = self._passed.deadline
         if self._deadline is not None and self._loop.time() < self._deadline:
             self._set_timer()
         elif self._deadline is not None:
