@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from penstock.dialects.provenance import Provenance
 from penstock.dialects.reading.marks import is_half_word
 from penstock.dialects.reading.reader import Reader
@@ -76,13 +78,6 @@ class WholeCalls:
                 events.append(lane.kind(lane.block, text))
         return events
 
-    def pass_on(self, chunk: Text) -> list[StreamChunk] | None:
-        """The events of a piece of text that stays text; None if it has to be fed."""
-        lane = self.lane
-        if lane is None or (text := lane.take(chunk)) is None:
-            return None
-        return [chunk] if text == chunk.text else [Text(lane.block, text)] if text else []
-
     @property
     def lane(self) -> Lane | None:
         """The fast lane, if text is passed on as it is at present; it can be used until the next event is fed."""
@@ -95,8 +90,13 @@ class WholeCalls:
 
     def _read(self, chunk: StreamChunk) -> list[StreamChunk]:
         """Reads an event in the slow lane."""
-        self._leave_lane()
-        events = self._calls.feed(chunk)
+        lane = self._lane
+        if lane is not None and isinstance(chunk, Text) and chunk.block == lane.source and not chunk.choice:
+            self._lane = None
+            events = lane.without_emitted(self._calls.feed(Text(chunk.block, lane.unread + chunk.text)))
+        else:
+            self._leave_lane()
+            events = self._calls.feed(chunk)
         if isinstance(chunk, Text):
             self._lane = self._new_lane(chunk, events)
         if isinstance(chunk, Text | Finish | Reasoning | Refusal):
@@ -154,6 +154,16 @@ class Lane:
         self.unread = ""  # one text: a list of its pieces takes several times the memory
         self._held = ""  # the end of it that is not emitted: it may begin a mark
         self._find_start = reader.find_start
+
+    def without_emitted(self, events: list[StreamChunk]) -> list[StreamChunk]:
+        """The events of the parser for what it has not read and more, without the text that was emitted."""
+        size, rest = len(self.unread) - len(self._held), iter(events)
+        while size:
+            event: Any = next(rest)
+            if len(event.text) > size:
+                return [replace(event, text=event.text[size:]), *rest]
+            size -= len(event.text)
+        return [*rest]
 
     def take(self, chunk: Text) -> str | None:
         """The text that can be emitted now, with what was held back; None if the parser has to read the piece.

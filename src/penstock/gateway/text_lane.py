@@ -77,7 +77,7 @@ class TextLane:
             self.left += 1
             return False
         self.taken += 1
-        self._output.size += len(event.text)
+        self._output.size += len(text)
         if not text:
             return True
         if self._note is not None:
@@ -94,7 +94,7 @@ class TextLane:
             self.left += 1
             return False
         self.taken += 1
-        self._output.size += len(event.text)
+        self._output.size += len(text)
         if not text:
             return True
         event = event if text == event.text else replace(event, text=text)

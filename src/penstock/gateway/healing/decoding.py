@@ -74,15 +74,15 @@ class HealedDecoding:
     def feed(self, data: bytes) -> list[StreamChunk]:
         """The healed events that these bytes complete."""
         chunks = self._decoder.feed(data)
-        if len(chunks) == 1 and type(chunk := chunks[0]) is Text:  # as nearly all reads are while a model writes text
-            self._habits.feed_text(data)
-            self._tail = None
-            passed = chunks if self._texts is None else self._texts.pass_on(chunk)
-            if passed is not None:
-                self.output.size += len(chunk.text)
-                return passed
-        else:
+        if len(chunks) != 1 or type(chunks[0]) is not Text:
             self._habits.feed(data)
+            return self._heal(self._read_text(chunks))
+        self._habits.feed_text(data)  # as nearly all reads are while a model writes text
+        self._tail = None
+        chunks = self._read_text(chunks)
+        if len(chunks) == 1 and type(text := chunks[0]) is Text:
+            self.output.size += len(text.text)
+            return chunks
         return self._heal(chunks)
 
     def text_flow(self) -> TextFlow | None:
@@ -96,7 +96,7 @@ class HealedDecoding:
 
     def close(self) -> list[StreamChunk]:
         """The events that were held back."""
-        chunks = self._heal(self._decoder.close())
+        chunks = self._heal(self._read_text(self._decoder.close()))
         self._habits.close()
         return chunks
 
@@ -130,10 +130,9 @@ class HealedDecoding:
         return ReasoningTail(dialects, context.tools, context.report) if has_tools and dialects else None
 
     def _heal(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
+        """The events, after their text was read."""
         if not chunks:
             return chunks
-        if self._texts is not None:
-            chunks = self._without_marks(self._texts.feed(chunks), chunks)
         chunks = self._calls.feed(chunks)
         if self._tail is not None and not self._tail.add(chunks):
             self._tail = None
@@ -141,8 +140,11 @@ class HealedDecoding:
             self.output.add(chunks)
         return chunks if _RARE.isdisjoint(map(type, chunks)) else [*self._noted(chunks)]
 
-    def _without_marks(self, events: list[StreamChunk], chunks: list[StreamChunk]) -> list[StreamChunk]:
-        """The events that were found in the text; notes the first reasoning, unless the server marks it itself."""
+    def _read_text(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
+        """The events, with those in the text; notes the first reasoning there, unless the server marks it itself."""
+        if self._texts is None or not chunks:
+            return chunks
+        events = self._texts.feed(chunks)
         if not self.output.has_reasoning and Reasoning in map(type, events):
             self.output.has_reasoning = True
             if Reasoning not in map(type, chunks):
