@@ -35,8 +35,8 @@ class Budget:
 
 
 BUDGETS = {
-    "sync": Budget(14, 14),
-    "async": Budget(18, 21),
+    "sync": Budget(18, 18),
+    "async": Budget(18, 18),
     "logged sync": Budget(40, 41),
     "logged async": Budget(40, 52),
     "served": Budget(60, 74),

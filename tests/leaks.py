@@ -12,7 +12,7 @@ import pytest
 from penstock.transport.loop_thread import shared_loop
 from tests.runs import SOON
 
-SHARED = {"penstock-watchdog", "penstock-loop", "penstock-mcp", "penstock-idle"}
+SHARED = {"penstock-watchdog", "penstock-loop", "penstock-driver", "penstock-mcp", "penstock-idle"}
 """The threads of the process, which no run owns."""
 
 

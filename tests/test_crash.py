@@ -30,7 +30,7 @@ from penstock import (
     check,
     tool,
 )
-from penstock.agent.async_driver import AsyncDriver
+from penstock.agent.driver import Driver
 from penstock.log import SQLiteStore, Store, points
 from penstock.log.points import Point
 from penstock.log.store import Batch
@@ -302,7 +302,7 @@ def test_an_input_that_comes_while_the_run_starts_to_wait_is_left_for_the_next_o
     runs = Runs(store, {"agent": agent})
     run_id = runs.start("agent", "Pay.")
     pause = Run.pause
-    drivers: list[AsyncDriver] = []
+    drivers: list[Driver] = []
 
     def pause_and_decide(run: Run, seconds: float | None = None) -> list[Command]:
         runs.decide(run_id, "c", True)
@@ -314,7 +314,7 @@ def test_an_input_that_comes_while_the_run_starts_to_wait_is_left_for_the_next_o
     begin = AsyncAgentRun.__aenter__
 
     async def enter(running: AsyncAgentRun) -> AsyncAgentRun:
-        assert isinstance(running._driver, AsyncDriver)
+        assert isinstance(running._driver, Driver)
         drivers.append(running._driver)
         return await begin(running)
 

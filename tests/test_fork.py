@@ -226,7 +226,7 @@ def hold(lock):
 with agent.stream("Hi.", log={log}) as run:
     events = iter(run)
     next(events)
-    thread = threading.Thread(target=hold, args=(run._driver.lock,))
+    thread = threading.Thread(target=hold, args=(getattr(run._driver, "owner", run._driver)._driven.outbox._lock,))
     thread.start()
     assert has_lock.wait(30)
     pid = os.fork()

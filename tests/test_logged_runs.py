@@ -35,7 +35,7 @@ from penstock import (
     check,
     tool,
 )
-from penstock.agent.async_driver import AsyncDriver
+from penstock.agent.driver import Driver
 from penstock.log import Store
 from penstock.log.in_memory import MemoryStore
 from penstock.log.run_writer import RunWriter
@@ -389,7 +389,7 @@ def test_a_worker_whose_lease_has_ended_starts_nothing_and_writes_nothing(store:
         async with AsyncAgentRun(agent.config, run, None, owned) as running:
             async for event in running:
                 if isinstance(event, ToolStart):  # the process is frozen here, for longer than its lease
-                    assert isinstance(running._driver, AsyncDriver)
+                    assert isinstance(running._driver, Driver)
                     writer = running._driver._driven.ownership.log
                     assert writer is not None
                     writer.deadline = 0.0

@@ -77,6 +77,7 @@ def shut_down(loop: asyncio.AbstractEventLoop) -> None:
 @has_proc
 @pytest.mark.parametrize("end", [close_loop, shut_down])
 def test_a_loop_that_is_closed_leaves_no_socket(end: Callable[[asyncio.AbstractEventLoop], None]) -> None:
+    others = {*async_pool._owners}
     with Loopback(always("Hi.")) as server:
         model = model_at(server)
 
@@ -91,7 +92,7 @@ def test_a_loop_that_is_closed_leaves_no_socket(end: Callable[[asyncio.AbstractE
             ask()
         until(lambda: descriptors() <= before + 2)  # the server closes its side in its own time
         gc.collect()  # nothing warns
-    assert not async_pool._owners
+    assert {*async_pool._owners} <= others
 
 
 @has_proc

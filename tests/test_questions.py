@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+import threading
 from typing import Any
 
 import pytest
@@ -11,9 +11,8 @@ import pytest
 import penstock.log
 from penstock import ApprovalRequest, Context, Runs, StreamEvent, ToolEnd, UsageError, tool
 from penstock.agent.questions import NoAnswerError
-from penstock.agent.sync_driver import SyncDriver
-from penstock.run.events import decode, encode
-from penstock.run.machine import Run
+from penstock.run.events import RequestKind, decode, encode
+from penstock.run.state import RunState
 from penstock.testing import Reply, call
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import SOON, check_history, drive, made, streaming, sync_and_async, texts_of
@@ -149,24 +148,18 @@ def test_a_context_without_a_run_has_nobody_to_ask() -> None:
         Context(deps=None).ask({}, 1.0)
 
 
-def test_provide_looks_for_the_question_under_the_lock_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inner runs begin and end in other threads meanwhile."""
-    is_locked: list[bool] = []
-    tree = Run.tree
+def test_provide_looks_for_the_question_on_the_loop_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inner runs begin and end there meanwhile."""
+    threads: list[str] = []
+    waits_for = RunState.waits_for
 
-    def look(run: Run, driver: SyncDriver) -> Any:
-        with ThreadPoolExecutor(1) as thread:
-            is_free = thread.submit(driver.lock.acquire, blocking=False).result()
-            if is_free:
-                thread.submit(driver.lock.release).result()
-        is_locked.append(not is_free)
-        return tree(run)
+    def look(state: RunState, call_id: str, kind: RequestKind) -> bool:
+        threads.append(threading.current_thread().name)
+        return waits_for(state, call_id, kind)
 
     with made(REPLIES, book).stream("Go.") as running:
         for event in running:
             if isinstance(event, ApprovalRequest):
-                assert isinstance(running._driver, SyncDriver)
-                with monkeypatch.context() as patch:
-                    patch.setattr(Run, "tree", lambda run, driver=running._driver: look(run, driver))
-                    running.provide(event.call_id, "4")
-    assert is_locked[0]
+                monkeypatch.setattr(RunState, "waits_for", look)
+                running.provide(event.call_id, "4")
+    assert set(threads) == {"penstock-driver"}

@@ -6,15 +6,18 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
 
+import httpx2
+import pydantic
 import pytest
 
 import penstock
 import penstock.log
 from penstock import Agent, Limits, Step, tool
-from penstock.testing import Loopback, Reply, Scripted, always, call
+from penstock.testing import Loopback, ReceivedRequest, Reply, Scripted, always, call, say, wait
 from penstock.transport.loop_thread import shared_loop
 from tests.asking import LONG, PATIENCE, model_at, within
 from tests.runs import made
@@ -225,3 +228,164 @@ def test_coroutines_that_are_cancelled_before_they_begin_are_closed() -> None:
         blocking.result(LONG)
     until(lambda: all(inspect.getcoroutinestate(work) == inspect.CORO_CLOSED for work in begun))
     assert len(begun) == 3
+
+
+# The loop that drives the runs: no code of the user is awaited on it.
+
+NEIGHBOURS = 31
+
+
+def blocking_agents(block: Any, url: str = "") -> dict[str, Any]:
+    """Agents whose async code blocks its event loop, each in another place."""
+
+    async def blocked(*_: Any) -> Any:
+        block()
+
+    async def key() -> str:
+        block()
+        return "key"
+
+    async def check(text: str) -> str:
+        block()
+        return text
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        block()
+        return "seen"
+
+    @tool(approval=blocked)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    @tool
+    def later() -> Any:
+        """Return something to be awaited."""
+        return blocked()
+
+    return {
+        "tool": lambda: agent_with(look),
+        "result": lambda: agent_with(later),
+        "approval": lambda: agent_with(pay),
+        "hook": lambda: made(["Done."], before_step=blocked),
+        "guard": lambda: made(["Done."], guard=check),
+        "callback": lambda: made(["Done."], on_text=blocked),
+        "key": lambda: Agent(penstock.Model("openai-compatible:m", url, key)),
+    }
+
+
+@pytest.mark.parametrize("place", list(blocking_agents(None)))
+def test_a_coroutine_that_blocks_delays_no_text_of_other_runs(place: str) -> None:
+    """It blocks until all neighbours have streamed to their ends, which they could not do on its loop."""
+    has_begun, may_end, is_late = threading.Event(), threading.Event(), list[bool]()
+
+    def block() -> None:
+        has_begun.set()
+        is_late.append(not may_end.wait(PATIENCE))
+
+    def read(pieces: int) -> str:
+        reply = Reply(*(part for _ in range(pieces) for part in (say("piece "), wait(0.001))))
+        agent = Agent(penstock.Model("openai:gpt-5", via=Scripted([reply])))
+        with agent.stream("Hi.") as run:
+            return "".join(event.text for event in run if event.type == "text")
+
+    with Loopback(always("Done.")) as server, ThreadPoolExecutor(NEIGHBOURS + 1) as pool:
+        agent = blocking_agents(block, server.base_url("openai-chat"))[place]()
+        blocking = pool.submit(lambda: agent.run("Hi.").reason)
+        assert has_begun.wait(PATIENCE)
+        texts = list(pool.map(read, [20] * NEIGHBOURS, timeout=PATIENCE))
+        may_end.set()
+        assert blocking.result(PATIENCE) in ("answered", "paused")
+    assert texts == ["piece " * 20] * NEIGHBOURS
+    assert not any(is_late)
+
+
+def test_the_driver_of_runs_ends_with_close_but_not_during_a_run() -> None:
+    def drivers() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "penstock-driver"]
+
+    with made([Reply(say("One "), wait(0.01), say("two."))]).stream("Hi.") as run:
+        events = iter(run)
+        next(events)
+        penstock.close()
+        assert len(drivers()) == 1
+        list(events)
+    assert run.output == "One two."
+    penstock.close()
+    until(lambda: not drivers())
+
+
+def test_a_validator_of_the_output_may_run_an_agent() -> None:
+    """It is called on the loop of its run, which cannot wait for another run on itself."""
+
+    class Judged(pydantic.BaseModel):
+        text: str
+
+        @pydantic.field_validator("text")
+        @classmethod
+        def judge(cls, text: str) -> str:
+            return made(["Good."]).run(text).output
+
+    with within(LONG):
+        agent = made([Reply('{"text": "Hm."}')])
+        assert agent.run("Hi.", output=Judged).output == Judged(text="Good.")
+
+
+def test_agents_in_a_thread_pool_share_a_sync_client_of_the_caller() -> None:
+    """The client blocks: it is used in threads, also while tools of the same runs are."""
+
+    @tool
+    def look(city: str) -> str:
+        """Look."""
+        return f"Sunny in {city}."
+
+    def answer(request: ReceivedRequest) -> Reply:
+        return Reply("Done.") if request.results else Reply(call("look", {"city": "Rome"}))
+
+    threads: set[str] = set()
+
+    def note(request: Any) -> None:
+        threads.add(threading.current_thread().name)
+
+    with Loopback(answer) as server, httpx2.Client(event_hooks={"request": [note]}) as client:
+        model = penstock.Model("openai-compatible:m", server.base_url("openai-chat"), "-", client=client)
+        agent = Agent(model, [look])
+        with ThreadPoolExecutor(32) as pool:
+            outputs = list(pool.map(lambda _: agent.run("Hi.").output, range(32), timeout=PATIENCE))
+    assert outputs == ["Done."] * 32
+    assert threads == {"penstock-model"}
+
+
+def test_cancelling_a_run_breaks_a_read_of_a_sync_client_of_the_caller() -> None:
+    with Loopback(Reply(say("One "), wait(60))) as server, httpx2.Client() as client:
+        model = penstock.Model("openai-compatible:m", server.base_url("openai-chat"), "-", client=client)
+        with within(LONG), Agent(model).stream("Hi.") as run:
+            for event in run:
+                if event.type == "text":
+                    run.cancel()
+    assert run.finish_reason == "cancelled"
+
+
+def test_an_async_client_is_refused_in_sync_code() -> None:
+    model = penstock.Model("openai-compatible:m", "http://127.0.0.1:9/v1", "-", client=httpx2.AsyncClient())
+    with pytest.raises(penstock.UsageError, match="needs a sync client"):
+        Agent(model).run("Hi.")
+
+
+@pytest.mark.filterwarnings("ignore:agent.run.. in async code")
+def test_a_plain_run_works_where_an_event_loop_is_running() -> None:
+    """As in a cell of a notebook."""
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        await asyncio.sleep(0)
+        return "seen"
+
+    async def cell() -> str:
+        return agent_with(look).run("Hi.").output
+
+    with within(LONG):
+        assert asyncio.run(cell()) == "Done."

@@ -274,7 +274,7 @@ def test_a_declaration_becomes_a_tool_with_its_function_or_deferred(declaration:
     made = as_tool(declaration, function, read_only=True)
     assert (made.name, made.description, made.parameters, made.strict) == ("weather", "Look.", PARAMETERS, True)
     assert made.read_only
-    assert made.function(**made.with_context(made.check({"city": "Rome"}), Context(None))) == "Rome"
+    assert made.function(**made.bind({"city": "Rome"}, Context(None))) == "Rome"
     assert not made.is_deferred
 
     deferred = as_tool(declaration)
@@ -445,11 +445,11 @@ def test_the_context_is_passed_and_not_in_the_schema() -> None:
         made = tool(function)
         assert "context" not in made.parameters["properties"]
         assert made.parameters["required"] == ["city"]
-        assert made.function(**made.with_context(made.check({"city": "Rome"}), context)) == "kRome"
+        assert made.function(**made.bind({"city": "Rome"}, context)) == "kRome"
         with pytest.raises(ArgumentsError, match="`context`: unknown"):
             made.check({"city": "Rome", "context": 1})
     assert last("Rome") == "Rome"
-    assert tool(google).with_context({"city": "a"}, context) == {"city": "a"}
+    assert tool(google).bind({"city": "a"}, context) == {"city": "a"}
 
 
 def test_a_model_cannot_pass_the_context() -> None:

@@ -15,15 +15,14 @@ from typing import Any
 import pytest
 
 from penstock import Agent, Model, tool
-from penstock.agent.timers import ThreadTimers
 from penstock.testing import Reply, Scripted, call
 from penstock.transport import worker_threads
-from penstock.transport.watchdog import Watchdog, watchdog
-from penstock.transport.worker_threads import IDLE_NAME, WorkerThreads, WorkInOrder, workers
+from penstock.transport.watchdog import Watchdog
+from penstock.transport.worker_threads import IDLE_NAME, WorkerThreads, workers
 from tests.runs import SOON
 
 
-def started(threads: WorkerThreads | WorkInOrder, work: Callable[[], None]) -> Any:
+def started(threads: WorkerThreads, work: Callable[[], None]) -> Any:
     return threads.start(work, "penstock-work", copy_context())
 
 
@@ -226,35 +225,7 @@ def test_a_child_process_does_not_use_the_threads_of_its_parent() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-# Timers.
-
-
-def test_a_timer_has_no_thread_until_it_expires() -> None:
-    timers, expired = ThreadTimers(), list[str]()
-    watched = watchdog.count
-    timers.start("first", 3600, lambda: expired.append("never"))  # starts the watchdog, if there is none
-    before = threading.active_count()
-    for number in range(100):
-        timers.start(str(number), 3600, lambda: expired.append("never"))
-    assert threading.active_count() == before
-    fired = threading.Event()
-    timers.start("soon", 0.01, fired.set)
-    assert fired.wait(SOON)
-    timers.close()
-    assert watchdog.count == watched
-    assert expired == []
-
-
-def test_a_timer_that_gets_no_thread_still_expires(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    timers, fired = ThreadTimers(), threading.Event()
-    timers.start("first", 3600, lambda: None)  # starts the watchdog, if there is none
-    monkeypatch.setattr(WorkerThreads, "start", refuse)
-    timers.start("soon", 0.01, fired.set)
-    assert fired.wait(SOON)
-    timers.close()
+# Deadlines.
 
 
 class Deadline:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from penstock.agent.async_driver import AsyncDriver
 from penstock.agent.config import AgentConfig
+from penstock.agent.driven_run import DrivenRun
+from penstock.agent.driver import Driver
 from penstock.agent.logged_driver import LoggedAsyncDriver, LoggedSyncDriver
 from penstock.agent.sync_driver import SyncDriver
 from penstock.errors import UsageError
@@ -26,8 +27,8 @@ from penstock.run.machine import Run
 from penstock.run.stored import Key, sign
 
 AnySyncDriver = SyncDriver | LoggedSyncDriver
-AnyAsyncDriver = AsyncDriver | LoggedAsyncDriver
-D = TypeVar("D", bound=SyncDriver | LoggedSyncDriver | AsyncDriver | LoggedAsyncDriver)
+AnyAsyncDriver = Driver | LoggedAsyncDriver
+D = TypeVar("D", bound=SyncDriver | LoggedSyncDriver | Driver | LoggedAsyncDriver)
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultTypeVar
 
@@ -89,8 +90,7 @@ class RunReader(Generic[D, Output]):
         While the model streams, what was read of its response is in it as one that was cut. A call without a result,
         because it runs or waits, has one that says so; `dump` keeps such a call open, for `resume`.
         """
-        self._driver.fold()
-        return self._driver.run.state.history
+        return self._driver.call(self._history)
 
     @property
     def usage(self) -> Usage:
@@ -110,7 +110,7 @@ class RunReader(Generic[D, Output]):
     @property
     def waiting(self) -> list[ApprovalRequest]:
         """The calls that wait for a decision or for their result from elsewhere, also before a stored run is read."""
-        return self._driver.run.waiting
+        return self._driver.call(lambda: self._driver.run.waiting)
 
     @property
     def has_answer(self) -> bool:
@@ -123,7 +123,7 @@ class RunReader(Generic[D, Output]):
         With a `key` it is signed (HMAC-SHA256), and `resume` with the same key refuses what was changed. Sign what
         others could change, as it says which calls run and with which arguments. It is not encrypted.
         """
-        return sign(self._driver.dump(), key)
+        return sign(self._driver.call(self._driver.dump), key)
 
     def cancel(self, why: str = "the run was cancelled") -> None:
         """End the run, from any thread; every call still gets a result.
@@ -166,6 +166,10 @@ class RunReader(Generic[D, Output]):
         """
         self._driver.provide(call_id, value, is_error)
 
+    def _history(self) -> History:
+        self._driver.fold()
+        return self._driver.run.state.history
+
 
 class AgentRun(RunReader[AnySyncDriver, Output]):
     """A run that is read in sync code: `with agent.stream(...) as run: for event in run: …`."""
@@ -178,7 +182,7 @@ class AgentRun(RunReader[AnySyncDriver, Output]):
         self._events: Iterator[StreamEvent] | None = None  # for `next`
 
     def __enter__(self) -> Self:
-        self._driver.begin()
+        self._driver.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -194,25 +198,8 @@ class AgentRun(RunReader[AnySyncDriver, Output]):
             self._events = self._driver.read_events(None)  # without a reference to this run, which could not be freed
         return next(self._events)
 
-    @property
-    def messages(self) -> History:
-        """The history at this moment; another run can continue from it: see `RunReader.messages`."""
-        with self._driver.lock:
-            return super().messages
-
-    @property
-    def waiting(self) -> list[ApprovalRequest]:
-        """The calls that wait for a decision or for their result from elsewhere."""
-        with self._driver.lock:
-            return super().waiting
-
-    def dump(self, key: Key | None = None) -> bytes:
-        """The run as JSON, to be continued elsewhere by `Agent.resume`: see `RunReader.dump`."""
-        with self._driver.lock:
-            return super().dump(key)
-
     def close(self) -> None:
-        """Cancel the run if it has not ended, and wait until its threads have ended, at most a second.
+        """Cancel the run if it has not ended, and wait until its tasks have ended, at most a second.
 
         A tool that is a plain function cannot be stopped: it may run on.
         """
@@ -226,7 +213,7 @@ class AsyncAgentRun(RunReader[AnyAsyncDriver, Output]):
         if isinstance(run, LoggedStart):
             super().__init__(LoggedAsyncDriver(config, run, deps))
         else:
-            super().__init__(AsyncDriver(config, run, deps, owned))
+            super().__init__(Driver(DrivenRun(config, run, deps, owned)))
         self._events: AsyncIterator[StreamEvent] | None = None  # for `anext`
 
     async def __aenter__(self) -> Self:
@@ -237,13 +224,13 @@ class AsyncAgentRun(RunReader[AnyAsyncDriver, Output]):
         await self.close()
 
     def __aiter__(self) -> AsyncIterator[StreamEvent]:
-        return self._driver.read_events(self)
+        return self._driver.aread_events(self)
 
     async def __anext__(self) -> StreamEvent:
         if self._events is None:
-            self._events = self._driver.read_events(None)  # without a reference to this run, which could not be freed
+            self._events = self._driver.aread_events(None)  # without a reference to this run, which could not be freed
         return await anext(self._events)
 
     async def close(self) -> None:
         """Cancel the run if it has not ended, and wait until its tasks have ended, at most a second."""
-        await self._driver.close()
+        await self._driver.aclose()

@@ -25,6 +25,12 @@ class CallerLoop:
         self.mailbox = mailbox_of(self._loop)
 
     @property
+    def running(self) -> asyncio.AbstractEventLoop:
+        """The loop of a run that has begun."""
+        assert self._loop is not None
+        return self._loop
+
+    @property
     def is_here(self) -> bool:
         """Whether this is the thread of the loop."""
         return self._thread == threading.get_ident()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from penstock.agent.run_errors import as_exception, error_event, is_interrupt, p
 from penstock.agent.run_scope import RunScope
 from penstock.agent.step_hooks import StepHooks
 from penstock.agent.step_tools import StepTools
+from penstock.agent.user_code import UserCode
 from penstock.errors import MissingKeyError, ProviderError
 from penstock.log.outbox import LoggedOutbox
 from penstock.log.store import OwnedRun
@@ -29,12 +31,18 @@ class DrivenRun:
     starts in a run that `is_cancelled`, even if its loop is still too busy to cancel it.
     """
 
-    def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None) -> None:
+    def __init__(
+        self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None, code: UserCode | None = None
+    ) -> None:
         self.run = run
+        self.code = code or UserCode()
         self.config = config
         self.deps = deps
         self.ownership = Ownership(owned)
-        self.outbox = Outbox() if owned is None else LoggedOutbox()
+        # The keys of executions begin with it: so they are unique among all runs of a store.
+        self.key_prefix = "" if owned is None else f"{owned.claim.run_id}:"
+        lock = threading.RLock()  # the reader of a sync run is in another thread
+        self.outbox = Outbox(lock) if owned is None else LoggedOutbox(lock)
         self.records = RunRecords(config, "" if owned is None else owned.claim.run_id)
         self.scope = RunScope()
         self.step_tools = StepTools(config)
@@ -136,10 +144,6 @@ class DrivenRun:
             return None
         owned = self.ownership.owned
         return max(0.0, seconds - (owned.seconds if owned else 0.0))
-
-    def unique_key(self, key: str) -> str:
-        """The key of an execution, unique among all runs of a store."""
-        return self.ownership.unique_key(key)
 
     # -- its tools -------------------------------------------------------------------------------------------------
 

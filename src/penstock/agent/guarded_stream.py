@@ -1,161 +1,139 @@
-"""A response in sync code that is held back until the guard of the agent has cleared it.
+"""A response that is held back until the guard of the agent has cleared it.
 
-A thread reads the response into the stage, so that checks overlap with the stream; each check has a thread of its own.
+The next read and the checks that run are tasks, so that checks overlap with the stream.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextvars import Context as Variables
-from contextvars import copy_context
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from functools import partial
-from inspect import isawaitable
-from typing import Any, Self
+from inspect import iscoroutinefunction
+from typing import Any
 
 from penstock.agent.guard_calls import GuardCalls, Verdict, check_size, guard_error, verdict
-from penstock.agent.tool_execution import in_thread
+from penstock.agent.run_errors import is_interrupt
+from penstock.agent.user_code import UserCode
 from penstock.errors import GuardError
 from penstock.events import StreamChunk
 from penstock.guard.checks import Check
-from penstock.model.stream import Stream
-from penstock.run.outbox import MAX_AHEAD
-from penstock.transport.loop_thread import LoopTask
+from penstock.model.stream import AsyncStream
 
 CLOSING_SECONDS = 1.0
-"""How many seconds the end of a response waits for the thread that reads it."""
+"""How many seconds the end of a response waits for the checks that run."""
 
-Begin = Callable[[Awaitable[Any], Variables], LoopTask]
+Answer = Verdict | GuardError
+Reading = asyncio.Task[list[StreamChunk] | None]
 
 
 class GuardedStream:
-    """Reads a `Stream` like the stream itself: `with` it, and iterate over its `batches`."""
+    """Reads an `AsyncStream` like the stream itself: `start` it, and ask for each `next_batch` until there is none."""
 
-    def __init__(self, stream: Stream[Any], calls: GuardCalls, begin: Begin) -> None:
+    def __init__(self, stream: AsyncStream[Any], calls: GuardCalls, code: UserCode) -> None:
         self._stream = stream
         self._calls = calls
-        self._begin = begin  # awaits a value on the loop of the run
+        self._code = code
         self._stage = calls.stage
-        self._cleared: list[StreamChunk] = []
-        self._has_ended = False  # the response, or its reading failed
-        self._is_over = False
-        self._error: BaseException | None = None
-        self._tasks: set[LoopTask] = set()
-        self._changed = threading.Condition()
-        self._variables = copy_context()
+        self._checks: dict[asyncio.Task[Answer], Check] = {}
+        self._reading: Reading | None = None
+        self._batches = self._cleared()
 
-    def __enter__(self) -> Self:
-        self._stream.__enter__()
-        return self
+    async def start(self) -> list[StreamChunk]:
+        """Send the request; `next_batch` returns all chunks."""
+        await self._stream.__aenter__()
+        return []
 
-    def __exit__(self, *_: object) -> None:
-        self._end()
-        self._stream.close()
+    async def next_batch(self) -> list[StreamChunk] | None:
+        """The next chunks that the guard has cleared; None at the end of the response."""
+        return await anext(self._batches, None)
 
-    def cancel(self) -> None:
-        """Break the connection from any thread, and pass nothing on any more."""
-        self._end()
-        self._stream.cancel()
+    async def close(self) -> None:
+        """Cancel the checks that run, and close the connection."""
+        await self._batches.aclose()
+        await self._end()
+        await self._stream.close()
 
-    def batches(self) -> Iterator[list[StreamChunk]]:
+    def abort(self) -> None:
+        """Break the connection now; whoever reads the batches is cancelled separately."""
+        self._stream.abort()
+
+    async def _cleared(self) -> AsyncGenerator[list[StreamChunk]]:
         """The chunks that the guard has cleared, as they are."""
-        self._variables = copy_context()
-        reader = in_thread(partial(self._read, self._stream.batches()), "guard-reader", self._variables)
+        stage, source = self._stage, self._stream.batches()
+        self._read(source)
         try:
-            while (chunks := self._take()) is not None:
-                yield chunks
+            while not (self._reading is None and stage.is_idle):
+                if chunks := await self._next(source):
+                    yield chunks
+                if stage.is_stopped and stage.is_idle:
+                    break
+            if stage.failure is not None:
+                raise stage.failure
         finally:
-            if not self._has_ended:
-                self.cancel()
-            self._end()
-            reader.join(CLOSING_SECONDS)
+            await self._end()
 
-    def _take(self) -> list[StreamChunk] | None:
-        """Wait for chunks that are cleared; None at the end of the response."""
-        with self._changed:
-            while not self._is_over:
-                self._cleared += self._calls.take_late()
-                if self._cleared:
-                    chunks, self._cleared = self._cleared, []
-                    self._changed.notify_all()
-                    return chunks
-                if self._error is not None:
-                    raise self._error
-                if self._stage.is_idle and (self._has_ended or self._stage.is_stopped):
-                    if self._stage.failure is not None:
-                        raise self._stage.failure
-                    return None
-                self._changed.wait(self._calls.seconds_left())
-        return None
+    def _read(self, source: AsyncIterator[list[StreamChunk]]) -> None:
+        self._reading = asyncio.create_task(_next_or_none(source))
 
-    def _read(self, batches: Iterator[list[StreamChunk]]) -> None:
-        """Read the response into the stage."""
-        try:
-            for chunks in batches:
-                if not self._add(self._stage.feed, chunks):
-                    return
-            self._add(self._stage.close)
-        except BaseException as error:  # noqa: BLE001  # whoever reads the batches gets it
-            self._fail(error)
-        with self._changed:
-            self._has_ended = True
-            self._changed.notify_all()
-
-    def _add(self, step: Callable[..., list[StreamChunk]], *values: Any) -> bool:
-        """Let the stage make a step, when there is room; returns whether to read on."""
-        with self._changed:
-            while not self._is_over and (len(self._cleared) > MAX_AHEAD or self._stage.is_full):
-                check_size(self._stage)
-                self._changed.wait()
-            if not self._is_over:
-                self._pass_on(step(*values))
-            return not self._is_over and not self._stage.is_stopped
-
-    def _pass_on(self, chunks: list[StreamChunk]) -> None:
-        """Add chunks that are cleared, and start the checks that are due."""
-        self._cleared += chunks
-        try:
-            for check in self._stage.take_due():
-                self._calls.begin(check)
-                in_thread(partial(self._check, check), "guard", self._variables)
-        except RuntimeError as error:  # no thread can be started
-            self._fail(error)
-        self._changed.notify_all()
-
-    def _check(self, check: Check) -> None:
-        """Call the guard, in a thread of its own."""
-        answer: Verdict | GuardError
-        try:
-            value = self._calls.call(check)
-            answer = verdict(check, self._awaited(value) if isawaitable(value) else value)
-        except BaseException as error:  # noqa: BLE001  # the guard is user code; the run ends with an error
-            answer = guard_error(error)
-        with self._changed:
-            if not self._calls.end(check) or self._is_over:
-                return
-            if isinstance(answer, GuardError):
-                self._pass_on(self._stage.fail(check, answer))
+    async def _next(self, source: AsyncIterator[list[StreamChunk]]) -> list[StreamChunk]:
+        """Wait for the next chunks or verdicts; returns what is cleared now."""
+        stage, reading = self._stage, self._reading
+        check_size(stage)
+        tasks: set[asyncio.Task[Any]] = {*self._checks}
+        if reading is not None and not stage.is_full and not stage.is_stopped:
+            tasks.add(reading)
+        done, _ = await asyncio.wait(tasks, timeout=self._calls.seconds_left(), return_when=asyncio.FIRST_COMPLETED)
+        chunks: list[StreamChunk] = []
+        for task in done:
+            if task is reading:
+                batch: Any = task.result()
+                self._reading = None
+                chunks += stage.close() if batch is None else stage.feed(batch)
+                if batch is not None:
+                    self._read(source)
             else:
-                self._pass_on(self._stage.settle(check, answer))
+                chunks += self._settle(task)
+        chunks += self._calls.take_late()
+        for check in stage.take_due():
+            self._calls.begin(check)
+            self._checks[asyncio.create_task(self._check(check))] = check
+        return chunks
 
-    def _awaited(self, value: Any) -> Any:
-        task = self._begin(value, copy_context())
-        self._tasks.add(task)
+    def _settle(self, task: asyncio.Task[Any]) -> list[StreamChunk]:
+        check = self._checks.pop(task)
+        if not self._calls.end(check):
+            return []
+        answer: Answer = guard_error(asyncio.CancelledError()) if task.cancelled() else task.result()
+        if isinstance(answer, GuardError):
+            return self._stage.fail(check, answer)
+        return self._stage.settle(check, answer)
+
+    async def _check(self, check: Check) -> Answer:
+        """Call the guard: on the loop if it is async, or else in a thread."""
+        function = self._calls.guard.text if check.arguments is None else self._calls.guard.call
+        call = partial(self._calls.call, check)
         try:
-            return task.result()
-        finally:
-            self._tasks.discard(task)
+            value = await self._code.call(call, "guard", is_async=iscoroutinefunction(function))
+            return verdict(check, value)
+        except asyncio.CancelledError:
+            raise
+        except (Exception, SystemExit) as error:  # the guard is user code; the run ends with an error
+            if is_interrupt(error):
+                raise
+            return guard_error(error)
 
-    def _fail(self, error: BaseException) -> None:
-        with self._changed:
-            self._error = self._error or error
-            self._changed.notify_all()
-
-    def _end(self) -> None:
-        """Pass nothing on any more; checks that run are cancelled, if they can be."""
-        with self._changed:
-            self._is_over = True
-            self._changed.notify_all()
-            tasks = list(self._tasks)
+    async def _end(self) -> None:
+        """Cancel what runs, and wait for it for a moment."""
+        tasks: list[asyncio.Task[Any]] = [*self._checks, *([] if self._reading is None else [self._reading])]
         for task in tasks:
-            task.stop()
+            task.cancel()
+        if tasks:
+            done, _ = await asyncio.wait(tasks, timeout=CLOSING_SECONDS)
+            for task in done:
+                with suppress(BaseException):
+                    task.exception()
+
+
+async def _next_or_none(source: AsyncIterator[list[StreamChunk]]) -> list[StreamChunk] | None:
+    return await anext(source, None)

@@ -47,16 +47,16 @@ class LogListener:
         outbox.inputs = (input.number,)
         driven.is_cancelled |= input.kind == "cancel"
         is_answer = input.kind in ("decide", "provide")
-        dispatcher = self._dispatcher.inner.holder(input.key) if is_answer else self._dispatcher
+        dispatcher = self._dispatcher.tools.holder(input.key) if is_answer else self._dispatcher
         dispatcher.report(partial(self._commands, input, dispatcher.run))
         outbox.acknowledge()
         dispatcher.expiries.settle()
 
     def _on_input(self, input: Input) -> None:
-        self._dispatcher.call(partial(self.take_input, input))
+        self._dispatcher.loop.call(partial(self.take_input, input))
 
     def _on_lost(self, error: Exception) -> None:
-        self._dispatcher.call(partial(self._dispatcher.lose, error))
+        self._dispatcher.loop.call(partial(self._dispatcher.lose, error))
 
     def _commands(self, input: Input, run: Run) -> list[Command]:
         """The commands for an input to this run; none if it came too late, or is not valid."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import nullcontext
 from inspect import isawaitable
 from typing import Any, Generic, TypeVar
 
-from penstock.agent.async_driver import AsyncDriver
 from penstock.agent.config import AgentConfig
+from penstock.agent.driven_run import DrivenRun
+from penstock.agent.driver import Driver
 from penstock.agent.reader_view import OneReader, reader_view, through_view
 from penstock.agent.remote_owner import RemoteOwner
 from penstock.agent.run_errors import provider_error
@@ -28,7 +29,8 @@ from penstock.run.events import Done, StreamEvent
 from penstock.run.machine import Run
 from penstock.transport.loop_thread import resolve
 
-D = TypeVar("D", SyncDriver, AsyncDriver)
+D = TypeVar("D", SyncDriver, Driver)
+T = TypeVar("T")
 
 
 class LoggedDriver(Generic[D]):
@@ -130,12 +132,14 @@ class LoggedSyncDriver(LoggedDriver[SyncDriver]):
         super().__init__(config, start, deps)
         self._lock = threading.RLock()
 
-    @property
-    def lock(self) -> threading.RLock:
-        """Guards the run."""
-        return self._lock if self.owner is None else self.owner.lock
+    def call(self, look: Callable[[], T]) -> T:
+        """Look at the run while nothing happens to it."""
+        if self.owner is not None:
+            return self.owner.call(look)
+        with self._lock:
+            return look()
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start the run, or find it."""
         with self._lock:
             if not self._is_open:
@@ -144,14 +148,14 @@ class LoggedSyncDriver(LoggedDriver[SyncDriver]):
                 self._drive()
 
     def _begin(self) -> None:
-        self.begin()
+        self.start()
 
     def _drive(self) -> None:
         """Continue the run, if this process owns it by now."""
         if self.owner is None and self._follower.owned is not None:
             driver = SyncDriver(self._config, self.run, self._deps, self._follower.owned)
             self.owner = self._prepare(driver)
-            driver.begin()
+            driver.start()
 
     def read_events(self, reader: object) -> Iterator[StreamEvent]:
         """The events of the run; the iterator keeps `reader` alive."""
@@ -159,7 +163,7 @@ class LoggedSyncDriver(LoggedDriver[SyncDriver]):
         return self._events(reader)
 
     def _events(self, reader: object) -> Iterator[StreamEvent]:
-        self.begin()
+        self.start()
         try:
             while self._follower.has_more and not self._is_closed:
                 events = with_retries(self._follower.next_events)
@@ -186,12 +190,16 @@ class LoggedSyncDriver(LoggedDriver[SyncDriver]):
             self.owner.abandon()
 
 
-class LoggedAsyncDriver(LoggedDriver[AsyncDriver]):
+class LoggedAsyncDriver(LoggedDriver[Driver]):
     """Starts or follows a run with a log in async code; the store is used in threads."""
 
     def __init__(self, config: AgentConfig, start: LoggedStart, deps: Any) -> None:
         super().__init__(config, start, deps)
         self._opening = asyncio.Lock()
+
+    def call(self, look: Callable[[], T]) -> T:
+        """Look at the run."""
+        return look()
 
     async def enter(self) -> None:
         """Start the run, or find it."""
@@ -208,11 +216,11 @@ class LoggedAsyncDriver(LoggedDriver[AsyncDriver]):
     async def _drive(self) -> None:
         """Continue the run, if this process owns it by now."""
         if self.owner is None and self._follower.owned is not None:
-            driver = AsyncDriver(self._config, self.run, self._deps, self._follower.owned)
+            driver = Driver(DrivenRun(self._config, self.run, self._deps, self._follower.owned))
             self.owner = self._prepare(driver)
             await driver.enter()
 
-    def read_events(self, reader: object) -> AsyncIterator[StreamEvent]:
+    def aread_events(self, reader: object) -> AsyncIterator[StreamEvent]:
         """The events of the run; the iterator keeps `reader` alive."""
         self._reader.claim()
         return self._events(reader)
@@ -233,16 +241,16 @@ class LoggedAsyncDriver(LoggedDriver[AsyncDriver]):
                     if not events and self.owner is None:
                         await wait_for_ring(bell, min(store.poll, MAX_WAIT))
             if self.owner is not None:
-                async for event in self.owner.read_events(None):
+                async for event in self.owner.aread_events(None):
                     yield event
         finally:
-            await self.close()
+            await self.aclose()
 
-    async def close(self) -> None:
-        """Leave the run: see `AsyncDriver.close`. One that another process owns continues there."""
+    async def aclose(self) -> None:
+        """Leave the run: see `Driver.aclose`. One that another process owns continues there."""
         self._is_closed = True
         if self.owner is not None:
-            await self.owner.close()
+            await self.owner.aclose()
 
     def abandon(self) -> None:
         """Nobody can read the run any more."""

@@ -87,10 +87,6 @@ class Ownership:
             self.log.callbacks.on_lost(self._lost or lease_error(self.log))
         return False
 
-    def unique_key(self, key: str) -> str:
-        """The key of an execution, unique among all runs of a store."""
-        return f"{self.log.claim.run_id}:{key}" if self.log else key
-
     def visit(self, point: points.Point, detail: str = "") -> None:
         """A point at which a test may end the process."""
         if points.hook is not None and self.log is not None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from functools import partial
-from inspect import isawaitable, iscoroutinefunction
+from inspect import isawaitable
 from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.agent.approval_checks import ask_on_loop
+from penstock.agent.approval_checks import ask_policy
 from penstock.agent.config import AgentConfig
 from penstock.agent.reader_view import LineBreaks
 from penstock.agent.records import RunRecords
-from penstock.agent.tool_execution import ToolExecution, in_own_thread
+from penstock.agent.tool_execution import ToolExecution
+from penstock.agent.user_code import UserCode, is_async
 from penstock.dialects.parser import TextParser
 from penstock.dialects.provenance import Provenance
 from penstock.errors import UsageError, type_name
@@ -139,7 +140,7 @@ class TokenStream:
         if policy.is_deferred:
             return error_outcome(CANNOT_DEFER)
         check = CheckApproval(call.id, call.name, arguments, is_in_text=True)
-        answer = await ask_on_loop(policy, check, self._config.limits.hook_seconds)
+        answer = await ask_policy(UserCode(), policy, check, self._config.limits.hook_seconds)
         if isinstance(answer, Outcome):
             return answer
         return error_outcome(CANNOT_ASK) if answer else None
@@ -156,9 +157,8 @@ class TokenStream:
 async def execute(executor: Executor, name: str, arguments: dict[str, Any]) -> Outcome:
     """Runs a call by the caller's executor: on the loop if that is async, else in a thread."""
     try:
-        is_async = iscoroutinefunction(executor) or iscoroutinefunction(getattr(executor, "__call__", None))  # noqa: B004
-        value = executor(name, arguments) if is_async else await in_own_thread(partial(executor, name, arguments), name)
-        return as_outcome(await value if isawaitable(value) else value)
+        call = partial(executor, name, arguments)
+        return as_outcome(await UserCode().call(call, name, is_async=is_async(executor)))
     except Exception as error:  # noqa: BLE001  # the executor is user code: its error is the result
         return failure(error)
 

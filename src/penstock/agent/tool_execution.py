@@ -4,185 +4,115 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
-from contextlib import aclosing, suppress
-from contextvars import Context as Variables
-from contextvars import copy_context
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from contextlib import aclosing
 from functools import partial
-from typing import Any, TypeGuard, TypeVar
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any, TypeGuard
 
-from msgspec.structs import replace
+from msgspec import Struct
 
 from penstock.agent.run_errors import is_interrupt
-from penstock.agent.tool_errors import log_raised
-from penstock.jsontext.values import deep_copy
+from penstock.errors import ArgumentsError, ToolError
+from penstock.model.logs import RUN
 from penstock.results import Outcome, as_outcome, failure
 from penstock.run.commands import StartTool
 from penstock.tools.tool import Context, Tool
-from penstock.transport.loop_thread import LoopTask, close_coroutine
-from penstock.transport.worker_threads import Work, WorkInOrder, workers
+from penstock.transport.worker_threads import in_own_thread
 
-T = TypeVar("T")
-Report = Callable[[Any], None]
 Room = Callable[[], Awaitable[None]]
 Awaited = Awaitable[Any] | AsyncGenerator[Any, Any]
+
+_logger = logging.getLogger("penstock.agent")
 
 
 class Cancelled(Exception):
     """Ends a generator whose execution was cancelled."""
 
 
-class ToolExecution:
+class ToolExecution(Struct, frozen=True, eq=False):
     """A call of a tool function with checked arguments. It ends with an `Outcome`, whatever the function does.
 
-    `may_start` is called right before the function. `threads` are those of all plain functions of a run.
+    `may_start` is called right before the function.
     """
 
-    def __init__(
-        self,
-        tool: Tool[..., Any],
-        start: StartTool,
-        context: Context[Any],
-        may_start: Callable[[], bool] | None = None,
-        threads: WorkInOrder | None = None,
-    ) -> None:
-        self._may_start = may_start
-        self._threads = threads or WorkInOrder()
-        self._tool = tool
-        self._start = start
-        self._is_cancelled = threading.Event()
-        self._context = replace(context, cancelled=self._is_cancelled.is_set)
-        self._awaited: LoopTask | None = None  # the task that its thread waits for
+    tool: Tool[..., Any]
+    start: StartTool
+    context: Context[Any]
+    may_start: Callable[[], bool] | None = None
 
-    def cancel(self) -> None:
-        """Cancel it, if it can be stopped from another thread: a coroutine or a generator."""
-        self._is_cancelled.set()
-        if self._awaited is not None:
-            self._awaited.stop()
+    def run_in_thread(self, generator: Generator[Any, Any, Any] | None = None) -> Outcome | Awaited:
+        """Call the function in this thread, or run the generator that it returned.
 
-    @property
-    def can_stop(self) -> bool:
-        """Whether it ends soon after `cancel`, as a coroutine does; a plain function cannot be stopped."""
-        return self._awaited is not None
-
-    def begin_thread(self, work: Callable[[], None], variables: Variables) -> Work:
-        """Do this in a thread of the run, with these context variables; a `RuntimeError` if none can be started."""
-        return self._threads.start(work, f"penstock-{self._start.name}", variables)
-
-    def run_in_thread(self, begin: Callable[[Coroutine[Any, Any, Any]], LoopTask], room: Room) -> Outcome:
-        """Run it in this thread; `begin` starts what it returns to be awaited on the loop."""
-
-        def wait_for(value: Awaited) -> Any:
-            if self._is_cancelled.is_set():
-                close_coroutine(value)
-                raise Cancelled("the execution was cancelled")
-            self._awaited = begin(_result(value, self._context.report, room))
-            if self._is_cancelled.is_set():
-                self._awaited.stop()
-            try:
-                return self._awaited.result()
-            finally:
-                close_coroutine(value)  # a task that was cancelled before its first step never awaited it
-
-        value = self._plain(self._call)
-        while not isinstance(value, Outcome):
-            value = self._plain(partial(wait_for, value))
-        return value
-
-    async def run_on_loop(self, room: Room) -> Outcome:
-        """Run it on this loop, a sync function in a thread; a generator awaits `room` before each report."""
+        Returns its outcome, or its result if that must be awaited.
+        """
         try:
-            value = self._call() if self._tool.is_async else await self._in_thread(self._call)
-            while not isinstance(value, Outcome):
-                if _is_awaited(value):
-                    value = await _result(value, self._context.report, room)
-                elif isinstance(value, Generator):
-                    value = await self._in_thread(partial(_drained, value, self._report))
-                else:
-                    value = as_outcome(value)
-        except BaseException as error:  # any error of a tool is its result
-            if is_from_outside(error):
-                raise
-            return self._failure(error)
-        return value
-
-    def _plain(self, call: Callable[[], Any]) -> Outcome | Awaited:
-        """Call this in this thread; returns its outcome, or its result if that must be awaited."""
-        try:
-            value = call()
+            value = self._call() if generator is None else generator
             while isinstance(value, Generator):
-                value = _drained(value, self._report)
+                value = self._drained(value)
             return value if _is_awaited(value) else as_outcome(value)
         except BaseException as error:  # noqa: BLE001  # any error of a tool is its result
             return self._failure(error)
 
-    def _failure(self, error: BaseException) -> Outcome:
-        if not isinstance(error, Cancelled):
-            log_raised(self._tool.name, self._tool.function, error)
-        return failure(error)
+    async def run_on_loop(self, room: Room, value: Awaited | None = None) -> Outcome:
+        """Call the function on this loop, or await the value that it returned; a plain function is called in a thread.
 
-    def _report(self, data: Any) -> None:
-        if self._is_cancelled.is_set():
-            raise Cancelled("the execution was cancelled")
-        self._context.report(data)
+        A generator awaits `room` before each report.
+        """
+        try:
+            result: Any = value
+            if value is None:
+                result = self._call() if self.tool.is_async else await in_own_thread(self.run_in_thread, self.tool.name)
+            while not isinstance(result, Outcome):
+                if inspect.isawaitable(result):
+                    result = await result
+                elif isinstance(result, AsyncGenerator):
+                    result = await self._drained_on_loop(result, room)
+                elif isinstance(result, Generator):
+                    result = await in_own_thread(partial(self.run_in_thread, result), self.tool.name)
+                else:
+                    result = as_outcome(result)
+        except BaseException as error:  # any error of a tool is its result
+            if is_from_outside(error):
+                raise
+            return self._failure(error)
+        return result
 
     def _call(self) -> Any:
-        # A copy, because the history holds the arguments too, and a tool may change them.
-        arguments = self._tool.check(deep_copy(self._start.arguments))
-        if self._is_cancelled.is_set() or (self._may_start is not None and not self._may_start()):
+        arguments = self.tool.bind(self.start.arguments, self.context)
+        if self.context.cancelled() or (self.may_start is not None and not self.may_start()):
             raise Cancelled("the execution was cancelled")
-        return self._tool.function(**self._tool.with_context(arguments, self._context))
+        return self.tool.function(**arguments)
 
-    async def _in_thread(self, call: Callable[[], Any]) -> Outcome | Awaited:
-        try:
-            return await _from_thread(partial(self._plain, call), self.begin_thread)
-        except asyncio.CancelledError:
-            self.cancel()
-            raise
+    def _drained(self, generator: Generator[Any, Any, Any]) -> Any:
+        """Run a generator to its end and report each value; returns what it returns, or else the last value."""
+        last: Any = None
+        while True:
+            try:
+                last = next(generator)
+            except StopIteration as stop:
+                return last if stop.value is None else stop.value
+            if self.context.cancelled():
+                raise Cancelled("the execution was cancelled")
+            self.context.report(last)
 
+    async def _drained_on_loop(self, generator: AsyncGenerator[Any, Any], room: Room) -> Any:
+        """Run an async generator to its end; each value is reported when the reader has caught up."""
+        last: Any = None
+        async with aclosing(generator):
+            async for last in generator:
+                await room()
+                if self.context.cancelled():
+                    raise Cancelled("the execution was cancelled")
+                self.context.report(last)
+        return last
 
-async def in_own_thread(call: Callable[[], T], name: str) -> T:
-    """The result of a blocking call, from a thread of its own; if the waiting task is cancelled, it runs on."""
-    return await _from_thread(call, lambda work, variables: in_thread(work, name, variables))
-
-
-async def _from_thread(call: Callable[[], T], begin: Callable[[Callable[[], None], Variables], object]) -> T:
-    """The result of a blocking call, from the thread that `begin` begins."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(value: Any, error: BaseException | None) -> None:
-        if not done.done() and error is None:
-            done.set_result(value)
-        elif not done.done() and error is not None:
-            done.set_exception(_for_future(error))
-
-    def run() -> None:
-        value, error = None, None
-        try:
-            value = call()
-        except BaseException as failed:  # noqa: BLE001  # whoever waits for it gets it
-            error = failed
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits for the value
-            loop.call_soon_threadsafe(settle, value, error)
-
-    begin(run, copy_context())
-    return await done
-
-
-def _for_future(error: BaseException) -> BaseException:
-    """The error, or one that a future can hold."""
-    return RuntimeError(f"something raised {error!r}") if isinstance(error, StopIteration) else error
-
-
-def in_thread(work: Callable[[], None], name: str, variables: Variables) -> Work:
-    """Run this in a daemon thread, with these context variables."""
-    return workers.start(work, f"penstock-{name}", variables)
-
-
-def _is_awaited(value: Any) -> TypeGuard[Awaited]:
-    return isinstance(value, AsyncGenerator) or inspect.isawaitable(value)
+    def _failure(self, error: BaseException) -> Outcome:
+        if not isinstance(error, Cancelled):
+            _log_raised(self.tool.name, self.tool.function, error)
+        return failure(error)
 
 
 def is_from_outside(error: BaseException) -> bool:
@@ -193,24 +123,26 @@ def is_from_outside(error: BaseException) -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _drained(generator: Generator[Any, Any, Any], report: Report) -> Any:
-    """Run a generator to its end and report each value; returns what it returns, or else the last value."""
-    last: Any = None
-    while True:
-        try:
-            last = next(generator)
-        except StopIteration as stop:
-            return last if stop.value is None else stop.value
-        report(last)
+def _is_awaited(value: Any) -> TypeGuard[Awaited]:
+    return isinstance(value, AsyncGenerator) or inspect.isawaitable(value)
 
 
-async def _result(value: Awaited, report: Report, room: Room) -> Any:
-    """Await this; of an async generator, report each value when the reader has caught up."""
-    if not isinstance(value, AsyncGenerator):
-        return await value
-    last: Any = None
-    async with aclosing(value):
-        async for last in value:
-            await room()
-            report(last)
-    return last
+def _log_raised(name: str, function: Callable[..., Any], error: BaseException) -> None:
+    """Log an exception that the function of a tool did not raise for the model to read: its type and its place.
+
+    The model reads the message and continues, so without this record nobody learns where the function failed.
+    """
+    if isinstance(error, Exception) and not isinstance(error, ToolError | ArgumentsError):
+        run_id, agent = RUN.get()
+        place = next((f" in {file}, line {line}" for file, line in _places(function, error)), "")
+        values = run_id, name, type(error).__name__, place
+        _logger.warning("run %s: the tool %s raised %s%s", *values, extra={"run_id": run_id, "agent": agent})
+
+
+def _places(function: Callable[..., Any], error: BaseException) -> Iterator[tuple[str, int]]:
+    """Where the file of a function is in the traceback of an error, the innermost call first."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    lines = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    for file, line in reversed(lines):
+        if code is not None and file == code.co_filename:
+            yield Path(file).name, line

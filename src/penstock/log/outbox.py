@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 from penstock.log.run_writer import RunWriter
 from penstock.run.events import LogEvent, StreamEvent
-from penstock.run.outbox import MAX_AHEAD, Gate, Outbox, reporter_of
+from penstock.run.outbox import MAX_AHEAD, NO_LOCK, Gate, Outbox, reporter_of
 
 
 class LoggedOutbox(Outbox):
@@ -19,8 +21,8 @@ class LoggedOutbox(Outbox):
 
     __slots__ = ("_pending", "_reports", "inputs", "writer")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, lock: AbstractContextManager[Any] = NO_LOCK) -> None:
+        super().__init__(lock)
         self.writer: RunWriter
         self.inputs: Sequence[int] = ()
         self._pending: deque[list[StreamEvent] | Gate] = deque()
@@ -57,16 +59,18 @@ class LoggedOutbox(Outbox):
         for index in range(len(self._pending) - 1, -1, -1):
             if isinstance(unit := self._pending[index], list):
                 self._pending[index] = [*unit, *events]  # a new list: the log may hold the old one
-                self.unread += len(events)
+                with self._lock:
+                    self.unread += len(events)
                 return False
         return super().put(events)
 
     def _write(self, events: list[StreamEvent], log: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
         self.writer.put(log, inputs)  # first: if the events cannot be encoded, nothing must wait for their commit
         self._pending.append(events)
-        self.unread += len(events)
-        if self.unread > MAX_AHEAD:
-            self.is_full = True
+        with self._lock:
+            self.unread += len(events)
+            if self.unread > MAX_AHEAD:
+                self.is_full = True
 
     def hold(self, gate: Gate) -> bool:
         if not self._pending:

@@ -12,11 +12,11 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 
 from penstock.errors import UsageError
-from penstock.transport.loop_thread import process_loop
+from penstock.transport.loop_thread import LoopThread, process_loop
 
 T = TypeVar("T")
 
-mcp_loop = process_loop("penstock-mcp")
+mcp_loop = process_loop(LoopThread("penstock-mcp"))
 
 
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:

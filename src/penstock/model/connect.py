@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from penstock.transport.commands import HTTPResponseHead, OpenRequest
+from penstock.transport.loop_thread import driver_loop
 from penstock.transport.pools import origin_of
 
 
@@ -47,6 +48,10 @@ class HTTPConnector:
     def aconnect(self) -> AsyncConnection:
         from penstock.transport.async_http import AsyncHTTPConnection
 
+        if driver_loop.is_here and self._client is not None:  # a run of sync code: its client blocks
+            from penstock.transport.threaded_http import ThreadedHTTPConnection
+
+            return ThreadedHTTPConnection(self._client)
         return AsyncHTTPConnection(self._client)
 
     def close(self, url: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import warnings
 
+from penstock.transport.loop_thread import driver_loop
+
 _warned: set[str] = set()
 
 
@@ -20,7 +22,7 @@ def warn_if_blocking(call: str, instead: str, stacklevel: int = 3) -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    if _is_notebook():
+    if _is_notebook() or driver_loop.is_here:  # there, sync code of the user runs: a validator of an output
         return
     _warned.add(call)
     warnings.warn(

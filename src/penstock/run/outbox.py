@@ -1,4 +1,4 @@
-"""The outbox of a run: what its reader has not read yet. Pure: the driver guards it and wakes waiting readers.
+"""The outbox of a run: what its reader has not read yet. Pure: the driver passes a lock and wakes waiting readers.
 
 A unit is the list of events that one input to the run emitted: for a read of the network, all its events. Units are
 read in order. Between them stand gates: work that waits until the reader has read everything before it and asks for
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from operator import length_hint
+from typing import Any
 
 from penstock.run.events import ApprovalRequest, LogEvent, Nested, RequestKind, StreamEvent, ToolProgress, innermost
 
@@ -17,6 +19,7 @@ MAX_AHEAD = 10_000
 """How many events may be unread before the model and the tools wait for the reader."""
 
 Gate = Callable[[], None]
+NO_LOCK = nullcontext()
 _REPORTS = frozenset({ToolProgress, Nested})  # events that may report progress
 
 
@@ -36,11 +39,12 @@ class Outbox:
     that is still unread.
     """
 
-    __slots__ = ("_progress", "_rest", "_taken", "is_full", "items", "unread")
+    __slots__ = ("_lock", "_progress", "_rest", "_taken", "is_full", "items", "unread")
 
-    def __init__(self) -> None:
+    def __init__(self, lock: AbstractContextManager[Any] = NO_LOCK) -> None:
         self.items: deque[list[StreamEvent] | Gate] = deque()
         self.is_full = False
+        self._lock = lock  # reentrant, for a reader in another thread than the run
         self.unread = 0  # unread events, without those of the unit taken last
         self._taken: list[StreamEvent] = []
         self._rest: Iterator[StreamEvent] = iter(self._taken)
@@ -62,15 +66,17 @@ class Outbox:
         Returns whether there is an item more for the reader: not if the unit replaced an unread one.
         """
         if len(events) == 1 and type(events[0]) in _REPORTS and (reporter := reporter_of(events[0])):
-            unread = self._progress.get(reporter)
-            if unread is not None and self.is_full:
-                unread[0] = events[0]
-                return False
-            self._progress[reporter] = events
-        self.items.append(events)
-        self.unread += len(events)
-        if self.unread > MAX_AHEAD:
-            self.is_full = True
+            with self._lock:
+                unread = self._progress.get(reporter)
+                if unread is not None and self.is_full:
+                    unread[0] = events[0]
+                    return False
+                self._progress[reporter] = events
+        with self._lock:
+            self.items.append(events)
+            self.unread += len(events)
+            if self.unread > MAX_AHEAD:
+                self.is_full = True
         return True
 
     def hold(self, gate: Gate) -> bool:
@@ -86,51 +92,56 @@ class Outbox:
 
         None if there is nothing.
         """
-        item = self.items.popleft() if self.items else None
-        if not isinstance(item, list):
-            return item
-        self.unread -= len(item)
-        if self.is_full and self.unread <= MAX_AHEAD // 2:
-            self.is_full = False
-        reporter = reporter_of(item[0]) if self._progress and item else ""
-        if reporter and self._progress.get(reporter) is item:
-            del self._progress[reporter]
-        self._taken, self._rest = item, iter(item)
-        return self._rest
+        with self._lock:
+            item = self.items.popleft() if self.items else None
+            if not isinstance(item, list):
+                return item
+            self.unread -= len(item)
+            if self.is_full and self.unread <= MAX_AHEAD // 2:
+                self.is_full = False
+            reporter = reporter_of(item[0]) if self._progress and item else ""
+            if reporter and self._progress.get(reporter) is item:
+                del self._progress[reporter]
+            self._taken, self._rest = item, iter(item)
+            return self._rest
 
     @property
     def most_unread(self) -> int:
         """How many events are unread at most: those of the unit that was taken last count as unread."""
-        return self.unread + len(self._taken)
+        with self._lock:
+            return self.unread + len(self._taken)
 
     @property
     def unread_events(self) -> list[StreamEvent]:
         """The unread events."""
-        events = self._taken[len(self._taken) - length_hint(self._rest) :]
-        for item in self.items:
-            if isinstance(item, list):
-                events += item
+        with self._lock:
+            events = self._taken[len(self._taken) - length_hint(self._rest) :]
+            for item in self.items:
+                if isinstance(item, list):
+                    events += item
         return events
 
     def drop(self) -> list[StreamEvent]:
         """Remove and return the unread events. Writers waiting for room keep waiting."""
-        events = [*self._rest]  # ends the reader's loop over them
-        for item in self.items:
-            if isinstance(item, list):
-                events += item
-        self.items.clear()
-        self._progress.clear()
-        self.unread = 0
+        with self._lock:
+            events = [*self._rest]  # ends the reader's loop over them
+            for item in self.items:
+                if isinstance(item, list):
+                    events += item
+            self.items.clear()
+            self._progress.clear()
+            self.unread = 0
         return events
 
     def withdraw(self, call_id: str, kind: RequestKind) -> None:
         """Remove an unread request that was answered already."""
-        for events in self.items:
-            if not isinstance(events, list):
-                continue
-            for event in events:
-                request = innermost(event)
-                if isinstance(request, ApprovalRequest) and (request.call_id, request.kind) == (call_id, kind):
-                    events.remove(event)
-                    self.unread -= 1
-                    return
+        with self._lock:
+            for events in self.items:
+                if not isinstance(events, list):
+                    continue
+                for event in events:
+                    request = innermost(event)
+                    if isinstance(request, ApprovalRequest) and (request.call_id, request.kind) == (call_id, kind):
+                        events.remove(event)
+                        self.unread -= 1
+                        return

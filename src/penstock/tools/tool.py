@@ -29,6 +29,7 @@ import msgspec
 
 from penstock.declarations import ToolDeclaration, check_tool_list, read_declarations
 from penstock.errors import UsageError
+from penstock.jsontext.values import deep_copy
 from penstock.results import ToolOutput
 from penstock.tools.options import Approval, ExecutionOptions, ToolOptions, check_names, check_options
 from penstock.tools.policy import DEFAULT_RETRIES, StartPolicy
@@ -76,9 +77,8 @@ class Arguments(Protocol):
 class Tool(Generic[P, R]):
     """A function that a model can call. Calling the tool calls the function.
 
-    `declaration` is sent to the model. A run calls `function` with the results of `complete_arguments` and
-    `with_context`. A tool without a function, or with the option `deferred`, `is_deferred`: a model may call it, and
-    the program provides the result.
+    `declaration` is sent to the model. A run calls `function` with the result of `bind`. A tool without
+    a function, or with the option `deferred`, `is_deferred`: a model may call it, and the program provides the result.
     """
 
     __name__: str
@@ -187,9 +187,13 @@ class Tool(Generic[P, R]):
         missing = [parameter for parameter in optional if parameter.name not in checked]
         return {**{parameter.name: _copied(parameter.default) for parameter in missing}, **checked}
 
-    def with_context(self, arguments: Mapping[str, Any], context: Context[Any]) -> dict[str, Any]:
-        """The keyword arguments, with the context of the run for a function that takes it."""
-        return {**arguments, **dict.fromkeys(self._signature.context_names, context)}
+    def bind(self, arguments: dict[str, Any], context: Context[Any]) -> dict[str, Any]:
+        """The keyword arguments for a call of the function in a run; raises an `ArgumentsError`.
+
+        The function gets a copy, because the history holds the arguments too, and a tool may change them.
+        """
+        checked = self.check(deep_copy(arguments))
+        return {**checked, **dict.fromkeys(self._signature.context_names, context)}
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls the function."""

@@ -12,7 +12,7 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from penstock.transport.commands import Authorize, ReadTimedOut
-from penstock.transport.loop_thread import resolve
+from penstock.transport.loop_thread import driver_loop, resolve, result_of, shared_loop
 
 
 def call_for_credentials(command: Authorize) -> Any:
@@ -36,6 +36,8 @@ async def acall_for_credentials(command: Authorize) -> Any:
         async with limit:
             is_async = iscoroutinefunction(command.call)
             value = command.call() if is_async else await asyncio.wrap_future(_begin(command.call))
+            if isawaitable(value) and driver_loop.is_here:  # a run of sync code, whose loop awaits no code of the user
+                return await result_of(shared_loop.begin(value, copy_context()))
             return await value if isawaitable(value) else value
     except TimeoutError:
         if not limit.expired():

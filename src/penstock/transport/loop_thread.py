@@ -1,7 +1,8 @@
-"""Event loops in threads, for the async tools, callbacks and keys of sync code.
+"""Event loops in threads, for sync code: one for the user's async tools, callbacks and keys, and one for its runs.
 
-All sync code of a process shares one loop, so that an async client which a tool keeps works in the next run too: it
-belongs to the loop on which it was opened. The loop runs until `penstock.close()` or the end of the process.
+All sync code of a process shares the first one, so that an async client which a tool keeps works in the next run too:
+it belongs to the loop on which it was opened. The second one drives the runs. No code of the user is awaited on it, so
+that code which blocks delays no other run. Both run until `penstock.close()` or the end of the process.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import atexit
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from contextvars import Context as Variables
 from contextvars import copy_context
 from inspect import isawaitable, iscoroutine
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from penstock.transport.forks import after_fork
 
@@ -35,7 +36,7 @@ class Joinable(Protocol):
 class LoopThread:
     """An event loop in a thread of its own. It starts when it is first needed; a `RuntimeError` if it cannot."""
 
-    def __init__(self, name: str = "penstock-loop") -> None:
+    def __init__(self, name: str) -> None:
         self._name = name  # name of its thread
         self.reset()
 
@@ -63,6 +64,13 @@ class LoopThread:
             close_coroutine(work)
             raise
         return task
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Call this on the loop, soon."""
+        with self._lock:
+            if self._thread is None:
+                self._start()
+            self._loop.call_soon_threadsafe(callback)
 
     def close(self) -> threading.Thread | None:
         """Cancel the tasks of the loop and stop it; returns its thread, which may take a while to end."""
@@ -100,6 +108,9 @@ class LoopThread:
                 task.cancel()
         if left:
             await asyncio.wait(left)
+
+
+L = TypeVar("L", bound=LoopThread)
 
 
 class LoopTask(Future[Any]):
@@ -160,22 +171,22 @@ class RunLoop:
     """
 
     def __init__(self) -> None:
-        self._loop = shared_loop
+        self.thread: LoopThread = shared_loop
         self._tasks: set[LoopTask] = set()
 
     @property
     def is_here(self) -> bool:
         """Whether this is the thread of the loop, which must not block."""
-        return self._loop.is_here
+        return self.thread.is_here
 
     def attach(self) -> None:
         """Choose the loop; called by the thread that reads the run."""
         if shared_loop.is_here:
-            self._loop = LoopThread()
+            self.thread = LoopThread("penstock-loop")
 
     def begin(self, work: Awaitable[Any], variables: Variables) -> LoopTask:
         """Await this on the loop, with these context variables."""
-        task = self._loop.begin(work, variables)
+        task = self.thread.begin(work, variables)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
@@ -188,8 +199,30 @@ class RunLoop:
         tasks, self._tasks = list(self._tasks), set()
         for task in tasks:
             task.stop()
-        thread = None if self._loop is shared_loop else self._loop.close()
+        thread = None if self.thread is shared_loop else self.thread.close()
         return [*tasks, *([] if thread is None else [thread])]
+
+
+async def result_of(task: LoopTask) -> Any:
+    """The result of what is awaited on another loop. If the task that waits is cancelled, it is cancelled too."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def settle() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    def notify(_: Future[Any]) -> None:
+        with suppress(RuntimeError):  # this loop is closed, and nobody waits
+            loop.call_soon_threadsafe(settle)
+
+    task.add_done_callback(notify)
+    try:
+        await done
+    except asyncio.CancelledError:
+        task.stop()
+        raise
+    return task.result()
 
 
 def resolve(value: Any, seconds: float | None = None) -> Any:
@@ -210,9 +243,8 @@ def close_coroutine(work: object) -> None:
         work.close()
 
 
-def process_loop(name: str = "penstock-loop") -> LoopThread:
+def process_loop(loop: L) -> L:
     """A loop for all of a process: a child process starts again, and the end of the process closes it."""
-    loop = LoopThread(name)
     after_fork(loop.reset)
 
     @atexit.register
@@ -224,4 +256,28 @@ def process_loop(name: str = "penstock-loop") -> LoopThread:
     return loop
 
 
-shared_loop = process_loop()
+class DriverLoop(LoopThread):
+    """The loop that drives the runs of sync code, and how many runs it drives."""
+
+    def reset(self) -> None:
+        super().reset()
+        self._runs = 0
+
+    def enter(self) -> None:
+        """A run begins."""
+        with self._lock:
+            self._runs += 1
+
+    def leave(self) -> None:
+        """A run has ended."""
+        with self._lock:
+            self._runs -= 1
+
+    def close_unused(self) -> None:
+        """Stop the loop, with its connections, if it drives no run."""
+        if not self._runs:
+            self.close()
+
+
+shared_loop = process_loop(LoopThread("penstock-loop"))
+driver_loop = process_loop(DriverLoop("penstock-driver"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.transport.async_pool import aclose_pools, close_pools
-from penstock.transport.loop_thread import shared_loop
+from penstock.transport.loop_thread import driver_loop, shared_loop
 from penstock.transport.sync_pool import sync_pools
 from penstock.transport.worker_threads import workers
 
@@ -12,11 +12,12 @@ def close() -> None:
     """Close the connections that models keep open for later requests.
 
     A response that is being read is not affected: its connection is closed at its end. The connections of other event
-    loops are closed by these loops, soon. The event loop on which plain runs call async tools is closed as well, with
+    loops are closed by these loops, soon. The event loop on which sync runs call async tools is closed as well, with
     what is left on it, and threads that wait for work end. All are opened again when they are needed.
     """
     sync_pools.close()
     shared_loop.close()
+    driver_loop.close_unused()
     workers.close()
     close_pools()
 
@@ -25,5 +26,6 @@ async def aclose() -> None:
     """Close the connections that models keep open, as `close` does; those of this event loop are closed afterwards."""
     sync_pools.close()
     shared_loop.close()
+    driver_loop.close_unused()
     workers.close()
     await aclose_pools()

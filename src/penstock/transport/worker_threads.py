@@ -6,12 +6,18 @@ has to wait until it runs: on a busy machine that delays the tools of one respon
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context as Variables
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 from penstock.transport.forks import after_fork
+
+T = TypeVar("T")
 
 MAX_IDLE = 64
 """How many threads may wait for work."""
@@ -121,17 +127,39 @@ class WorkerThreads:
         return True
 
 
-class WorkInOrder:
-    """Work that runs at the same time, but begins in the order in which it was started."""
-
-    def __init__(self) -> None:
-        self._last: Work | None = None
-
-    def start(self, call: Callable[[], None], name: str, variables: Variables) -> Work:
-        """Let a thread call this, with these context variables; a `RuntimeError` if no thread can be started."""
-        self._last = workers.start(call, name, variables, self._last)
-        return self._last
-
-
 workers = WorkerThreads()
 after_fork(workers.reset)
+
+
+def in_thread(work: Callable[[], None], name: str, variables: Variables) -> Work:
+    """Run this in a daemon thread, with these context variables; a `RuntimeError` if no thread can be started."""
+    return workers.start(work, f"penstock-{name}", variables)
+
+
+async def in_own_thread(call: Callable[[], T], name: str) -> T:
+    """The result of a blocking call, from a thread of its own; if the waiting task is cancelled, it runs on."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        if not done.done() and error is None:
+            done.set_result(value)
+        elif not done.done() and error is not None:
+            done.set_exception(_for_future(error))
+
+    def run() -> None:
+        value, error = None, None
+        try:
+            value = call()
+        except BaseException as failed:  # noqa: BLE001  # whoever waits for it gets it
+            error = failed
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits for the value
+            loop.call_soon_threadsafe(settle, value, error)
+
+    in_thread(run, name, copy_context())
+    return await done
+
+
+def _for_future(error: BaseException) -> BaseException:
+    """The error, or one that a future can hold."""
+    return RuntimeError(f"something raised {error!r}") if isinstance(error, StopIteration) else error

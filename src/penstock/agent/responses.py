@@ -1,4 +1,4 @@
-"""Responses of the model in async code: each is read in a task."""
+"""Responses of the model: each is read in a task."""
 
 from __future__ import annotations
 
@@ -6,31 +6,30 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from penstock.agent.async_guarded_stream import AsyncGuardedStream
 from penstock.agent.caller_loop import is_stopped
-from penstock.agent.dispatcher import Dispatcher
+from penstock.agent.config import AgentConfig
 from penstock.agent.driven_run import DrivenRun
 from penstock.agent.guard_calls import guard_calls
-from penstock.agent.run_errors import is_interrupt
-from penstock.agent.step_request import step_options
-from penstock.agent.tool_execution import Room
+from penstock.agent.guarded_stream import GuardedStream
+from penstock.agent.tool_execution import is_from_outside
+from penstock.events import StreamChunk
 from penstock.model.stream import AsyncStream
 from penstock.model.streamed_response import FOLD_SIZE
 from penstock.run.commands import AskModel, Command
 
+if TYPE_CHECKING:
+    from penstock.agent.dispatcher import Dispatcher
 
-class AsyncResponseReader:
-    """Sends the requests of a run, and passes the chunks of each response to its machine.
 
-    `room` waits until the reader has caught up.
-    """
+class ResponseReader:
+    """Sends the requests of a run, and passes the chunks of each response to its machine."""
 
-    def __init__(self, driven: DrivenRun, dispatcher: Dispatcher, room: Room) -> None:
+    def __init__(self, driven: DrivenRun, dispatcher: Dispatcher) -> None:
         self._driven = driven
         self._dispatcher = dispatcher
-        self._room = room
-        self._stream: AsyncStream | AsyncGuardedStream | None = None
+        self._stream: AsyncStream | GuardedStream | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self, command: AskModel) -> None:
@@ -56,7 +55,7 @@ class AsyncResponseReader:
         """How the run begins: it lists the tools of one that continues, which may fail."""
         if self._driven.needs_listing:
             try:
-                self._driven.use(await self._driven.step_tools.alisted())
+                self._driven.use(await self._driven.code.listed(self._driven.step_tools))
             except Exception as error:  # noqa: BLE001  # a source of tools may fail in any way
                 return partial(self._driven.failed, error)
         return self._driven.run.begin
@@ -66,27 +65,32 @@ class AsyncResponseReader:
         if driven.is_cancelled:
             return
         try:
-            self._stream = await self._request(command)
-            async with self._stream as stream:
-                async for chunks in stream.batches():
-                    self._dispatcher.carry_out(run.chunks(chunks))
-                    if len(run.state.response.unfolded) > FOLD_SIZE:
-                        run.state.response.fold(outbox.most_unread)
-                    if outbox.is_full:
-                        await self._room()
-        except SystemExit as error:  # which would end the loop
-            if is_interrupt(error):
+            self._stream = stream = await self._request(command)
+            try:
+                chunks: list[StreamChunk] | None = await stream.start()
+                while chunks is not None:
+                    if chunks:
+                        self._dispatcher.carry_out(run.chunks(chunks))
+                        if len(run.state.response.unfolded) > FOLD_SIZE:
+                            run.state.response.fold(outbox.most_unread)
+                        if outbox.is_full:
+                            await self._dispatcher.room()
+                    chunks = await stream.next_batch()
+            finally:
+                await stream.close()
+        except (SystemExit, asyncio.CancelledError) as error:  # which would end the loop, or only the task
+            if is_from_outside(error):
                 raise
             self._end(partial(driven.failed, error))
 
-    async def _request(self, command: AskModel) -> AsyncStream | AsyncGuardedStream:
+    async def _request(self, command: AskModel) -> AsyncStream | GuardedStream:
         """The response to this request, with the tools that the sources have now. It is sent when it is entered."""
         driven, step = self._driven, self._driven.run.state.step
-        driven.use(driven.hooks.config_for(command, step, await driven.step_tools.alisted()))
+        driven.use(driven.hooks.config_for(command, step, await driven.code.listed(driven.step_tools)))
         driven.scope.begin_request(step, command.messages, driven.config)
-        stream = driven.conversation.astream(list(command.messages), **step_options(driven.config))
+        stream = driven.conversation.astream(list(command.messages), **_options(driven.config))
         calls = guard_calls(driven)
-        return stream if calls is None else AsyncGuardedStream(stream, calls)
+        return stream if calls is None else GuardedStream(stream, calls, driven.code)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A response has ended: its end, or what ended the task, waits for the reader."""
@@ -103,3 +107,15 @@ class AsyncResponseReader:
     def _end(self, step: Callable[[], list[Command]]) -> None:
         """Report the end to the machine when the reader has read everything before it."""
         self._dispatcher.hold(partial(self._dispatcher.report, step))
+
+
+def _options(config: AgentConfig) -> dict[str, Any]:
+    """The options of a request with this configuration: see `StepHooks.config_for`."""
+    return {
+        "tools": list(config.tools.values()),
+        "system_prompt": config.instructions,
+        "output": config.output,
+        "calls": config.calls,
+        "rescue": config.rescue,
+        **config.options,
+    }
