@@ -480,11 +480,11 @@ def test_a_run_is_cancelled_while_its_guard_checks(mode: str) -> None:
 
 @sync_and_async
 def test_a_whole_answer_that_is_too_long_to_hold_ends_the_run(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.agent import guard_calls
+    from penstock.agent import guarded_stream
     from penstock.guard import stage
 
     monkeypatch.setattr(stage, "MAX_HELD", 100)
-    monkeypatch.setattr(guard_calls, "MAX_HELD", 100)
+    monkeypatch.setattr(guarded_stream, "MAX_HELD", 100)
     script = [Reply(say("word " * 100))]
     done = end_of(events_of(made(script, guard=Guard(mask, by="answer")), mode))
     assert done.why.startswith("the guard would hold back more than 100 characters (MAX_HELD)")

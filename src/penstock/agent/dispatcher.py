@@ -17,12 +17,11 @@ from msgspec import Struct
 from penstock.agent.approval_checks import ApprovalChecks
 from penstock.agent.caller_loop import CallerLoop
 from penstock.agent.driven_run import DrivenRun
-from penstock.agent.expiries import Expiries, pause_after
 from penstock.agent.hook_calls import HookCalls
 from penstock.agent.records import LOGGED
 from penstock.agent.responses import ResponseReader
 from penstock.agent.running_tools import RunningTools
-from penstock.agent.timers import Timers
+from penstock.agent.timers import Expiries, Timers, pause_after
 from penstock.results import Outcome
 from penstock.run.commands import (
     AnswerTool,

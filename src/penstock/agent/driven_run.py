@@ -3,25 +3,64 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import Any
 
 from penstock.agent.config import AgentConfig
+from penstock.agent.observer import RunObserver
 from penstock.agent.ownership import Ownership
 from penstock.agent.records import RunRecords
 from penstock.agent.run_errors import as_exception, error_event, is_interrupt, provider_error
-from penstock.agent.run_scope import RunScope
 from penstock.agent.step_hooks import StepHooks
 from penstock.agent.step_tools import StepTools
 from penstock.agent.user_code import UserCode
 from penstock.errors import MissingKeyError, ProviderError
 from penstock.log.outbox import LoggedOutbox
 from penstock.log.store import OwnedRun
+from penstock.messages import Message
 from penstock.run.commands import Command
 from penstock.run.events import Done
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
+from penstock.run.step_changes import ModelUsage
 from penstock.tools.policy import ToolPolicy
+
+
+class RunScope:
+    """The context variables of a run: those of the code that began it. Its requests and tools get copies."""
+
+    def __init__(self) -> None:
+        self.variables = copy_context()
+        self.observer: RunObserver | None = None
+
+    def enter(self, config: AgentConfig, records: RunRecords, meta: Any) -> None:
+        """The run begins here: its variables are those of the caller, and the tracer of the agent sees it from now."""
+        self.variables = copy_context()
+        self.variables.run(records.enter)
+        if config.tracing is not None:
+            self.observer = config.tracing.observe(config, records.run_id, meta)
+            self.variables.run(self.observer.begin)
+
+    def begin_request(self, step: int, messages: Sequence[Message], config: AgentConfig) -> None:
+        """A request is about to be sent, in this context."""
+        if self.observer is not None:
+            self.observer.begin_request(step, messages, config)
+
+    def request_failed(self, kind: str) -> None:
+        """The request under way failed."""
+        if self.observer is not None:
+            self.observer.request_failed(kind)
+
+    def spent(self, used: ModelUsage) -> None:
+        """A hook has asked a model itself."""
+        if self.observer is not None:
+            self.observer.spent(used.model, used.usage)
+
+    def close(self) -> None:
+        """This process no longer drives the run."""
+        if self.observer is not None:
+            self.observer.close()
 
 
 class DrivenRun:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.agent.caller_loop import is_stopped
 from penstock.agent.config import AgentConfig
 from penstock.agent.driven_run import DrivenRun
-from penstock.agent.guard_calls import guard_calls
-from penstock.agent.guarded_stream import GuardedStream
+from penstock.agent.guarded_stream import GuardedStream, guard_calls
 from penstock.agent.tool_execution import is_from_outside
 from penstock.events import StreamChunk
 from penstock.model.stream import AsyncStream

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from penstock.agent.mailbox import mailbox_of
+from penstock.agent.caller_loop import mailbox_of
 from penstock.log.bodies import event_of
 from penstock.log.store import Committed, Store
 from penstock.serve.feed import STEP, Feed, Item, Newest
