@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -244,3 +245,17 @@ def test_an_empty_message_is_refused(message: Any) -> None:
             run.say(message)
         list(run)
     assert len(run.messages) == 2
+
+
+def test_threads_that_want_something_of_a_run_begin_it_once() -> None:
+    run = made(["Done."]).stream("Go.")
+    at_once = threading.Barrier(8)
+
+    def say_it(number: int) -> None:
+        at_once.wait(SOON)
+        run.say(f"Message {number}.")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(say_it, range(8)))
+    said = [event for event in run if isinstance(event, Said)]
+    assert len(said) == 8

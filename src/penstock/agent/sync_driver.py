@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
@@ -54,6 +55,7 @@ class SyncDriver(Driver):
         super().__init__(driven, None if self._is_unseen else self._arrivals)
         self._loop: LoopThread | None = None  # once the run has begun
         self._process = 0  # in which it has begun
+        self._starting = threading.Lock()  # several threads may want something of a run that has not begun
         self._is_on_loop = False
         self._units = 0  # that the reader has taken
         self._failure: BaseException | None = None  # of what waited for the reader
@@ -68,8 +70,13 @@ class SyncDriver(Driver):
 
         Code of the user that runs on this loop all the same, such as a validator of an output, gets another one.
         """
-        if self._loop is not None:
+        if self._has_begun or self._is_inherited:
             return
+        with self._starting:
+            if self._loop is None:
+                self._start()
+
+    def _start(self) -> None:
         self._process = os.getpid()
         self._user_loop.attach()
         self._loop = LoopThread("penstock-driver") if driver_loop.is_here else driver_loop
@@ -77,7 +84,9 @@ class SyncDriver(Driver):
         if self._loop is driver_loop:
             driver_loop.enter()
         try:
-            _result(self._loop.begin(self.enter(), copy_context()))
+            entered = self._loop.begin(self.enter(), copy_context())
+            _wait_for(entered)
+            entered.result()
         except BaseException:
             if not self._has_begun:
                 self._left()
@@ -198,7 +207,9 @@ class SyncDriver(Driver):
         """Pass an event to the callbacks of the agent."""
         result = self._driven.config.callbacks.call(event)
         if isawaitable(result):
-            _result(self._user_loop.begin(result, copy_context()))
+            called = self._user_loop.begin(result, copy_context())
+            _wait_for(called)
+            called.result()
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -242,9 +253,10 @@ class SyncDriver(Driver):
             done = asyncio.run_coroutine_threadsafe(work, self._dispatcher.loop.running)
         except RuntimeError:
             work.close()
-        else:
-            with suppress(TimeoutError):
-                _result(done, seconds)
+            return
+        _wait_for(done, seconds)
+        if done.done() and not done.cancelled():
+            done.result()
 
     def _left(self) -> None:
         """The run does not need its loop any more."""
@@ -256,15 +268,12 @@ class SyncDriver(Driver):
                 self._loop.close()
 
 
-def _result(future: Future[T], seconds: float | None = None) -> T:
-    """The result of a future, within this many seconds. Ctrl-C interrupts the wait, also on Windows."""
-    end = None if seconds is None else time.monotonic() + seconds
-    while True:
-        left = None if end is None else end - time.monotonic()
-        longest = min(_MAX_BLOCKED or inf, inf if left is None else max(0.0, left))
+def _wait_for(future: Future[Any], seconds: float | None = None) -> None:
+    """Wait until a future is done, at most this many seconds. Ctrl-C interrupts the wait, also on Windows."""
+    end = inf if seconds is None else time.monotonic() + seconds
+    while not future.done() and (left := end - time.monotonic()) > 0:
+        longest = min(_MAX_BLOCKED or inf, left)
         wait([future], None if longest == inf else longest)
-        if future.done() or (left is not None and left <= 0):
-            return future.result(0)
 
 
 _detached: weakref.WeakSet[SyncDriver] = weakref.WeakSet()  # runs that continue in this process without a reader
