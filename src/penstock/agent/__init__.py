@@ -1,1 +1,1 @@
-"""Agents: a model, its tools, and the drivers that run the loop in sync and async code."""
+"""Agents: a model, its tools, and the driver that runs the loop in sync and async code."""
