@@ -61,16 +61,20 @@ def test_a_tool_gets_the_answer_of_the_reader(mode: str, booking: Any) -> None:
 
 @sync_and_async
 def test_a_second_question_is_refused_and_the_first_keeps_its_answer(mode: str) -> None:
+    has_asked = threading.Event()
+
     @tool(name="book")
     async def twice(context: Context) -> str:
         """Book a seat."""
         first, second = (context.ask({"message": message}, SOON) for message in ("Which seat?", "Which meal?"))
+        has_asked.set()
         with pytest.raises(NoAnswerError, match="the call asks another question"):
             await asyncio.wrap_future(second)
         return text_of(await asyncio.wrap_future(first))
 
     def answer(running: Any, event: StreamEvent) -> None:
         if isinstance(event, ApprovalRequest):
+            assert has_asked.wait(SOON)
             running.provide(event.call_id, event.arguments["message"])
 
     _, running = drive(streaming(made(REPLIES, twice)), mode, answer)

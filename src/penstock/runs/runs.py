@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import builtins
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from inspect import isawaitable
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from msgspec.structs import replace
 
@@ -17,6 +17,7 @@ from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AsyncAgentRun
 from penstock.agent.callbacks import Callbacks
 from penstock.agent.config import AgentConfig
+from penstock.agent.coroutines import run_coroutine
 from penstock.errors import UsageError
 from penstock.history.read import as_messages
 from penstock.log import points
@@ -41,12 +42,10 @@ from penstock.log.store import (
 )
 from penstock.log.store_retries import awith_retries
 from penstock.log.take_up import PAGE, read_run, read_start, take_up
-from penstock.model.event_loop import warn_if_blocking
 from penstock.run.events import Done, LogEvent
 from penstock.run.machine import Run
 from penstock.runs.client_tools import with_client_tools, with_declarations
 from penstock.runs.worker import Worker, claim_run
-from penstock.transport.loop_thread import resolve
 
 logger = logging.getLogger("penstock.runs")
 
@@ -283,20 +282,3 @@ def _ending(done: Done | None) -> str:
     if done.reason == "paused":
         return "waits for a decision or a result"
     return f"ended, {done.reason}" + (f": {done.why}" if done.why else "")
-
-
-T = TypeVar("T")
-
-
-def run_coroutine(work: Coroutine[Any, Any, T], call: str, instead: str) -> T:
-    """The result of a coroutine, for the function `call` of the API.
-
-    It gets an event loop of its own. Where one is running, as in a notebook, it runs on the loop of sync code.
-    """
-    warn_if_blocking(call, instead, stacklevel=4)
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    result: T = resolve(work)
-    return result
