@@ -311,14 +311,13 @@ def test_an_input_that_comes_while_the_run_starts_to_wait_is_left_for_the_next_o
         asyncio.get_running_loop().call_soon(driver.listener.take_input, wanted)
         return pause(run, seconds)
 
-    begin = AsyncAgentRun.__aenter__
+    begin = Driver.enter
 
-    async def enter(running: AsyncAgentRun) -> AsyncAgentRun:
-        assert isinstance(running._driver, Driver)
-        drivers.append(running._driver)
-        return await begin(running)
+    async def enter(driver: Driver) -> None:
+        drivers.append(driver)
+        await begin(driver)
 
-    monkeypatch.setattr(AsyncAgentRun, "__aenter__", enter)
+    monkeypatch.setattr(Driver, "enter", enter)
     monkeypatch.setattr(Run, "pause", pause_and_decide)
 
     async def scenario() -> str:

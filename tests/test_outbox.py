@@ -157,6 +157,27 @@ def test_a_unit_that_cannot_be_written_does_not_take_the_place_of_the_next_one()
     assert taken(outbox) == text()
 
 
+def test_a_drained_outbox_has_only_the_gates_and_room_for_what_was_dropped() -> None:
+    class Writer:
+        def put(self, events: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None: ...
+
+    opened: list[int] = []
+    outbox = LoggedOutbox()
+    outbox.writer = cast(RunWriter, Writer())
+    outbox.is_drained = True
+    outbox.put(text(MAX_AHEAD + 1))
+    outbox.put(text())
+    assert not outbox.hold(lambda: opened.append(1))
+    assert outbox.is_full
+    assert outbox.committed(1) == 0, "there is a unit before the gate that the log does not have"
+    assert (outbox.unread, outbox.is_full) == (len(text()), False)
+    assert outbox.committed(1) == 1
+    gate = outbox.take()
+    assert callable(gate)
+    gate()
+    assert (opened, outbox.unread, outbox.is_idle) == ([1], 0, True)
+
+
 def test_a_newer_report_never_comes_before_an_older_one() -> None:
     outbox = Outbox()
     outbox.put(report("a", 1))

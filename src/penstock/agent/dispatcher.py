@@ -153,11 +153,14 @@ class Dispatcher:
 
     def on_committed(self) -> Callable[[int], None]:
         """What the thread of the flusher calls with the number of units that were committed."""
-        post, add, wake = self.loop.mailbox.post, self._driven.logged_outbox.committed, self.wake
+        driven, outbox = self._driven, self._driven.logged_outbox
+        post, add, wake, state = self.loop.mailbox.post, outbox.committed, self.wake, driven.run.state
 
         def deliver(units: int = 1) -> None:
-            add(units)
-            wake()  # also if there is nothing to read: the run may have to pause
+            was_full = outbox.is_full
+            # Also if there is nothing to read, the run may have to pause. One without a reader does not in a response.
+            if add(units) or was_full or not outbox.is_drained or state.phase != "answer" or driven.done is not None:
+                wake()
 
         def committed(units: int) -> None:
             # Most commits have one unit of a run. An object per commit would occupy the garbage collector.

@@ -223,14 +223,11 @@ class Driver:
         await self.enter()
         driven, dispatcher, run, outbox = self._driven, self._dispatcher, self.run, self._driven.outbox
         callbacks, arrived, loop = driven.config.callbacks, self._arrived, asyncio.get_running_loop()
-        is_alone, view = self._is_alone, None if self._is_alone else self.view
-        has_callbacks = callbacks.are_set and not is_alone
+        view, has_callbacks = self.view, callbacks.are_set
         may_be_late = has_callbacks or view is not None  # they hold events that `cancel` cannot drop
         try:
             while True:
                 while not outbox.items:
-                    if self._is_alone and driven.is_logged_to_its_end:
-                        return
                     if run.state.phase != "tools" or not dispatcher.pause_if_waiting():
                         arrived.waiter = waiter = loop.create_future()
                         await waiter
@@ -250,7 +247,33 @@ class Driver:
                     if type(event) is Done:
                         return
         finally:
-            await (self.end() if is_alone else self.aclose())
+            await self.aclose()
+
+    async def drain(self) -> None:
+        """Drive a run with a log to its end or pause, without a reader."""
+        self._reader.claim()
+        await self.enter()
+        try:
+            await self._open_gates()
+        finally:
+            await self.aclose()
+
+    async def _open_gates(self) -> None:
+        """Call each gate when the log has everything before it; events are dropped."""
+        driven, dispatcher, outbox = self._driven, self._dispatcher, self._driven.logged_outbox
+        arrived, loop = self._arrived, asyncio.get_running_loop()
+        outbox.is_drained = True
+        while True:
+            while outbox.items:
+                if callable(item := outbox.take()):
+                    item()
+            if not outbox.is_full:
+                dispatcher.has_room.set()
+            if driven.is_logged_to_its_end:
+                return
+            if self.run.state.phase != "tools" or not dispatcher.pause_if_waiting():
+                arrived.waiter = waiter = loop.create_future()
+                await waiter
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -291,12 +314,14 @@ class Driver:
         return is_possible and not self._is_alone and not self._driven.ownership.is_left
 
     def _go_on_alone(self) -> None:
-        """Read the run in a task of the loop: its reader has left. If the loop ends before, the run is given back."""
+        """Drain the run in a task of the loop: its reader has left. If the loop ends before, the run is given back."""
 
         async def read() -> None:
-            with suppress(LostRunError, StoreError):  # another worker continues it
-                async for _ in self._events(None):
-                    pass
+            try:
+                with suppress(LostRunError, StoreError):  # another worker continues it
+                    await self._open_gates()
+            finally:
+                await self.end()
 
         self._is_alone = True
         task = asyncio.create_task(read(), context=self._driven.scope.variables.copy())

@@ -16,14 +16,16 @@ class LoggedOutbox(Outbox):
     """Writes each unit to the log; its commit opens the gates after it for the reader.
 
     `inputs` are the numbers of the inputs from other processes that the next unit comes from. While the outbox is full,
-    only the newest report of each tool is kept, and written before the next unit.
+    only the newest report of each tool is kept, and written before the next unit. A run without a reader `is_drained`:
+    its units are dropped when they are committed, and only the gates are left.
     """
 
-    __slots__ = ("_pending", "_reports", "inputs", "writer")
+    __slots__ = ("_pending", "_reports", "inputs", "is_drained", "writer")
 
     def __init__(self, lock: AbstractContextManager[Any] = NO_LOCK) -> None:
         super().__init__(lock)
         self.writer: RunWriter
+        self.is_drained = False
         self.inputs: Sequence[int] = ()
         self._pending: deque[list[StreamEvent] | Gate] = deque()
         self._reports: dict[str, list[StreamEvent]] = {}  # by the key of the tool
@@ -44,12 +46,24 @@ class LoggedOutbox(Outbox):
         if log is not None and not log and not self.inputs:
             return self._add_unlogged(events)
         if self._reports:
-            reports, self._reports = self._reports, {}
-            for unit in reports.values():
-                self._write(unit, unit)
+            self._write_reports()
         inputs, self.inputs = self.inputs, ()
-        self._write(events, events if log is None else log, inputs)
+        self.writer.put(events if log is None else log, inputs)  # first: what cannot be encoded is not waited for
+        self._pending.append(events)
+        with self._lock:
+            self.unread += len(events)
+            if self.unread > MAX_AHEAD:
+                self.is_full = True
         return False
+
+    def _write_reports(self) -> None:
+        """Write the newest report of each tool, of those that came while the outbox was full."""
+        reports, self._reports = self._reports, {}
+        for unit in reports.values():
+            self.writer.put(unit)
+            self._pending.append(unit)
+            with self._lock:
+                self.unread += len(unit)
 
     def _add_unlogged(self, events: list[StreamEvent]) -> bool:
         """Add events for the reader alone to the last unit that is not committed yet, if there is one.
@@ -63,14 +77,6 @@ class LoggedOutbox(Outbox):
                     self.unread += len(events)
                 return False
         return super().put(events)
-
-    def _write(self, events: list[StreamEvent], log: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
-        self.writer.put(log, inputs)  # first: if the events cannot be encoded, nothing must wait for their commit
-        self._pending.append(events)
-        with self._lock:
-            self.unread += len(events)
-            if self.unread > MAX_AHEAD:
-                self.is_full = True
 
     def hold(self, gate: Gate) -> bool:
         if not self._pending:
@@ -97,7 +103,12 @@ class LoggedOutbox(Outbox):
                 if not units:
                     break
                 units -= 1
-            if item := pending.popleft():
+            item = pending.popleft()
+            if self.is_drained and isinstance(item, list):
+                self.unread -= len(item)
+                if self.is_full and self.unread <= MAX_AHEAD // 2:
+                    self.is_full = False
+            elif item:
                 items.append(item)
         return len(items) - before
 

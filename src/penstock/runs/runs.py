@@ -14,10 +14,11 @@ from typing import Any, get_args
 from msgspec.structs import replace
 
 from penstock.agent.agent import Agent
-from penstock.agent.agent_run import AsyncAgentRun
 from penstock.agent.callbacks import Callbacks
 from penstock.agent.config import AgentConfig
 from penstock.agent.coroutines import run_coroutine
+from penstock.agent.driven_run import DrivenRun
+from penstock.agent.driver import Driver
 from penstock.errors import UsageError
 from penstock.history.read import as_messages
 from penstock.log import points
@@ -237,19 +238,17 @@ class Runs:
                 await asyncio.to_thread(release_claimed, self._store, claim)
             raise
         logger.info("run %s: %s, agent %s", claim.run_id, _beginning(claim), agent.name or claim.agent)
-        running = AsyncAgentRun(config, run, deps, replace(owned, outlives_reader=True))
+        driver = Driver(DrivenRun(config, run, deps, replace(owned, outlives_reader=True)))
         try:
-            async with running:
-                async for _ in running:
-                    pass
+            await driver.drain()
         except LostRunError:
             logger.info("run %s: another worker has taken it over", claim.run_id)
             return
         except asyncio.CancelledError:  # the worker stops; the run may have ended nevertheless
-            logger.info("run %s: %s", claim.run_id, _ending(running.done))
+            logger.info("run %s: %s", claim.run_id, _ending(driver.done))
             raise
-        logger.info("run %s: %s", claim.run_id, _ending(running.done))
-        if self._on_waiting is not None and running.finish_reason == "paused":
+        logger.info("run %s: %s", claim.run_id, _ending(driver.done))
+        if self._on_waiting is not None and driver.done is not None and driver.done.reason == "paused":
             result = self._on_waiting(claim.run_id)
             if isawaitable(result):
                 await result
