@@ -25,7 +25,7 @@ from benchmarks.log_crowd import EVENTS, EVENTS_PER_RUN, config, start
 from benchmarks.report import Report, Table, say
 from penstock.agent.agent_run import AsyncAgentRun
 from penstock.log.bodies import body_of, event_of
-from penstock.log.sqlite import SQLiteStore
+from penstock.log.sqlite.store import SQLiteStore
 from penstock.log.take_up import read_log
 from penstock.run.rebuild import rebuild
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.transport.loop_thread import shared_loop
+from penstock.transport.threads.loop_thread import shared_loop
 from tests.runs import SOON
 
 SHARED = {"penstock-watchdog", "penstock-loop", "penstock-driver", "penstock-mcp", "penstock-idle"}

@@ -35,12 +35,18 @@ from penstock import (
 )
 from penstock.calls.arguments import WITHOUT_ARGUMENTS, strict_object
 from penstock.wires import RESPONSE_FRAMES, find_response_frames
+from penstock.wires.shared.encode_response.response_bodies import encode_body
+from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
+from penstock.wires.shared.encode_response.response_errors import (
+    changed_call,
+    incomplete,
+    malformed_call,
+    seeming_call,
+    withdrawn,
+)
+from penstock.wires.shared.encode_response.response_head import EncodedResponse, ResponseHead
+from penstock.wires.shared.encode_response.response_turns import unfinished
 from penstock.wires.shared.facts import LossName
-from penstock.wires.shared.response_bodies import encode_body
-from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_errors import changed_call, incomplete, malformed_call, seeming_call, withdrawn
-from penstock.wires.shared.response_head import EncodedResponse, ResponseHead
-from penstock.wires.shared.response_turns import unfinished
 
 Events = list[StreamChunk]
 Record = tuple[Any, ...]

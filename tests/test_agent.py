@@ -31,7 +31,7 @@ from penstock import (
     UsageError,
     tool,
 )
-from penstock.agent.sync_driver import SyncDriver
+from penstock.agent.driver.sync_driver import SyncDriver
 from penstock.run import outbox
 from penstock.run.commands import StartTool
 from penstock.run.events import decode, encode

@@ -31,7 +31,7 @@ from penstock import (
 from penstock.jsontext.values import deep_copy
 from penstock.run.outbox import MAX_AHEAD
 from penstock.testing import Reply, Scripted, call, say, wait
-from penstock.transport.loop_thread import shared_loop
+from penstock.transport.threads.loop_thread import shared_loop
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import SOON, Bench, drive, end_of, events_of, made, on, results, streaming, sync_and_async
 
@@ -506,7 +506,7 @@ def test_a_run_ends_if_no_loop_for_async_tools_can_be_started(monkeypatch: pytes
         return "seen"
 
     shared_loop.close()
-    monkeypatch.setattr("penstock.transport.loop_thread.asyncio.Runner", no_loop)
+    monkeypatch.setattr("penstock.transport.threads.loop_thread.asyncio.Runner", no_loop)
     [text] = results(end_of(events_of(made([Reply(call("look")), Reply("Done.")], look), "sync")))
     assert "the event loop could not be started" in text
 

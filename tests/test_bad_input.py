@@ -281,7 +281,7 @@ def test_a_frame_of_a_hundred_megabytes_uses_bounded_memory() -> None:
 
 
 def test_endless_arguments_are_dropped_and_the_call_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("penstock.calls.growing", "penstock.wires.shared.open_call"):
+    for module in ("penstock.calls.growing", "penstock.wires.shared.decode_response.open_call"):
         monkeypatch.setattr(f"{module}.MAX_ARGUMENTS", 10_000)
     head = {"index": 0, "id": "c", "function": {"name": "f", "arguments": '{"a": "'}}
     more = frame_bytes("openai-chat", chat_chunk(tool_calls=[{"index": 0, "function": {"arguments": "x" * 100}}]))

@@ -10,10 +10,10 @@ import pytest
 from penstock import Error, Finish, Retry, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallStart
 from penstock.calls import arguments
 from penstock.wires import find_response_frames
-from penstock.wires.shared import response_encoder
-from penstock.wires.shared.block_order import BlockOrder
-from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.encode_response import response_encoder
+from penstock.wires.shared.encode_response.block_order import BlockOrder
+from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
+from penstock.wires.shared.encode_response.response_head import ResponseHead
 
 SEQUENTIAL = ["anthropic", "openai-responses"]
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from penstock.agent.caller_loop import CallerLoop
+from penstock.agent.driver.caller_loop import CallerLoop
 from tests.runs import SOON
 
 

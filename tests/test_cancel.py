@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from penstock import Agent, Context, Done, Limits, Message, Model, StreamEvent, Text, ToolProgress, as_tool, tool
-from penstock.agent.driver import MAX_WAIT
+from penstock.agent.driver.driver import MAX_WAIT
 from penstock.testing import Hang, Loopback, Reply, always, call, say, wait
 from tests.asking import AT_ONCE, serving
 from tests.budget import places

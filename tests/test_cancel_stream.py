@@ -35,7 +35,7 @@ from penstock.transport.commands import (
     HTTPRequest,
     OpenRequest,
 )
-from penstock.transport.sync_http import HTTPConnection
+from penstock.transport.http.sync_http import HTTPConnection
 from tests.asking import (
     AT_ONCE,
     KEY,

@@ -41,9 +41,9 @@ from penstock import (
 from penstock.calls.closing_json import ClosingJSON
 from penstock.calls.rope import Rope
 from penstock.cli.app import penstock as command_line
-from penstock.cli.log_options import find_run
 from penstock.cli.model_options import CommandError
-from penstock.cli.run_table import short_ids
+from penstock.cli.runs.log_options import find_run
+from penstock.cli.runs.run_table import short_ids
 from penstock.cli.screen.call_card import CallCard
 from penstock.cli.screen.choices import Choices
 from penstock.cli.screen.rows import plain
@@ -58,7 +58,7 @@ from penstock.inspector.frame_reader import CallHabits, shown_text
 from penstock.jsontext.portable import as_text
 from penstock.log import RunRow, memory
 from penstock.log.bodies import body_of
-from penstock.log.postgres_connections import Connections
+from penstock.log.postgres.connections import Connections
 from penstock.messages import file, image, user
 from penstock.results import as_outcome
 from penstock.run.events import RunStart
@@ -72,11 +72,11 @@ from penstock.tools.schema_arguments import SchemaArguments
 from penstock.wires import find_encoder, find_response_frames, wire_name
 from penstock.wires.gemini.counts import Counts, LastCounts
 from penstock.wires.gemini.partial_args import keys_of
-from penstock.wires.shared.fields import clean_value
+from penstock.wires.shared.decode_request.fields import clean_value
+from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
+from penstock.wires.shared.encode_response.response_errors import malformed_call
+from penstock.wires.shared.encode_response.response_head import ResponseHead
 from penstock.wires.shared.request import Request
-from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_errors import malformed_call
-from penstock.wires.shared.response_head import ResponseHead
 from tests.architecture import tree_of
 from tests.support import aws_message
 
@@ -750,7 +750,7 @@ ELSEWHERE = {
     "jsontext.strict.MAX_HELD": "test_strict_json.py",
     "log.MAX_TEXT": "test_inline_runs.py",
     "log.follower.MAX_WAIT": "test_log_follow.py",
-    "log.postgres_schema.MAX_WAIT": "test_log_open.py",
+    "log.postgres.schema.MAX_WAIT": "test_log_open.py",
     "mcp.MAX_ANSWERS": "test_mcp.py",
     "mcp.MAX_DECLARATIONS": "test_mcp_bad_input.py",
     "mcp.MAX_DESCRIPTION": "test_mcp.py",

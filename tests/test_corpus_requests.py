@@ -19,7 +19,7 @@ from penstock.history.file import read_history
 from penstock.messages import Media, decode_messages, encode_messages
 from penstock.providers import ALIASES, PROVIDERS
 from penstock.wires import WIRES, find_facts, wire_name
-from penstock.wires.shared.ids import Ids, id_rules
+from penstock.wires.shared.encode_request.ids import Ids, id_rules
 from tests.budget import sample
 from tests.cases import each
 from tests.support import NO_CORPUS

@@ -35,7 +35,7 @@ from mcp.client import streamable_http
 from mcp.server.mcpserver import MCPServer
 from mcp_types import methods
 
-from penstock.transport.client_logs import LOGGERS
+from penstock.transport.http.client_logs import LOGGERS
 from tests.architecture import SOURCE, tree_of
 
 PAGE = (Path(__file__).parent.parent / "docs" / "couplings.md").read_text(encoding="utf-8")

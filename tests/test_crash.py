@@ -30,7 +30,7 @@ from penstock import (
     check,
     tool,
 )
-from penstock.agent.driver import Driver
+from penstock.agent.driver.driver import Driver
 from penstock.log import SQLiteStore, Store, points
 from penstock.log.points import Point
 from penstock.log.store import Batch
@@ -144,7 +144,7 @@ def test_a_point_that_does_not_exist_is_an_error() -> None:
 
 WORKER = """
 import sys, penstock
-from penstock.log.sqlite import SQLiteStore
+from penstock.log.sqlite.store import SQLiteStore
 from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call
 

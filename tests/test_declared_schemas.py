@@ -10,7 +10,7 @@ from penstock import Agent, Model, Tool
 from penstock.declarations import ToolDeclaration
 from penstock.schemas import looks_around
 from penstock.testing import Reply, Scripted, call
-from penstock.wires.shared.tool_schema import declared_schema
+from penstock.wires.shared.encode_request.tool_schema import declared_schema
 
 MODELS = (
     "openai:gpt-5", "openai-compatible:m", "vllm:m", "anthropic:claude-sonnet-5", "google:gemini-3-pro", "ollama:qwen3",

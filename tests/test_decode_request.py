@@ -12,8 +12,8 @@ from penstock import Message, Text, ToolCall, UsageError
 from penstock.declarations import ToolDeclaration
 from penstock.history.client_request import ClientRequest, decode_request
 from penstock.wires import SERVED_WIRES, WIRES, find_encoder, find_left_out
+from penstock.wires.shared.encode_response.response_head import ToolPath
 from penstock.wires.shared.request import OutputFormat, Request
-from penstock.wires.shared.response_head import ToolPath
 from tests.cases import each
 from tests.test_corpus import ALL, NOT_SPOKEN
 

@@ -8,9 +8,9 @@ import pytest
 
 from penstock import Finish, Opaque, Reasoning, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallStart
 from penstock.wires import RESPONSE_FRAMES, find_response_frames
-from penstock.wires.shared.response_bodies import encode_body
-from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.encode_response.response_bodies import encode_body
+from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
+from penstock.wires.shared.encode_response.response_head import ResponseHead
 from tests.growth import assert_linear
 
 

@@ -11,9 +11,9 @@ import pytest
 from penstock import Finish, Opaque, Reasoning, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallStart, Usage
 from penstock.testing import Loopback, Raw, ReceivedRequest
 from penstock.wires import find_response_frames
-from penstock.wires.shared.response_bodies import encode_body, encode_error
-from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.encode_response.response_bodies import encode_body, encode_error
+from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
+from penstock.wires.shared.encode_response.response_head import ResponseHead
 from tests import test_loopback_sdks as sdks
 
 IDS = ("ABCDEFGH1", "ABCDEFGH2")  # as Mistral has them

@@ -15,10 +15,11 @@ from penstock.log.doorbell import Doorbell
 from penstock.log.store import Batch, Row
 from penstock.messages import user
 from penstock.run.events import RunStart
-from penstock.serve import feed, feed_source
-from penstock.serve.feed import Feed, Item, Page
-from penstock.serve.feed_source import FeedSource
-from penstock.serve.feeds import FeedReader, Feeds
+from penstock.serve.feeds import feed
+from penstock.serve.feeds import source as feed_source
+from penstock.serve.feeds.feed import Feed, Item, Page
+from penstock.serve.feeds.feeds import FeedReader, Feeds
+from penstock.serve.feeds.source import FeedSource
 from penstock.serve.public_events import EventFrames
 
 FIRST = 3
@@ -144,7 +145,7 @@ def test_what_is_announced_while_the_loop_is_busy_is_held_up_to_a_limit_and_noth
             sources.append(self)
             await super().run(store)
 
-    monkeypatch.setattr("penstock.serve.feeds.FeedSource", Known)
+    monkeypatch.setattr("penstock.serve.feeds.feeds.FeedSource", Known)
 
     async def test() -> list[Item]:
         feeds = new_feeds(store)

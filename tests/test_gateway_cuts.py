@@ -12,9 +12,9 @@ from penstock.gateway import Healing
 from penstock.gateway.healing.decoding import HealedDecoding, ResponseContext
 from penstock.gateway.healing.report import HealingReport
 from penstock.wires import find_response_frames, wire_name
-from penstock.wires.shared.request_settings import read_tools
-from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.decode_request.request_settings import read_tools
+from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
+from penstock.wires.shared.encode_response.response_head import ResponseHead
 from tests.gateways import HABITS, LAST, RAW, TOOLS, delta, sse, tool_call
 
 DECLARED = read_tools([("tools[0]", TOOLS[0])])

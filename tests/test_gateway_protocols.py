@@ -11,8 +11,8 @@ import pytest
 from penstock import Finish, ToolCall
 from penstock.testing import Raw, Reply, Scripted, Status, call
 from penstock.wires.openai_chat.encode_response import OpenAIChatFrames
-from penstock.wires.shared.response_bodies import encode_body
-from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.encode_response.response_bodies import encode_body
+from penstock.wires.shared.encode_response.response_head import ResponseHead
 from tests.asgi import serving
 from tests.gateways import ASK, SHELL, TOOLS, chat, delta, events, gateway, sse, upstream
 

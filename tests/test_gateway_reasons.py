@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.gateway import Healing
-from penstock.gateway.config_file import read_settings
+from penstock.gateway.config.file import read_settings
 from penstock.testing import Raw
 from tests.asgi import serving
 from tests.gateways import ASK, HABITS, RAW, SHELL, TOOLS, chat, delta, events, gateway, sse, tool_call, upstream

@@ -18,11 +18,12 @@ import pytest
 from msgspec.structs import replace
 
 from penstock import UsageError
-from penstock.gateway import Healing, Target, Upstream, app, config_tables
+from penstock.gateway import Healing, Target, Upstream, app
 from penstock.gateway.circuit import FAILURES, OPEN_SECONDS, Circuit
-from penstock.gateway.config_file import FileSettings, read_settings, settings_from
+from penstock.gateway.config import tables as config_tables
+from penstock.gateway.config.file import FileSettings, read_settings, settings_from
+from penstock.gateway.config.upstream_names import read_upstream
 from penstock.gateway.routing import find_candidates
-from penstock.gateway.upstream_names import read_upstream
 from penstock.testing import Loopback, Scripted
 from tests.asgi import serving
 from tests.gateways import chat, gateway, text_of, upstream

@@ -480,7 +480,7 @@ def test_a_run_is_cancelled_while_its_guard_checks(mode: str) -> None:
 
 @sync_and_async
 def test_a_whole_answer_that_is_too_long_to_hold_ends_the_run(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.agent import guarded_stream
+    from penstock.agent.calls import guarded_stream
     from penstock.guard import stage
 
     monkeypatch.setattr(stage, "MAX_HELD", 100)

@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 from penstock.wires import wire_name
-from penstock.wires.shared.indexes import MAX_INDEX, as_index, as_label
+from penstock.wires.shared.decode_response.indexes import MAX_INDEX, as_index, as_label
 from tests.growth import cpu
 from tests.support import decode_pieces, frame_bytes
 

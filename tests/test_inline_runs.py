@@ -452,7 +452,7 @@ def test_a_detached_run_whose_loop_ends_is_given_back(tmp_path: Path, is_closed_
 PROGRAM = """
 import asyncio, os, sys, time
 import penstock
-from penstock.log.sqlite import SQLiteStore
+from penstock.log.sqlite.store import SQLiteStore
 from penstock.testing import Reply, Scripted, call
 
 path, ledger, mode = sys.argv[1:]

@@ -84,7 +84,7 @@ MAY_NAME_VENDORS = {
     "model/checks.py": "an example of a model name in an error message",
     "model/recording.py": "a response header",
     "providers.py": "the registry of providers",
-    "serve/models_api.py": "the protocols that are served",
+    "serve/models/api.py": "the protocols that are served",
     "testing/demo.py": "the wire of the demo",
     "tracing/conventions.py": "the names of providers in the semantic conventions",
     "transport/aws_signature.py": "the AWS service that requests are signed for",

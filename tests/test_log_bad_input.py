@@ -195,7 +195,7 @@ def test_on_a_full_disk_a_run_fails_and_is_continued_when_there_is_room(tmp_path
 
 
 READ_ONLY = """
-import os, sys, penstock, penstock.log.sqlite
+import os, sys, penstock, penstock.log.sqlite.store
 if os.geteuid() == 0:  # root may write everything
     os.setgid(65534)
     os.setuid(65534)

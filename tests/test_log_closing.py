@@ -13,7 +13,7 @@ import pytest
 
 from penstock import StoreError
 from penstock.log import RunRow, SQLiteStore, Store
-from penstock.log.sqlite_file import SQLiteFile
+from penstock.log.sqlite.file import SQLiteFile
 from penstock.log.store import Batch
 from tests.log_stores import Desk
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform ha
 PRELUDE = """
 import asyncio, faulthandler, os, signal, subprocess, sys, threading, time
 import penstock
-from penstock.log.sqlite_file import SQLiteFile
+from penstock.log.sqlite.file import SQLiteFile
 from penstock.testing import Reply, Scripted, call
 
 path = sys.argv[1]
@@ -170,7 +170,7 @@ if os.fork() == 0:
 @pytest.mark.skipif(sys.platform != "linux", reason="the open files of a process are listed in /proc")
 def test_a_child_inherits_no_connection_of_a_thread_that_ends_during_the_fork(path: str) -> None:
     code = """
-from penstock.log import sqlite_file
+from penstock.log.sqlite import file as sqlite_file
 
 def read():
     store.list()

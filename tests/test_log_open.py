@@ -18,9 +18,11 @@ import pytest
 
 import penstock
 from penstock import StoreError, UsageError
-from penstock.log import PostgresStore, RunRow, SQLiteStore, postgres_schema, sqlite_schema
+from penstock.log import PostgresStore, RunRow, SQLiteStore
 from penstock.log.flusher import flusher_of
 from penstock.log.in_memory import MAX_BYTES, MemoryStore
+from penstock.log.postgres import schema as postgres_schema
+from penstock.log.sqlite import schema as sqlite_schema
 from penstock.log.store import Batch, Input
 from tests.growth import assert_linear
 from tests.postgres import drop, new_schema

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock import Agent, AgentRun, Done, Limits, LostRunError, Model, Runs, StoreError, ToolEnd, tool
-from penstock.agent.ownership import Ownership
+from penstock.agent.driver.ownership import Ownership
 from penstock.log import PostgresStore, RunRow, SQLiteStore, Store, points
 from penstock.log.bodies import body_of
 from penstock.log.flusher import flusher_of

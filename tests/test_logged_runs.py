@@ -35,7 +35,7 @@ from penstock import (
     check,
     tool,
 )
-from penstock.agent.driver import Driver
+from penstock.agent.driver.driver import Driver
 from penstock.log import Store
 from penstock.log.in_memory import MemoryStore
 from penstock.log.run_writer import RunWriter

@@ -36,7 +36,7 @@ from penstock import (
     UsageError,
     tool,
 )
-from penstock.agent.questions import NoAnswerError
+from penstock.agent.calls.questions import NoAnswerError
 from penstock.hooks import ToolSearch
 from penstock.mcp import MCPTools, ServerError, tools
 from penstock.mcp.declared import MAX_DESCRIPTION

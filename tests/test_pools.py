@@ -18,7 +18,7 @@ import pytest
 import penstock
 from penstock import ConnectionFailed, Model, Retries, Text, UsageError
 from penstock.testing import Loopback, Reply, always, frames
-from penstock.transport import async_pool
+from penstock.transport.http import async_pool
 from tests.asking import KEY, PATIENCE, failure, is_gone, model_at, read, request_of, serving, sync_and_async
 from tests.test_streams import until
 
@@ -226,7 +226,7 @@ def test_closing_does_not_break_a_response_that_is_being_read(mode: str) -> None
 
 
 def test_the_least_recently_used_pool_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.transport.pools.MAX_POOLS", 2)
+    monkeypatch.setattr("penstock.transport.http.pools.MAX_POOLS", 2)
     closed: dict[str, list[int]] = {"first": [], "second": [], "third": []}
     with ExitStack() as stack:
         urls = {name: stack.enter_context(serving(keeps_open(ends))) for name, ends in closed.items()}
@@ -308,7 +308,7 @@ def test_a_proxy_that_is_not_a_url_is_a_clear_error(mode: str, url: str, proxy: 
 def test_a_socks_proxy_without_its_packages_is_a_clear_error(
     mode: str, proxy: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.transport.proxies.find_spec", lambda name: None)
+    monkeypatch.setattr("penstock.transport.http.proxies.find_spec", lambda name: None)
     proxy(f"socks5://ada:{KEY}@127.0.0.1:9")
     with pytest.raises(UsageError, match=r"pip install 'penstock-llm\[socks\]'") as raised:
         read(mode, FAR)

@@ -208,7 +208,7 @@ def test_the_drive_of_a_path_is_not_a_module(target: str, parts: tuple[str, str]
 
 
 def test_a_reader_that_wakes_up_for_ctrl_c_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.agent.sync_driver._MAX_BLOCKED", 0.0001)
+    monkeypatch.setattr("penstock.agent.driver.sync_driver._MAX_BLOCKED", 0.0001)
 
     @penstock.tool(read_only=True)
     def look() -> str:

@@ -16,7 +16,8 @@ import psycopg
 import pytest
 
 from penstock import StoreError
-from penstock.log import PostgresStore, RunRow, points, postgres_connections
+from penstock.log import PostgresStore, RunRow, points
+from penstock.log.postgres import connections as postgres_connections
 from penstock.log.store import Batch
 from tests.log_stores import Desk
 from tests.postgres import NoServer, drop, new_schema, own_server

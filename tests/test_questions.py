@@ -10,7 +10,7 @@ import pytest
 
 import penstock.log
 from penstock import ApprovalRequest, Context, Runs, StreamEvent, ToolEnd, UsageError, tool
-from penstock.agent.questions import NoAnswerError
+from penstock.agent.calls.questions import NoAnswerError
 from penstock.run.events import RequestKind, decode, encode
 from penstock.run.state import RunState
 from penstock.testing import Reply, call

@@ -39,12 +39,12 @@ from penstock.declarations import read_declarations
 from penstock.messages import assistant, file, image, result, system, tool_results, user
 from penstock.wires import find_encoder, find_facts
 from penstock.wires.openai_chat import encode_request as openai_chat
+from penstock.wires.shared.encode_request.ids import Ids, fit_id, fit_name
+from penstock.wires.shared.encode_request.message_writing import split_system
+from penstock.wires.shared.encode_request.settle import NO_ANSWER
+from penstock.wires.shared.encode_request.settle import settle as settle_request
 from penstock.wires.shared.facts import LETTERS_AND_DIGITS, WORD, IdRules, StateFacts, WireFacts
-from penstock.wires.shared.ids import Ids, fit_id, fit_name
-from penstock.wires.shared.message_writing import split_system
 from penstock.wires.shared.request import Request
-from penstock.wires.shared.settle import NO_ANSWER
-from penstock.wires.shared.settle import settle as settle_request
 from tests.cases import each
 from tests.support import NO_CORPUS, SHARED, decode_pieces, vectors
 

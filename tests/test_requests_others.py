@@ -13,7 +13,7 @@ from penstock import Message, Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
 from penstock.declarations import ToolDeclaration
 from penstock.messages import assistant, file, image, result, tool_results, user
 from penstock.wires import all_facts, find_encoder
-from penstock.wires.shared.hosted_calls import HostedCalls
+from penstock.wires.shared.encode_request.hosted_calls import HostedCalls
 from penstock.wires.shared.request import Request
 from tests.cases import each
 from tests.judges import (

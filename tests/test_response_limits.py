@@ -16,10 +16,10 @@ import pytest
 
 from penstock import ConnectionFailed, Model, TimedOut, Timeouts, UnexpectedReplyError
 from penstock.testing import Loopback, Raw, Reply, always, frames
-from penstock.transport.async_http import AsyncHTTPConnection
 from penstock.transport.attempt import MAX_RESPONSE_BYTES
 from penstock.transport.commands import HTTPRequest, OpenRequest
-from penstock.transport.decompression import PIECE_BYTES, Decompressor, decompressed
+from penstock.transport.http.async_http import AsyncHTTPConnection
+from penstock.transport.http.decompression import PIECE_BYTES, Decompressor, decompressed
 from tests.asking import (
     KEY,
     LONG,

@@ -15,10 +15,10 @@ import pytest
 import penstock
 from penstock import Finish, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart, Unknown
 from penstock.wires import RESPONSE_FRAMES, find_response_frames
+from penstock.wires.shared.encode_response.response_bodies import encode_body
+from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
+from penstock.wires.shared.encode_response.response_head import ResponseHead, ToolPath
 from penstock.wires.shared.facts import LossName
-from penstock.wires.shared.response_bodies import encode_body
-from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_head import ResponseHead, ToolPath
 from tests.budget import sample
 from tests.cases import each
 from tests.round_trip import (
@@ -146,7 +146,7 @@ def finish_reasons(events: list[StreamChunk]) -> list[str]:
 
 @pytest.mark.parametrize("protocol", RESPONSE_FRAMES)
 def test_a_call_beyond_the_cap_ends_a_response_that_streams_it(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.wires.shared.response_encoder.MAX_ARGUMENTS", 30)
+    monkeypatch.setattr("penstock.wires.shared.encode_response.response_encoder.MAX_ARGUMENTS", 30)
     start = ToolCallStart(0, "c1", "mail")
     encoder = ResponseEncoder(find_response_frames(protocol)(ResponseHead()))
     stream = encoder.feed([start]) + b"".join(encoder.feed([ToolCallDelta(0, "12345")]) for _ in range(20))

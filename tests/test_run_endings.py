@@ -25,7 +25,7 @@ from penstock.testing import Hang, ReceivedRequest, Reply, Reset, Scripted, Stat
 from penstock.testing.response import Response
 from penstock.transport.commands import OpenRequest
 from penstock.wires import all_facts
-from penstock.wires.shared.hosted_calls import HostedCalls
+from penstock.wires.shared.encode_request.hosted_calls import HostedCalls
 from tests.budget import IS_THOROUGH, places, share
 from tests.runs import Cut, check_history
 

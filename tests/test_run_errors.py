@@ -26,7 +26,7 @@ from penstock import (
 from penstock.messages import assistant, user
 from penstock.run.machine import Run
 from penstock.testing import Loopback, Reply, Status, call, drop, fail, say
-from penstock.transport.worker_threads import WorkerThreads
+from penstock.transport.threads.worker_threads import WorkerThreads
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
     MODES,

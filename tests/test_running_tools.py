@@ -15,8 +15,8 @@ import pytest
 import penstock
 from penstock import Agent, Model, tool
 from penstock.testing import Reply, Scripted, call
-from penstock.transport.loop_thread import driver_loop, shared_loop
-from penstock.transport.worker_threads import workers
+from penstock.transport.threads.loop_thread import driver_loop, shared_loop
+from penstock.transport.threads.worker_threads import workers
 from tests.runs import sync_and_async
 
 SOURCE = str(Path(penstock.__file__).parent) + "/"
@@ -25,7 +25,7 @@ MAX_START = 10
 MAX_END = 12
 """The most functions from the return of the user's function until the machine is told."""
 
-FIRST, LAST = "agent/running_tools.py RunningTools.start", "run/machine.py Run.tool_done"
+FIRST, LAST = "agent/calls/running_tools.py RunningTools.start", "run/machine.py Run.tool_done"
 WHOLE = {"tools/tool.py Tool.bind", "results.py as_outcome"}
 """The validation of arguments and the conversion of a result count as one function each: what they call depends on the
 values."""

@@ -23,11 +23,11 @@ import penstock.log
 from penstock import Done, LostRunError, Runs, StoreError, ToolEnd
 from penstock.cli.app import penstock as command
 from penstock.cli.human_time import ago, duration_text, parse_duration
-from penstock.cli.lock_holder import find_lock_holder
-from penstock.cli.log_options import log_arguments
-from penstock.cli.logged_runs import next_id
-from penstock.cli.owners import Owner, parse_owner, process_condition
-from penstock.cli.run_table import short_ids
+from penstock.cli.runs.lock_holder import find_lock_holder
+from penstock.cli.runs.log_options import log_arguments
+from penstock.cli.runs.logged_runs import next_id
+from penstock.cli.runs.owners import Owner, parse_owner, process_condition
+from penstock.cli.runs.run_table import short_ids
 from penstock.log import RunRow, Store
 from penstock.log.bodies import body_of
 from penstock.log.store import Batch
@@ -82,8 +82,8 @@ other = penstock.Agent("sim:fast", name="desk")
 
 
 GRACE = """
-import penstock.cli, penstock.cli.logged_runs
-penstock.cli.logged_runs.GRACE = {seconds}
+import penstock.cli, penstock.cli.runs.logged_runs
+penstock.cli.runs.logged_runs.GRACE = {seconds}
 penstock.cli.main()
 """
 
@@ -278,7 +278,7 @@ def test_a_run_that_was_lost_is_left_with_the_command_that_resumes_it(
     def lose(_ownership: Any) -> None:
         raise LostRunError("another worker has taken over the run")
 
-    monkeypatch.setattr("penstock.agent.ownership.Ownership.check_lease", lose)
+    monkeypatch.setattr("penstock.agent.driver.ownership.Ownership.check_lease", lose)
     result = click.testing.CliRunner().invoke(command, ["run", "agent.py", "pay", "--log", "runs.db"])
     assert result.exit_code == 1
     assert "another worker has taken over the run" in result.stderr
@@ -290,7 +290,7 @@ def test_a_run_that_cannot_be_started_has_nothing_to_resume(folder: Path, monkey
     def refuse(*_: Any, **__: Any) -> None:
         raise StoreError("the log runs.db cannot be written: attempt to write a readonly database")
 
-    monkeypatch.setattr("penstock.log.sqlite.SQLiteStore.create", refuse)
+    monkeypatch.setattr("penstock.log.sqlite.store.SQLiteStore.create", refuse)
     result = click.testing.CliRunner().invoke(command, ["run", "agent.py", "pay", "--log", "runs.db"])
     assert result.exit_code == 1
     assert "attempt to write a readonly database" in result.stderr

@@ -15,9 +15,12 @@ from penstock import Agent, Context, Limits, Model, Text, ToolOutput, UsageError
 from penstock.asgi.metrics import MAX_SERIES, Metrics
 from penstock.log import SQLiteStore
 from penstock.run.events import LogEvent
-from penstock.serve import ServeApp, ServerLimits, feed, feed_source, runs_api
-from penstock.serve.bodies import MAX_ID
+from penstock.serve import ServeApp, ServerLimits
+from penstock.serve.feeds import feed
+from penstock.serve.feeds import source as feed_source
 from penstock.serve.public_events import DAMAGED, PUBLIC_FIELDS, EventFrames
+from penstock.serve.runs import api as runs_api
+from penstock.serve.runs.bodies import MAX_ID
 from penstock.testing import Reply, Scripted, call, wait
 from tests.asgi import Browser, serving
 

@@ -41,7 +41,7 @@ import penstock.serve
 from penstock.asgi.access import SESSION_SECONDS
 from penstock.asgi.stream import COMMENT
 from penstock.cli.app import penstock as command
-from penstock.serve.models_api import WIRES
+from penstock.serve.models.api import WIRES
 from tests.asgi import serving
 from tests.served_process import SECONDS, Server, read_until, served, with_length
 from tests.test_serve import agent_of
@@ -51,7 +51,7 @@ import sys
 from penstock.agent.agent import Agent
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.server import listen, run_server
-from penstock.log.sqlite import SQLiteStore
+from penstock.log.sqlite.store import SQLiteStore
 from penstock.model.model import Model
 from penstock.serve import app
 from penstock.testing import Reply, Scripted, call, fail, wait

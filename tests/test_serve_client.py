@@ -36,10 +36,11 @@ from penstock.asgi.routes import Routes
 from penstock.asgi.server import address_of, listen
 from penstock.log import SQLiteStore
 from penstock.run.events import LogEvent, RunStart, innermost
-from penstock.serve import AsyncClient, AsyncRemoteRun, Client, RefusedError, RemoteRun, UnreachableError, feed
+from penstock.serve import AsyncClient, AsyncRemoteRun, Client, RefusedError, RemoteRun, UnreachableError
 from penstock.serve.client import exchange
 from penstock.serve.client.exchange import MAX_FRAME, Frames, Pause, Ready, Response, Send, request
 from penstock.serve.client.received_events import HIDDEN, received_event
+from penstock.serve.feeds import feed
 from penstock.serve.hosting import read_events
 from penstock.serve.public_events import PUBLIC_FIELDS, public_event, public_messages
 from penstock.testing import ReceivedRequest, Reply, Scripted, call, think

@@ -17,9 +17,10 @@ from penstock.content import image
 from penstock.declarations import ToolDeclaration
 from penstock.log import SQLiteStore
 from penstock.messages import result, user
-from penstock.serve import ServeApp, model_runs
-from penstock.serve.client_calls import CallRef, read_call_id
+from penstock.serve import ServeApp
 from penstock.serve.hosting import read_events
+from penstock.serve.models import runs as model_runs
+from penstock.serve.models.client_calls import CallRef, read_call_id
 from penstock.testing import Reply, call, wait
 from penstock.wires import find_encoder
 from penstock.wires.shared.request import Request

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.serve.models_api import WIRES
+from penstock.serve.models.api import WIRES
 from tests.served_process import Server, cut, served, with_length
 
 SERVER = """
@@ -21,7 +21,7 @@ import sys
 from penstock.agent.agent import Agent
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.server import listen, run_server
-from penstock.log.sqlite import SQLiteStore
+from penstock.log.sqlite.store import SQLiteStore
 from penstock.model.model import Model
 from penstock.serve import app
 from penstock.testing import Reply, Scripted, call, wait

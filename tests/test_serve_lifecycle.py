@@ -79,7 +79,7 @@ SERVER = """
 import os, sys, time
 from penstock.agent.agent import Agent
 from penstock.asgi.server import listen, run_server
-from penstock.log.sqlite import SQLiteStore
+from penstock.log.sqlite.store import SQLiteStore
 from penstock.model.model import Model
 from penstock.serve import app
 from penstock.testing import Reply, Scripted

@@ -14,7 +14,8 @@ from msgspec import Struct
 import penstock.serve
 from penstock import Agent, Model, Retries
 from penstock.log import SQLiteStore
-from penstock.serve import ServerLimits, models_api
+from penstock.serve import ServerLimits
+from penstock.serve.models import api as models_api
 from penstock.testing import Reply, Scripted, call, fail, wait
 from tests.asgi import Browser, serving
 from tests.gateways import anthropic_client, openai_client

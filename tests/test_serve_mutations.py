@@ -17,7 +17,7 @@ import pytest
 
 import penstock.serve
 from penstock.serve import ServeApp
-from penstock.serve.client_calls import CallRef
+from penstock.serve.models.client_calls import CallRef
 from penstock.testing import Reply, call
 from tests.asgi import Browser, serving
 from tests.asgi import Reply as Response

@@ -12,8 +12,8 @@ import msgspec
 import penstock.serve
 from penstock import Agent, Context, Model, tool
 from penstock.serve.app import ROUTES
-from penstock.serve.openapi import OPERATIONS, event_types
 from penstock.serve.public_events import PUBLIC_FIELDS, public_event
+from penstock.serve.runs.openapi import OPERATIONS, event_types
 from penstock.testing import Reply, Scripted, call
 from tests.asgi import Browser, serving
 from tests.serve_events import EXAMPLES

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.log import SQLiteStore
-from penstock.serve.feed import PAGE_BYTES
+from penstock.serve.feeds.feed import PAGE_BYTES
 from tests.served_process import Server, read_until, served, with_length
 
 SERVER = """
@@ -23,7 +23,7 @@ import sys
 from penstock.agent.agent import Agent
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.server import address_of, listen, run_server
-from penstock.log.sqlite import SQLiteStore
+from penstock.log.sqlite.store import SQLiteStore
 from penstock.model.model import Model
 from penstock.serve import app
 from penstock.testing import Reply, Scripted, wait

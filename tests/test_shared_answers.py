@@ -10,9 +10,9 @@ import pytest
 
 from penstock import StoreError
 from penstock.log import RunRow
-from penstock.serve import shared_answers
 from penstock.serve.hosting import Host
-from penstock.serve.shared_answers import SharedAnswers
+from penstock.serve.runs import shared_answers
+from penstock.serve.runs.shared_answers import SharedAnswers
 from tests.asgi import Browser
 from tests.test_serve import TWO_STEPS, run, started
 

@@ -18,7 +18,7 @@ import penstock
 import penstock.log
 from penstock import Agent, Limits, Step, tool
 from penstock.testing import Loopback, ReceivedRequest, Reply, Scripted, always, call, say, wait
-from penstock.transport.loop_thread import shared_loop
+from penstock.transport.threads.loop_thread import shared_loop
 from tests.asking import LONG, PATIENCE, model_at, within
 from tests.runs import made
 from tests.test_streams import until

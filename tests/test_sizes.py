@@ -36,16 +36,16 @@ LARGER_CLASSES = {
     "jsontext/partial.py PartialJSON": PRIMITIVES,
     "inspector/exchange.py InspectedExchange": INPUTS,
     "log/in_memory.py MemoryStore": STORE,
-    "log/sqlite.py SQLiteStore": STORE,
-    "run/executions.py Executions": INPUTS,
+    "log/sqlite/store.py SQLiteStore": STORE,
+    "run/calls/executions.py Executions": INPUTS,
     "run/machine.py Run": INPUTS,
     "runs/runs.py Runs": API,
     "tracing/run_trace.py RunTrace": INPUTS,
-    "wires/shared/answer_writer.py AnswerWriter": "what a wire may report of an answer",
-    "wires/shared/numbered_blocks.py NumberedBlocks": "what a wire may report of a numbered block",
-    "wires/shared/reports.py Reports": "what a wire may report besides content",
-    "wires/shared/response_encoder.py ResponseEncoder": "one event stream in, one byte stream out",
-    "wires/shared/response_frames.py ResponseFrames": HOOKS,
+    "wires/shared/decode_response/answer_writer.py AnswerWriter": "what a wire may report of an answer",
+    "wires/shared/decode_response/numbered_blocks.py NumberedBlocks": "what a wire may report of a numbered block",
+    "wires/shared/decode_response/reports.py Reports": "what a wire may report besides content",
+    "wires/shared/encode_response/response_encoder.py ResponseEncoder": "one event stream in, one byte stream out",
+    "wires/shared/encode_response/response_frames.py ResponseFrames": HOOKS,
 }
 """Classes with more methods, and why they are one class."""
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from penstock import StoreError
-from penstock.log import RunRow, SQLiteStore, sqlite_heads, sqlite_schema
-from penstock.log.sqlite_events import MARK_EVERY
-from penstock.log.sqlite_rows import MAX_ROWS, execute_rows
+from penstock.log import RunRow, SQLiteStore
+from penstock.log.sqlite import heads as sqlite_heads
+from penstock.log.sqlite import schema as sqlite_schema
+from penstock.log.sqlite.events import MARK_EVERY
+from penstock.log.sqlite.rows import MAX_ROWS, execute_rows
 from penstock.log.store import Batch
 
 RUNS = ("a", "b", "c")

@@ -17,7 +17,7 @@ import pytest
 
 from penstock import StoreError
 from penstock.log import RunRow, SQLiteStore, points
-from penstock.log.sqlite_file import SQLiteFile, ThreadConnection, _Write
+from penstock.log.sqlite.file import SQLiteFile, ThreadConnection, _Write
 from penstock.log.store import Batch
 
 NORMAL, FULL = 1, 2  # of `PRAGMA synchronous`: a commit waits for the disk only with FULL

@@ -11,7 +11,7 @@ import pytest
 
 from penstock import Agent, Done, Model, Runs, StoreError, ToolEnd, tool
 from penstock.log import SQLiteStore
-from penstock.log.sqlite_events import MARK_EVERY
+from penstock.log.sqlite.events import MARK_EVERY
 from penstock.log.take_up import read_log
 from penstock.testing import Reply, Scripted, call
 from tests.log_stores import Clock, Desk

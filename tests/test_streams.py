@@ -47,8 +47,8 @@ from penstock.testing import (
     say,
 )
 from penstock.testing.player import Player
-from penstock.transport import async_pool
-from penstock.transport.watchdog import watchdog
+from penstock.transport.http import async_pool
+from penstock.transport.threads.watchdog import watchdog
 from tests.asking import (
     FOREVER,
     KEY,

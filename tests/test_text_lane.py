@@ -23,8 +23,8 @@ from penstock.transport.commands import HTTPResponseHead
 from penstock.turn import TurnBuilder
 from penstock.wires import find_response_frames
 from penstock.wires.openai_responses import encode_response as responses
-from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
+from penstock.wires.shared.encode_response.response_head import ResponseHead
 from tests.cases import each
 from tests.gateways import HABITS, SHELL, delta, sse
 from tests.support import frame_bytes, vectors

@@ -65,7 +65,7 @@ from penstock.testing import (
 )
 from penstock.transport.error_responses import response_error
 from penstock.transport.retry_delay import MAX_DELAY, retry_delay
-from penstock.transport.watchdog import Watchdog
+from penstock.transport.threads.watchdog import Watchdog
 from tests.asking import (
     AT_ONCE,
     FOREVER,

@@ -22,8 +22,8 @@ IMPORTS = """
 import importlib.util, pkgutil, sys, penstock
 
 NEEDS = {
-    "penstock.cli": "click rich", "penstock.log.bounded_connection": "psycopg",
-    "penstock.log.postgres_arrays": "psycopg", "penstock.mcp": "mcp", "penstock.runs.dbos": "dbos",
+    "penstock.cli": "click rich", "penstock.log.postgres.bounded_connection": "psycopg",
+    "penstock.log.postgres.arrays": "psycopg", "penstock.mcp": "mcp", "penstock.runs.dbos": "dbos",
     "penstock.runs.pgqueuer": "pgqueuer", "penstock.tracing": "opentelemetry",
 }  # the modules that need an extra, by its packages; without them, the rest must be imported all the same
 missing = tuple(

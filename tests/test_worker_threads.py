@@ -16,9 +16,9 @@ import pytest
 
 from penstock import Agent, Model, tool
 from penstock.testing import Reply, Scripted, call
-from penstock.transport import worker_threads
-from penstock.transport.watchdog import Watchdog
-from penstock.transport.worker_threads import IDLE_NAME, WorkerThreads, workers
+from penstock.transport.threads import worker_threads
+from penstock.transport.threads.watchdog import Watchdog
+from penstock.transport.threads.worker_threads import IDLE_NAME, WorkerThreads, workers
 from tests.runs import SOON
 
 

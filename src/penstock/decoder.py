@@ -12,8 +12,8 @@ from penstock.framing import Body, Frames
 from penstock.framing.sdk_objects import payload_of
 from penstock.framing.sniff import CLOSED
 from penstock.wires import WireName, find_wire
-from penstock.wires.shared.response_decoder import ResponseDecoder
-from penstock.wires.shared.text_frames import ReadText, TextFrames
+from penstock.wires.shared.decode_response.response_decoder import ResponseDecoder
+from penstock.wires.shared.decode_response.text_frames import ReadText, TextFrames
 
 
 class Decoder:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 import penstock.log
 from penstock import ApprovalRequest, Done, LostRunError, Runs, StoreError
-from penstock.agent.ownership import Ownership
+from penstock.agent.driver.ownership import Ownership
 from penstock.log import Store, points
 from penstock.log.bodies import body_of
 from penstock.log.flusher import Flusher

@@ -14,8 +14,8 @@ from penstock.serve import ServerLimits
 from penstock.testing import Reply, call, frames, say
 from penstock.transport.commands import HTTPRequest, HTTPResponseHead
 from penstock.wires import find_response_frames
-from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
+from penstock.wires.shared.encode_response.response_head import ResponseHead
 
 SECRET = "sk-a-key-that-nobody-may-see"
 BODY = {"model": "small", "messages": [{"role": "user", "content": f"My key is {SECRET}"}]}

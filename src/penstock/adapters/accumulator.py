@@ -14,8 +14,8 @@ from penstock.wires.openai_chat.choice import ChatChoice
 from penstock.wires.openai_chat.decode_response import OpenAIChat
 from penstock.wires.openai_chat.fragments import LEGACY
 from penstock.wires.openai_chat.reasoning_details import ReasoningDetails
-from penstock.wires.shared.answer_writer import AnswerWriter
-from penstock.wires.shared.open_call import OpenCall
+from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
+from penstock.wires.shared.decode_response.open_call import OpenCall
 
 
 class StreamingToolCallAccumulator:

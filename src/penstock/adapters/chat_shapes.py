@@ -8,7 +8,7 @@ from typing import Any
 from penstock.adapters.wire_detector import WireDetector
 from penstock.errors import UsageError, type_name
 from penstock.framing.sdk_objects import DERIVED_EVENTS, as_mapping
-from penstock.wires.shared.loose import items
+from penstock.wires.shared.decode_response.loose import items
 
 Choice = Mapping[str, Any]
 """A choice of a chunk: its `delta`, `message` and `finish_reason`. Of the first two only the calls are kept."""

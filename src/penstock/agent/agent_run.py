@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from penstock.agent.config import AgentConfig
-from penstock.agent.driven_run import DrivenRun
-from penstock.agent.driver import Driver
-from penstock.agent.logged_driver import LoggedAsyncDriver, LoggedSyncDriver
-from penstock.agent.sync_driver import SyncDriver
+from penstock.agent.driver.driven_run import DrivenRun
+from penstock.agent.driver.driver import Driver
+from penstock.agent.driver.logged_driver import LoggedAsyncDriver, LoggedSyncDriver
+from penstock.agent.driver.sync_driver import SyncDriver
 from penstock.errors import UsageError
 from penstock.events import Usage
 from penstock.history.read import as_messages

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from penstock.model.event_loop import warn_if_blocking
-from penstock.transport.loop_thread import resolve
+from penstock.transport.threads.loop_thread import resolve
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ import time
 
 from msgspec.structs import replace
 
+from penstock.agent.calls.step_hooks import expect_model
 from penstock.agent.config import AgentConfig
-from penstock.agent.step_hooks import expect_model
 from penstock.errors import UsageError
 from penstock.history.check import check
 from penstock.history.read import read

@@ -55,7 +55,7 @@ class AgentStreamer(Agent[Deps, str]):
         Returns the history to continue with: `messages`, the response, and the results of its calls. If there are
         results and the agent has a model, it continues with them until the model makes no more calls.
         """
-        from penstock.agent.step_tools import StepTools
+        from penstock.agent.calls.step_tools import StepTools
         from penstock.agent.token_stream import TokenStream, with_executor
 
         history = [] if messages is None else as_messages(messages)

@@ -14,12 +14,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.agent.approval_checks import ask_policy
+from penstock.agent.calls.approval_checks import ask_policy
+from penstock.agent.calls.tool_execution import ToolExecution
 from penstock.agent.config import AgentConfig
+from penstock.agent.driver.user_code import UserCode, is_async
 from penstock.agent.reader_view import LineBreaks
 from penstock.agent.records import RunRecords
-from penstock.agent.tool_execution import ToolExecution
-from penstock.agent.user_code import UserCode, is_async
 from penstock.dialects.parser import TextParser
 from penstock.dialects.provenance import Provenance
 from penstock.errors import UsageError, type_name

@@ -30,7 +30,7 @@ from penstock.run.events import ApprovalRequest, Done, StreamEvent, innermost
 if TYPE_CHECKING:
     from penstock.agent.agent import Agent
     from penstock.agent.agent_run import AgentRun
-    from penstock.cli.logged_runs import LoggedRuns
+    from penstock.cli.runs.logged_runs import LoggedRuns
     from penstock.cli.screen.call_card import Span
     from penstock.log.follower import LoggedStart
 

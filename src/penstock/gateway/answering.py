@@ -23,10 +23,10 @@ from penstock.gateway.text_lane import TextLane
 from penstock.history.client_request import ClientRequest, decode_request
 from penstock.jsontext.scan import MAX_DEPTH
 from penstock.wires import find_response_frames
-from penstock.wires.shared.response_bodies import encode_body, encode_error
-from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE
-from penstock.wires.shared.response_head import EncodedResponse, ResponseHead
+from penstock.wires.shared.encode_response.response_bodies import encode_body, encode_error
+from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
+from penstock.wires.shared.encode_response.response_errors import UNKNOWN_RESPONSE
+from penstock.wires.shared.encode_response.response_head import EncodedResponse, ResponseHead
 
 STREAM_HEADERS = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
 

@@ -19,19 +19,19 @@ from penstock.errors import UsageError
 from penstock.gateway import endpoints
 from penstock.gateway.answer import Circuits
 from penstock.gateway.answering import Answering
+from penstock.gateway.config.settings import GatewaySettings, Healing, Upstream, upstreams_by_name
+from penstock.gateway.config.upstream_names import read_upstream
 from penstock.gateway.context import LIMITS, Call, Endpoint, FixedSettings, GatewayContext, SettingsSource
 from penstock.gateway.counting import count_tokens
 from penstock.gateway.healed import HealedResponses
 from penstock.gateway.journal import one_line
 from penstock.gateway.memory import ResponseMemory
-from penstock.gateway.settings import GatewaySettings, Healing, Upstream, upstreams_by_name
 from penstock.gateway.upstream_models import UpstreamModels
-from penstock.gateway.upstream_names import read_upstream
 from penstock.inspector.endpoints import InspectorEndpoints
 from penstock.inspector.inspections import Inspections
 from penstock.wires import find_response_frames
-from penstock.wires.shared.response_bodies import encode_error
-from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.encode_response.response_bodies import encode_error
+from penstock.wires.shared.encode_response.response_head import ResponseHead
 
 logger = logging.getLogger("penstock.gateway")
 
@@ -114,7 +114,7 @@ class GatewayApp(ASGIApp):
 
     async def close(self) -> None:
         """Close the connections to upstreams."""
-        from penstock.transport.async_pool import aclose_pools
+        from penstock.transport.http.async_pool import aclose_pools
 
         self.stop_feeds()
         await aclose_pools()

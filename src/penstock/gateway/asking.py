@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from penstock.declarations import ToolDeclaration
 from penstock.errors import MissingKeyError, ProviderError, TimedOut, UsageError
 from penstock.events import Usage
+from penstock.gateway.config.settings import CLIENT_KEY, ENVIRONMENT, Upstream
 from penstock.gateway.estimate import estimate_input
 from penstock.gateway.healing.decoding import HealedDecoding, ResponseContext
 from penstock.gateway.healing.report import HealingReport
 from penstock.gateway.joining import join_neighbours
 from penstock.gateway.routing import Candidate
-from penstock.gateway.settings import CLIENT_KEY, ENVIRONMENT, Upstream
 from penstock.history.client_request import ClientRequest, hosted_name
 from penstock.messages import Message
 from penstock.model.connect import Connector, HTTPConnector
@@ -28,7 +28,7 @@ from penstock.providers import TEMPLATED, find_provider
 from penstock.transport.exchange import Exchange
 from penstock.transport.policy import Retries, Timeouts
 from penstock.wires import WireName, find_facts, find_left_out, find_response_frames, wire_name
-from penstock.wires.shared.request_settings import Dropped
+from penstock.wires.shared.decode_request.request_settings import Dropped
 
 PATIENCE = 30.0
 """The longest `Retry-After` in seconds that is honoured without a fallback."""

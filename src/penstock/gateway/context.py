@@ -13,9 +13,9 @@ from penstock.asgi.metrics import Metrics
 from penstock.asgi.request import HTTPRequest
 from penstock.asgi.sending import Sender
 from penstock.gateway.answer import Circuits
+from penstock.gateway.config.settings import GatewaySettings
 from penstock.gateway.healed import HealedResponses
 from penstock.gateway.memory import ResponseMemory
-from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.upstream_models import UpstreamModels
 from penstock.inspector.inspections import Inspections
 

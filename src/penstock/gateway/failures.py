@@ -21,7 +21,7 @@ from penstock.errors import (
 from penstock.events import Error
 from penstock.transport.error_responses import is_too_long
 from penstock.wires import error_statuses
-from penstock.wires.shared.response_errors import status_in
+from penstock.wires.shared.encode_response.response_errors import status_in
 
 TOO_MANY, BAD_GATEWAY, UNAVAILABLE, GATEWAY_TIMEOUT = 429, 502, 503, 504
 

@@ -19,7 +19,7 @@ from penstock.gateway.healing.report import HealingReport
 from penstock.gateway.inspecting import InspectedCall
 from penstock.gateway.routing import Candidate
 from penstock.history.client_request import ClientRequest
-from penstock.wires.shared.response_errors import MALFORMED_CALL
+from penstock.wires.shared.encode_response.response_errors import MALFORMED_CALL
 
 logger = logging.getLogger("penstock.gateway")
 

@@ -27,7 +27,7 @@ from penstock.gateway.references import KeptResponse, with_items
 from penstock.history.client_request import ClientRequest
 from penstock.messages import Message
 from penstock.turn import TurnBuilder
-from penstock.wires.shared.response_errors import UNKNOWN_RESPONSE
+from penstock.wires.shared.encode_response.response_errors import UNKNOWN_RESPONSE
 
 MAX_REMEMBERED = 64 * MEGABYTE
 """How many bytes of messages and tools are remembered; the oldest responses are forgotten."""

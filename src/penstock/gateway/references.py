@@ -12,8 +12,8 @@ from penstock.events import Opaque
 from penstock.history.client_request import ClientRequest
 from penstock.messages import Media, Message, Part, ToolResult, join_messages
 from penstock.wires import find_facts, find_response_frames
-from penstock.wires.shared.response_head import ResponseHead
-from penstock.wires.shared.states import item_id_of
+from penstock.wires.shared.encode_request.states import item_id_of
+from penstock.wires.shared.encode_response.response_head import ResponseHead
 
 
 class KeptResponse(Struct, frozen=True, kw_only=True):

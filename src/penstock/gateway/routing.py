@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from penstock.gateway.settings import GatewaySettings, Healing, HostedTools, ModelRoute, Target, Upstream
+from penstock.gateway.config.settings import GatewaySettings, Healing, HostedTools, ModelRoute, Target, Upstream
 
 
 class Candidate(Struct, frozen=True):

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from penstock.events import StreamChunk, Text
 from penstock.gateway.healing.decoding import HealedDecoding
 from penstock.transport.commands import Take
-from penstock.wires.shared.json_writing import quote
-from penstock.wires.shared.response_encoder import ResponseEncoder
+from penstock.wires.shared.encode_response.json_writing import quote
+from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
 
 Note = Callable[[StreamChunk], None]
 Show = Callable[[bytes], None]

@@ -15,9 +15,9 @@ from msgspec import Struct
 from penstock.asgi.access import key_digest
 from penstock.errors import PenstockError
 from penstock.gateway.asking import upstream_key
-from penstock.gateway.settings import GatewaySettings, Upstream
+from penstock.gateway.config.settings import GatewaySettings, Upstream
 from penstock.providers import complete_url, find_base_url, find_key, find_provider, join_url
-from penstock.transport.failures import system_reason
+from penstock.transport.http.failures import system_reason
 
 if TYPE_CHECKING:
     import aiohttp

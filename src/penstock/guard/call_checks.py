@@ -15,7 +15,7 @@ from penstock.events import Opaque, ToolCall, ToolCallClosed, ToolCallDelta, Too
 from penstock.guard.checks import Check, CheckQueue
 from penstock.guard.guard import Guard
 from penstock.wires import find_client_calls, find_facts
-from penstock.wires.shared.hosted_calls import HostedKey, call_key, result_key
+from penstock.wires.shared.encode_request.hosted_calls import HostedKey, call_key, result_key
 
 CallChunk = ToolCallStart | ToolCallDelta | ToolCallClosed | ToolCall | ToolCallInvalid
 _Place = tuple[int, int]

@@ -21,7 +21,7 @@ from penstock.events import (
 )
 from penstock.guard.checks import Check
 from penstock.wires import find_facts
-from penstock.wires.shared.states import facts_of
+from penstock.wires.shared.encode_request.states import facts_of
 
 
 class Passing:

@@ -15,13 +15,13 @@ from penstock.events import Opaque, Text, ToolCall
 from penstock.history.read import read_request
 from penstock.messages import Message
 from penstock.wires import find_facts, find_output_fields, find_settings_reader, wire_name
-from penstock.wires.shared.body import merge
-from penstock.wires.shared.foreign_blocks import own_parts
-from penstock.wires.shared.openapi_schemas import json_schema
+from penstock.wires.shared.decode_request.request_settings import Dropped, RequestSettings, check_depth
+from penstock.wires.shared.encode_request.body import merge
+from penstock.wires.shared.encode_request.foreign_blocks import own_parts
+from penstock.wires.shared.encode_request.openapi_schemas import json_schema
+from penstock.wires.shared.encode_request.states import item_id_of
+from penstock.wires.shared.encode_response.response_head import ResponseHead, ToolPath
 from penstock.wires.shared.request import Request
-from penstock.wires.shared.request_settings import Dropped, RequestSettings, check_depth
-from penstock.wires.shared.response_head import ResponseHead, ToolPath
-from penstock.wires.shared.states import item_id_of
 
 ONLY_HERE = "only the protocol of the request has this field"
 KEPT_ELSEWHERE = "it refers to something that another provider keeps; send the content itself"

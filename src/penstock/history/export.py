@@ -11,7 +11,7 @@ from penstock.history.shapes import history_fields
 from penstock.messages import Message
 from penstock.providers import ProviderName, find_provider
 from penstock.wires import WireName, find_encoder, find_facts, wire_name
-from penstock.wires.shared.fields import too_deep
+from penstock.wires.shared.decode_request.fields import too_deep
 from penstock.wires.shared.request import Encode, Request
 
 HISTORY = (

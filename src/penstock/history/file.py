@@ -9,7 +9,7 @@ from penstock.errors import UsageError, type_name
 from penstock.history.read import as_messages
 from penstock.jsontext.surrogates import join_surrogates
 from penstock.messages import Message
-from penstock.wires.shared.fields import clean_value
+from penstock.wires.shared.decode_request.fields import clean_value
 
 _ADVICE = "expected JSON (a list of messages, a request body, or what encode_messages wrote) or JSON lines"
 

@@ -12,9 +12,9 @@ from penstock.history.rules import AS_IT_STANDS, RULES, CheckedHistory
 from penstock.messages import File, Image, Message, Part
 from penstock.providers import REFUSED_BY, find_provider
 from penstock.wires import find_encoder, find_facts
+from penstock.wires.shared.encode_request.history_steps import ALLOWED
+from penstock.wires.shared.encode_request.ids import fit_id, fit_name, id_rules
 from penstock.wires.shared.facts import MEDIA_IN_RESULTS
-from penstock.wires.shared.history_steps import ALLOWED
-from penstock.wires.shared.ids import fit_id, fit_name, id_rules
 from penstock.wires.shared.request import Request
 
 

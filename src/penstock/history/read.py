@@ -29,11 +29,11 @@ from penstock.jsontext.surrogates import join_surrogates
 from penstock.messages import MARK, File, Image, Message, ToolResult, restore_history, restore_value, user
 from penstock.turn import Turn
 from penstock.wires import all_facts, all_readers
-from penstock.wires.shared.call_matcher import CallMatcher
-from penstock.wires.shared.fields import Json, clean_value, too_deep, unreadable
-from penstock.wires.shared.message_reader import ReadContext
-from penstock.wires.shared.places import PlacedMessage, Places, join_placed, place_message
-from penstock.wires.shared.states import without_malformed
+from penstock.wires.shared.decode_request.call_matcher import CallMatcher
+from penstock.wires.shared.decode_request.fields import Json, clean_value, too_deep, unreadable
+from penstock.wires.shared.decode_request.message_reader import ReadContext
+from penstock.wires.shared.decode_request.places import PlacedMessage, Places, join_placed, place_message
+from penstock.wires.shared.encode_request.states import without_malformed
 
 PlacedItem = tuple[str, Any]
 """An unread item of a history, and its place."""

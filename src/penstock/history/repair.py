@@ -35,10 +35,10 @@ from penstock.messages import (
 from penstock.providers import ProviderName
 from penstock.sentences import CUT_OR_MALFORMED, NO_RESULT
 from penstock.wires import all_facts
-from penstock.wires.shared.foreign_blocks import block_text
-from penstock.wires.shared.history_steps import ALLOWED, HistorySteps
-from penstock.wires.shared.media import media_note
-from penstock.wires.shared.pairing import CallResults
+from penstock.wires.shared.encode_request.foreign_blocks import block_text
+from penstock.wires.shared.encode_request.history_steps import ALLOWED, HistorySteps
+from penstock.wires.shared.encode_request.media import media_note
+from penstock.wires.shared.encode_request.pairing import CallResults
 
 BEFORE = "(Earlier messages are not part of this history.)"
 

@@ -12,9 +12,9 @@ from penstock.history.state_places import item_id, misplaced_states, signed_bloc
 from penstock.messages import MESSAGE_FIELDS, PART_FIELDS, ToolResult
 from penstock.providers import REFUSED_BY, ProblemKind, speaking
 from penstock.wires import all_facts, find_facts
-from penstock.wires.shared.history_steps import ALLOWED, empty_parts
-from penstock.wires.shared.hosted_calls import HostedCalls
-from penstock.wires.shared.pairing import CallResults, Place, pair_results
+from penstock.wires.shared.encode_request.history_steps import ALLOWED, empty_parts
+from penstock.wires.shared.encode_request.hosted_calls import HostedCalls
+from penstock.wires.shared.encode_request.pairing import CallResults, Place, pair_results
 
 
 class CheckedHistory:

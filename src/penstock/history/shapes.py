@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 
 from penstock.wires import all_facts, all_readers
-from penstock.wires.shared.fields import Json
-from penstock.wires.shared.message_reader import ReadContext, RequestReader
-from penstock.wires.shared.places import PlacedMessage
+from penstock.wires.shared.decode_request.fields import Json
+from penstock.wires.shared.decode_request.message_reader import ReadContext, RequestReader
+from penstock.wires.shared.decode_request.places import PlacedMessage
 
 
 def new_context() -> ReadContext:

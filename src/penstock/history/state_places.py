@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from penstock.events import Opaque
 from penstock.messages import PART_FIELDS, Message, Part
 from penstock.wires import find_facts
-from penstock.wires.shared.states import facts_of, is_in_place, is_well_formed, item_id_of, parts_by_block
+from penstock.wires.shared.encode_request.states import (
+    facts_of,
+    is_in_place,
+    is_well_formed,
+    item_id_of,
+    parts_by_block,
+)
 
 
 def misplaced_states(message: Message) -> set[int]:

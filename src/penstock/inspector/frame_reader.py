@@ -19,7 +19,7 @@ from penstock.inspector.oddities import GENERATED_ID, Oddities
 from penstock.inspector.quirk_table import quirks
 from penstock.redaction import Mask
 from penstock.wires import READING_ORDER, find_habits, find_wire
-from penstock.wires.shared.response_decoder import ResponseDecoder
+from penstock.wires.shared.decode_response.response_decoder import ResponseDecoder
 
 MAX_TEXT = 64 * 1024
 """How many characters of a frame are shown."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.log.opening import memory, open  # noqa: A004  # `penstock.log.open`
-    from penstock.log.postgres import PostgresStore
-    from penstock.log.sqlite import SQLiteStore
+    from penstock.log.postgres.store import PostgresStore
+    from penstock.log.sqlite.store import SQLiteStore
     from penstock.log.store import RunRow, Store
 
-_HOMES = {"PostgresStore": "postgres", "RunRow": "store", "SQLiteStore": "sqlite", "Store": "store"}
+_HOMES = {"PostgresStore": "postgres.store", "RunRow": "store", "SQLiteStore": "sqlite.store", "Store": "store"}
 
 if not TYPE_CHECKING:  # imported when they are first used, as those of `penstock` are
 

@@ -29,14 +29,14 @@ def open(path_or_url: str | Path, *, lease: float = LEASE, schema: str = SCHEMA)
         raise UsageError(f"open takes the path of a file or a postgresql:// URL, not {path_or_url!r:.60}")
     scheme, separator, _ = address.partition("://")
     if separator and scheme in ("postgresql", "postgres"):
-        from penstock.log.postgres import PostgresStore
+        from penstock.log.postgres.store import PostgresStore
 
         return PostgresStore(address, schema=schema, lease=lease)
     if separator:
         raise UsageError(f"open takes the path of a file or a postgresql:// URL, not {scheme}://…")
     if address in ("", ":memory:"):
         raise UsageError("for a log in memory, use penstock.log.memory()")
-    from penstock.log.sqlite import SQLiteStore
+    from penstock.log.sqlite.store import SQLiteStore
 
     return SQLiteStore(address, lease=lease)
 

@@ -12,7 +12,7 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 
 from penstock.errors import UsageError
-from penstock.transport.loop_thread import LoopThread, process_loop
+from penstock.transport.threads.loop_thread import LoopThread, process_loop
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import mcp_types
 
-from penstock.agent.questions import NoAnswerError
+from penstock.agent.calls.questions import NoAnswerError
 from penstock.errors import ArgumentsError, UsageError
 from penstock.tools.schema_arguments import SchemaArguments
 from penstock.tools.signature import Context

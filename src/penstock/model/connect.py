@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from penstock.transport.commands import HTTPResponseHead, OpenRequest
-from penstock.transport.loop_thread import driver_loop
-from penstock.transport.pools import origin_of
+from penstock.transport.http.pools import origin_of
+from penstock.transport.threads.loop_thread import driver_loop
 
 
 class Connection(Protocol):
@@ -41,15 +41,15 @@ class HTTPConnector:
         self._client = client
 
     def connect(self) -> Connection:
-        from penstock.transport.sync_http import HTTPConnection
+        from penstock.transport.http.sync_http import HTTPConnection
 
         return HTTPConnection(self._client)
 
     def aconnect(self) -> AsyncConnection:
-        from penstock.transport.async_http import AsyncHTTPConnection
+        from penstock.transport.http.async_http import AsyncHTTPConnection
 
         if driver_loop.is_here and self._client is not None:  # a run of sync code: its client blocks
-            from penstock.transport.threaded_http import ThreadedHTTPConnection
+            from penstock.transport.http.threaded_http import ThreadedHTTPConnection
 
             return ThreadedHTTPConnection(self._client)
         return AsyncHTTPConnection(self._client)
@@ -57,8 +57,8 @@ class HTTPConnector:
     def close(self, url: str) -> None:
         """Close the shared connections to the address of a URL; the caller's client stays open."""
         if self._client is None:
-            from penstock.transport.async_pool import close_pools
-            from penstock.transport.sync_pool import sync_pools
+            from penstock.transport.http.async_pool import close_pools
+            from penstock.transport.http.sync_pool import sync_pools
 
             sync_pools.close(origin_of(url))
             close_pools(origin_of(url))
@@ -66,7 +66,7 @@ class HTTPConnector:
     async def aclose(self, url: str) -> None:
         """Close the shared connections to the address of a URL; those of this event loop are closed afterwards."""
         if self._client is None:
-            from penstock.transport.async_pool import aclose_pools
+            from penstock.transport.http.async_pool import aclose_pools
 
             self.close(url)
             await aclose_pools(origin_of(url))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
-from penstock.transport.loop_thread import driver_loop
+from penstock.transport.threads.loop_thread import driver_loop
 
 _warned: set[str] = set()
 

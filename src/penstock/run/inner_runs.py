@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from penstock.events import Usage
 from penstock.messages import Message
 from penstock.results import Outcome, as_outcome, error_outcome
+from penstock.run.calls.execution import Execution
 from penstock.run.commands import CancelTool, Emit, Output
 from penstock.run.events import Done, InnerEvent, LogEvent, Nested, RunStart, StepEnd, StreamEvent, innermost
-from penstock.run.execution import Execution
 from penstock.run.limits import add_usage
 from penstock.run.numbering import RunNumbering
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from penstock.errors import UsageError
 from penstock.events import USAGE_COUNTS, Retry, Usage
-from penstock.run.execution import Execution
+from penstock.run.calls.execution import Execution
 from penstock.tools.policy import DEFAULT_RETRIES, ToolPolicy
 
 NO_TOOL = ""

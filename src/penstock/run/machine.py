@@ -33,6 +33,7 @@ from penstock.jsontext.values import deep_copy
 from penstock.messages import Message
 from penstock.output.output_type import OutputType
 from penstock.results import Outcome, error_outcome
+from penstock.run.calls.start_rules import RunRules
 from penstock.run.cancel import cancel_inner, cancel_logged, cancel_unlogged, end_unread
 from penstock.run.commands import (
     AnswerTool,
@@ -61,7 +62,6 @@ from penstock.run.inner_runs import MAX_LEVELS, InnerRuns, has_step_end, outcome
 from penstock.run.input_checks import expect_open, expect_undecided, expect_waiting
 from penstock.run.limits import Limits, over_budget
 from penstock.run.record import CONSEQUENTIAL
-from penstock.run.start_rules import RunRules
 from penstock.run.state import RunState
 from penstock.run.step_changes import StepDecision
 from penstock.run.steps import Steps

@@ -12,6 +12,7 @@ from typing import Any, assert_never
 from penstock.errors import UsageError
 from penstock.events import Error, Fault, Retry, StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, Usage
 from penstock.output.output_type import OutputType
+from penstock.run.calls.execution import Execution, fingerprint_of
 from penstock.run.events import (
     ApprovalRequest,
     Decision,
@@ -31,7 +32,6 @@ from penstock.run.events import (
     ToolStart,
     Waiting,
 )
-from penstock.run.execution import Execution, fingerprint_of
 from penstock.run.inner_runs import outcome_of, unwrap
 from penstock.run.limits import Limits
 from penstock.run.machine import Run

@@ -16,14 +16,14 @@ from penstock.errors import OutputError
 from penstock.events import Error, Retry, StreamChunk, ToolCall, ToolCallInvalid
 from penstock.messages import Message, Part, ToolResult, join_messages, result, tool_results
 from penstock.output.find import find_output
+from penstock.run.calls.execution import discarded_result
+from penstock.run.calls.executions import Executions
+from penstock.run.calls.start_rules import RunRules, Starts
 from penstock.run.commands import AskModel, Output
 from penstock.run.events import ApprovalRequest, EndReason, RequestKind
-from penstock.run.execution import discarded_result
-from penstock.run.executions import Executions
 from penstock.run.limits import Tally
 from penstock.run.numbering import RunNumbering
 from penstock.run.record import Record
-from penstock.run.start_rules import RunRules, Starts
 from penstock.run.step_changes import UNCHANGED, Splice, StepChanges, spliced
 from penstock.sentences import STILL_GROWING
 from penstock.turn import Turn, TurnBuilder

@@ -17,8 +17,8 @@ from msgspec import Meta, Raw, Struct
 
 from penstock.errors import UsageError
 from penstock.messages import Message
+from penstock.run.calls.execution import Execution
 from penstock.run.events import Done, EndReason, LogEvent, Nested, RunStart, ToolEnd, ToolStart, encode
-from penstock.run.execution import Execution
 from penstock.run.limits import Tally
 from penstock.run.state import Phase, RunState
 from penstock.turn import Turn

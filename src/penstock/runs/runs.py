@@ -17,8 +17,8 @@ from penstock.agent.agent import Agent
 from penstock.agent.callbacks import Callbacks
 from penstock.agent.config import AgentConfig
 from penstock.agent.coroutines import run_coroutine
-from penstock.agent.driven_run import DrivenRun
-from penstock.agent.driver import Driver
+from penstock.agent.driver.driven_run import DrivenRun
+from penstock.agent.driver.driver import Driver
 from penstock.errors import UsageError
 from penstock.history.read import as_messages
 from penstock.log import points

@@ -24,17 +24,18 @@ from penstock.inspector.endpoints import InspectorEndpoints
 from penstock.inspector.inspections import Inspections
 from penstock.log.in_memory import MemoryStore
 from penstock.log.store import Store, StoreError, UnknownRunError
-from penstock.serve import models_api, runs_api
 from penstock.serve.abandonment import Abandonment
 from penstock.serve.ag_ui import api as ag_ui_api
 from penstock.serve.ai_sdk import api as ai_sdk_api
 from penstock.serve.ai_sdk.call_parts import Version
 from penstock.serve.context import Call, Endpoint, ModelApprovals, ServeContext
-from penstock.serve.feeds import Feeds
+from penstock.serve.feeds.feeds import Feeds
 from penstock.serve.hosting import Host
-from penstock.serve.openapi import description
+from penstock.serve.models import api as models_api
 from penstock.serve.public_events import EventFrames
-from penstock.serve.shared_answers import SharedAnswers
+from penstock.serve.runs import api as runs_api
+from penstock.serve.runs.openapi import description
+from penstock.serve.runs.shared_answers import SharedAnswers
 
 logger = logging.getLogger("penstock.serve")
 

@@ -12,9 +12,9 @@ from penstock.asgi.limits import ServerLimits
 from penstock.asgi.metrics import Metrics
 from penstock.asgi.request import HTTPRequest, Send
 from penstock.serve.ai_sdk.call_parts import Version
-from penstock.serve.feeds import Feeds
+from penstock.serve.feeds.feeds import Feeds
 from penstock.serve.hosting import Host
-from penstock.serve.shared_answers import SharedAnswers
+from penstock.serve.runs.shared_answers import SharedAnswers
 
 ModelApprovals = Literal["decline", "approve", "wait"]
 """What happens to calls that need approval, if the client uses the agent as a model and cannot be asked."""

@@ -17,8 +17,8 @@ from penstock.log.store_retries import awith_retries
 from penstock.log.take_up import read_start
 from penstock.messages import Message
 from penstock.run.events import RunStart
-from penstock.serve.bodies import MAX_ID
 from penstock.serve.hosting import THREAD_BUSY, Host, Origin
+from penstock.serve.runs.bodies import MAX_ID
 
 MAX_RUNS = 100
 """How many runs of a conversation are looked at, the newest first."""

@@ -11,7 +11,7 @@ from penstock.asgi.stream import SSE_HEADERS, ResponseStream
 from penstock.log.store_retries import awith_retries
 from penstock.run.events import LogEvent, Waiting
 from penstock.serve.context import Call, ServeContext
-from penstock.serve.feed import Item
+from penstock.serve.feeds.feed import Item
 
 
 class RunEncoder(Protocol):

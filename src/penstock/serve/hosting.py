@@ -25,8 +25,8 @@ from penstock.run.machine import Run
 from penstock.runs.client_tools import with_client_tools
 from penstock.runs.runs import Runs
 from penstock.serve.abandonment import Abandonment
-from penstock.serve.bodies import MAX_ID
 from penstock.serve.driven_runs import STEERED, DrivenRuns
+from penstock.serve.runs.bodies import MAX_ID
 
 TAKEOVER_POLL = 1.0
 """The seconds between two checks for runs of dead workers."""

@@ -17,8 +17,8 @@ from penstock.testing.script import Responder, Step, as_step
 from penstock.testing.wires.judge import find_rejection
 from penstock.testing.wires.play import SendAction, play
 from penstock.wires import find_response_frames
-from penstock.wires.shared.response_bodies import encode_error
-from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.encode_response.response_bodies import encode_error
+from penstock.wires.shared.encode_response.response_head import ResponseHead
 
 _MESSAGES = {
     400: "The request is not valid.",

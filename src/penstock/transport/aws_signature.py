@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from penstock.errors import MissingKeyError, UsageError
-from penstock.transport.forks import after_fork
+from penstock.transport.threads.forks import after_fork
 
 
 class _Sessions:

@@ -12,7 +12,7 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from penstock.transport.commands import Authorize, ReadTimedOut
-from penstock.transport.loop_thread import driver_loop, resolve, result_of, shared_loop
+from penstock.transport.threads.loop_thread import driver_loop, resolve, result_of, shared_loop
 
 
 def call_for_credentials(command: Authorize) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.transport.async_pool import aclose_pools, close_pools
-from penstock.transport.loop_thread import driver_loop, shared_loop
-from penstock.transport.sync_pool import sync_pools
-from penstock.transport.worker_threads import workers
+from penstock.transport.http.async_pool import aclose_pools, close_pools
+from penstock.transport.http.sync_pool import sync_pools
+from penstock.transport.threads.loop_thread import driver_loop, shared_loop
+from penstock.transport.threads.worker_threads import workers
 
 
 def close() -> None:

@@ -14,7 +14,7 @@ from itertools import count
 
 from msgspec import Struct
 
-from penstock.transport.forks import after_fork
+from penstock.transport.threads.forks import after_fork
 
 LONGEST_PAUSE = 60.0
 """How many seconds requests wait for a limit that another one met; the provider may ask for longer."""

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from penstock.errors import UnknownWireError
 
 if TYPE_CHECKING:
+    from penstock.wires.shared.decode_request.message_reader import RequestReader
+    from penstock.wires.shared.decode_request.request_settings import ReadSettings
+    from penstock.wires.shared.decode_response.wire import Wire
+    from penstock.wires.shared.encode_response.response_frames import ResponseFrames
     from penstock.wires.shared.facts import RunsHere, WireFacts
     from penstock.wires.shared.habits import FindHabits
-    from penstock.wires.shared.message_reader import RequestReader
     from penstock.wires.shared.request import ChooseForm, Encode, LeftOut, OutputFields
-    from penstock.wires.shared.request_settings import ReadSettings
-    from penstock.wires.shared.response_frames import ResponseFrames
     from penstock.wires.shared.token_counter import TokenCounter
-    from penstock.wires.shared.wire import Wire
 
 WireName = Literal["anthropic", "bedrock", "cohere", "gemini", "mistral", "ollama", "openai-chat", "openai-responses"]
 """The names of the wires, and their aliases."""

@@ -13,8 +13,8 @@ from msgspec import Struct
 from penstock.cli.commands.completion import complete_file
 from penstock.cli.conversation import AgentConversation
 from penstock.cli.kept_file import HistoryFile, KeptFile
-from penstock.cli.log_options import log_option, opened_log
 from penstock.cli.model_options import CommandError, read_prompt
+from penstock.cli.runs.log_options import log_option, opened_log
 from penstock.cli.screen.output import Format
 from penstock.errors import PenstockError, UsageError
 
@@ -97,7 +97,7 @@ def _checked_log(log: str | None, state: Path | None, run_id: str | None, resume
 def _run_logged(options: LogOptions, prompt: str | None, format: Format, history: Path | None) -> NoReturn:
     """Runs the agent with a log."""
     from penstock.cli.agent_target import find_named_agent
-    from penstock.cli.logged_runs import LEASE, LoggedRuns
+    from penstock.cli.runs.logged_runs import LEASE, LoggedRuns
 
     is_conversation = prompt is None and options.resume is None and sys.stdin.isatty()
     if is_conversation and (options.run_id or options.verdict is not None):

@@ -12,18 +12,16 @@ import click
 
 from penstock.cli.app import SuggestingGroup
 from penstock.cli.conversation import exit_code
-from penstock.cli.damaged_runs import damage_text, damaged_hint, repair_advice, retry
 from penstock.cli.human_time import duration_text, parse_duration
-from penstock.cli.lock_holder import find_lock_holder
-from penstock.cli.log_options import Command, find_run, log_option, opened_log
-from penstock.cli.logged_events import end_of, follow_events, past_events, spans_of, waiting_calls
 from penstock.cli.model_options import CommandError, read_prompt
-from penstock.cli.owners import parse_owner
 from penstock.cli.questions import call_text
-from penstock.cli.run_table import as_json, details_of, print_details, print_table
-from penstock.cli.screen.output import render_run
-from penstock.cli.screen.terminal import escape, open_console, write_lines
-from penstock.cli.waiting import (
+from penstock.cli.runs.damaged_runs import damage_text, damaged_hint, repair_advice, retry
+from penstock.cli.runs.lock_holder import find_lock_holder
+from penstock.cli.runs.log_options import Command, find_run, log_option, opened_log
+from penstock.cli.runs.logged_events import end_of, follow_events, past_events, spans_of, waiting_calls
+from penstock.cli.runs.owners import parse_owner
+from penstock.cli.runs.run_table import as_json, details_of, print_details, print_table
+from penstock.cli.runs.waiting import (
     answer_commands,
     answered_text,
     check_open,
@@ -33,6 +31,8 @@ from penstock.cli.waiting import (
     run_json,
     waiting_text,
 )
+from penstock.cli.screen.output import render_run
+from penstock.cli.screen.terminal import escape, open_console, write_lines
 from penstock.log.ending import cancel_claimed
 from penstock.log.follower import new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input

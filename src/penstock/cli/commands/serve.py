@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from penstock.cli.commands.completion import complete_file
 from penstock.cli.exit_signals import exit_signals
-from penstock.cli.log_options import VARIABLE, log_option
 from penstock.cli.model_options import CommandError
 from penstock.cli.printed_log import printed_records
+from penstock.cli.runs.log_options import VARIABLE, log_option
 from penstock.errors import PenstockError
 
 

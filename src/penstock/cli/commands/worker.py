@@ -14,10 +14,10 @@ import click
 
 from penstock.cli.commands.completion import complete_file
 from penstock.cli.exit_signals import exit_signals
-from penstock.cli.log_options import log_option, opened_log
 from penstock.cli.model_options import CommandError
-from penstock.cli.owners import parse_owner
 from penstock.cli.printed_log import printed_records
+from penstock.cli.runs.log_options import log_option, opened_log
+from penstock.cli.runs.owners import parse_owner
 from penstock.cli.screen.terminal import escape
 from penstock.errors import PenstockError
 from penstock.log.follower import new_owner

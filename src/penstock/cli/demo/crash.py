@@ -17,7 +17,7 @@ from penstock.cli.demo.crash_agent import BOOKED, LEDGER, NAME, PROMPT, SPEED, E
 from penstock.cli.demo.crash_timeline import CrashTimeline, crash_chart
 from penstock.cli.demo.performance import command_name
 from penstock.cli.model_options import FailureError
-from penstock.cli.owners import parse_owner
+from penstock.cli.runs.owners import parse_owner
 from penstock.cli.screen.output import render_run
 from penstock.cli.screen.remark import Remark, Shown
 from penstock.cli.screen.rows import Row, Width, paragraph, write_rows

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct, field
 
 from penstock.cli.demo.timeline import Plot
-from penstock.cli.owners import parse_owner
+from penstock.cli.runs.owners import parse_owner
 from penstock.cli.screen.rows import Row, Styled, fit
 from penstock.run.events import Done, LogEvent, StepEnd, StepStart, Taken, ToolEnd, ToolStart
 

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from rich.console import Console
 
-from penstock.cli.owners import parse_owner
+from penstock.cli.runs.owners import parse_owner
 from penstock.cli.screen.remark import Remark, Shown
 from penstock.cli.screen.rows import write_rows
 from penstock.cli.screen.run_page import prompt_of, replaced_text

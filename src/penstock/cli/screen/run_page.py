@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, assert_never
 
-from penstock.cli.owners import parse_owner
+from penstock.cli.runs.owners import parse_owner
 from penstock.cli.screen.call_card import CallCard, Phase, Progress, Span
 from penstock.cli.screen.page import Page
 from penstock.cli.screen.remark import Remark, Shown

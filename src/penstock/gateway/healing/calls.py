@@ -20,11 +20,11 @@ from penstock.events import (
     ToolCallInvalid,
     ToolCallStart,
 )
+from penstock.gateway.config.settings import Repair
 from penstock.gateway.healing.finish_reasons import FinishReasons
 from penstock.gateway.healing.names import ToolNames
 from penstock.gateway.healing.repair import repair_arguments
 from penstock.gateway.healing.report import HealingReport
-from penstock.gateway.settings import Repair
 from penstock.jsontext.strict import StrictObject
 
 T = TypeVar("T", ToolCall, ToolCallInvalid)

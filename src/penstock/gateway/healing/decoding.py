@@ -13,6 +13,7 @@ from penstock.decoder import Decoder
 from penstock.dialects.provenance import Provenance
 from penstock.dialects.whole_calls import StaysText, WholeCalls
 from penstock.events import Error, Finish, Opaque, Progress, Reasoning, StreamChunk, Text, ToolCall, Unknown, Usage
+from penstock.gateway.config.settings import Healing
 from penstock.gateway.estimate import tokens_of
 from penstock.gateway.healing.calls import CallHealing
 from penstock.gateway.healing.finish_reasons import FinishReasons
@@ -25,12 +26,11 @@ from penstock.gateway.healing.report import (
     REASONING_MARKS,
     HealingReport,
 )
-from penstock.gateway.settings import Healing
 from penstock.messages import Message
 from penstock.wires import WireName, error_statuses
-from penstock.wires.shared.foreign_blocks import content_of
-from penstock.wires.shared.reports import KEEP_ALIVE
-from penstock.wires.shared.text_frames import ReadText
+from penstock.wires.shared.decode_response.reports import KEEP_ALIVE
+from penstock.wires.shared.decode_response.text_frames import ReadText
+from penstock.wires.shared.encode_request.foreign_blocks import content_of
 
 _RARE = {ToolCall, Unknown, Finish, Usage, Opaque, Error}
 ANY_DIALECT = ("hermes",)

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from penstock.calls.arguments import strict_object
 from penstock.events import ToolCallInvalid
-from penstock.gateway.settings import Repair
+from penstock.gateway.config.settings import Repair
 from penstock.jsontext.controls import escape_controls
 
 MAX_REPAIRED = 4 * 1024 * 1024

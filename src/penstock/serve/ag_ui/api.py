@@ -24,11 +24,11 @@ from penstock.serve.ag_ui.request import (
     last_turn,
 )
 from penstock.serve.answers import Answer, RunAnswers
-from penstock.serve.bodies import read_body
 from penstock.serve.context import Call, ServeContext
 from penstock.serve.conversation import Conversation, Exchange
 from penstock.serve.following import stream_run
 from penstock.serve.hosting import read_events
+from penstock.serve.runs.bodies import read_body
 
 
 async def run_agent(context: ServeContext, call: Call) -> None:

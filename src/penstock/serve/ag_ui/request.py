@@ -15,7 +15,7 @@ from penstock.asgi.limits import ServerLimits
 from penstock.asgi.request import RejectedRequest
 from penstock.messages import Message
 from penstock.serve.answers import Approval, ClientResult
-from penstock.serve.bodies import MAX_ID, MediaPart, Prompt, TextPart, convert, user_message
+from penstock.serve.runs.bodies import MAX_ID, MediaPart, Prompt, TextPart, convert, user_message
 
 _MEDIA = ("image", "audio", "video", "document")
 

@@ -15,11 +15,11 @@ from penstock.serve.ai_sdk.message import UIMessageFold
 from penstock.serve.ai_sdk.parts import user_parts
 from penstock.serve.ai_sdk.request import ChatAction, ChatBody, Continue, NewMessage, Regenerate, read_action
 from penstock.serve.answers import Answer, RunAnswers
-from penstock.serve.bodies import read_body
 from penstock.serve.context import Call, ServeContext
 from penstock.serve.conversation import Conversation, Exchange
 from penstock.serve.following import stream_run
 from penstock.serve.hosting import read_events
+from penstock.serve.runs.bodies import read_body
 
 VERSION_HEADER = "x-ai-sdk-version"
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}

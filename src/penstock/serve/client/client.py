@@ -12,7 +12,7 @@ from penstock.log.store import RunPhase
 from penstock.serve.client.carriers import AsyncCarrier, Carrier, ClientSettings
 from penstock.serve.client.exchange import Exchange, request, run_path
 from penstock.serve.client.remote_run import AsyncRemoteRun, RemoteRun
-from penstock.serve.replies import ModelList, RunList, RunState, RunSummary, StartedRun, ThreadState
+from penstock.serve.runs.replies import ModelList, RunList, RunState, RunSummary, StartedRun, ThreadState
 
 if TYPE_CHECKING:
     import httpx2

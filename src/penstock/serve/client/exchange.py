@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.serve.client.errors import RefusedError, ServerError, UnreachableError
-from penstock.serve.replies import ErrorFields, ErrorReply
+from penstock.serve.runs.replies import ErrorFields, ErrorReply
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 8.0

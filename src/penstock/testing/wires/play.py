@@ -10,7 +10,7 @@ from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.habits import VendorHabits
 from penstock.testing.wires.played_reply import PlayedReply, SendAction
 from penstock.wires import find_response_frames
-from penstock.wires.shared.response_frames import ResponseFrames
+from penstock.wires.shared.encode_response.response_frames import ResponseFrames
 
 
 def play(reply: Reply, request: ReceivedRequest) -> PlayedReply:

@@ -29,10 +29,10 @@ from penstock.testing.reply import Drop, Fail, Refuse, Reply, Say, ScriptedCall,
 from penstock.testing.request import JSONParts, ReceivedRequest
 from penstock.testing.wires.habits import VendorHabits
 from penstock.testing.wires.randomness import Randomness
-from penstock.wires.shared.response_bodies import encode_body, encode_error
-from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_frames import ResponseFrames
-from penstock.wires.shared.response_head import EncodedResponse, ResponseHead
+from penstock.wires.shared.encode_response.response_bodies import encode_body, encode_error
+from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
+from penstock.wires.shared.encode_response.response_frames import ResponseFrames
+from penstock.wires.shared.encode_response.response_head import EncodedResponse, ResponseHead
 
 SendAction = bytes | Wait | Drop
 """A step of sending a response: bytes, a pause, or the end of the connection."""

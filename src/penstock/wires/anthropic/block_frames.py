@@ -6,11 +6,11 @@ from typing import Any
 
 from penstock.wires.anthropic.facts import STATE_BLOCKS, STATE_ENDINGS
 from penstock.wires.anthropic.frames import DELTAS, kind_of_untyped_block, spelled_inputs
-from penstock.wires.shared.answer_writer import AnswerWriter
-from penstock.wires.shared.loose import is_empty, raw_of, text_of
-from penstock.wires.shared.numbered_blocks import Label, NumberedBlocks
-from penstock.wires.shared.open_block import OpenReasoning, OpenText, OpenVendor
-from penstock.wires.shared.reports import Reports
+from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
+from penstock.wires.shared.decode_response.loose import is_empty, raw_of, text_of
+from penstock.wires.shared.decode_response.numbered_blocks import Label, NumberedBlocks
+from penstock.wires.shared.decode_response.open_block import OpenReasoning, OpenText, OpenVendor
+from penstock.wires.shared.decode_response.reports import Reports
 
 
 class BlockFrames:

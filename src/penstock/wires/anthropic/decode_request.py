@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.messages import PART_FIELDS, File, Image, ToolResult
 from penstock.wires.anthropic.facts import FACTS, STATE_BLOCKS, STATE_ENDINGS
-from penstock.wires.shared.fields import (
+from penstock.wires.shared.decode_request.fields import (
     Json,
     data_url,
     nested,
@@ -21,18 +21,18 @@ from penstock.wires.shared.fields import (
     type_of_url,
     unreadable,
 )
-from penstock.wires.shared.foreign_blocks import block_text
-from penstock.wires.shared.message_builder import MessageBuilder, build_result
-from penstock.wires.shared.message_reader import MessageReader, ReadContext
-from penstock.wires.shared.request import OutputFormat
-from penstock.wires.shared.request_settings import (
+from penstock.wires.shared.decode_request.message_builder import MessageBuilder, build_result
+from penstock.wires.shared.decode_request.message_reader import MessageReader, ReadContext
+from penstock.wires.shared.decode_request.request_settings import (
     Fields,
     RequestSettings,
     check_tool_choice,
     read_schema_format,
     read_tools,
 )
-from penstock.wires.shared.role_messages import has_call_fields
+from penstock.wires.shared.decode_request.role_messages import has_call_fields
+from penstock.wires.shared.encode_request.foreign_blocks import block_text
+from penstock.wires.shared.request import OutputFormat
 
 WIRE = FACTS.wire
 

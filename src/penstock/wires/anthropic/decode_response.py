@@ -31,12 +31,12 @@ from penstock.wires.anthropic.frames import (
     kind_of_untyped,
 )
 from penstock.wires.shared.claude import PAUSES
-from penstock.wires.shared.in_band_errors import bare_exception, bare_message, error_in, named_error
-from penstock.wires.shared.loose import is_empty
-from penstock.wires.shared.numbered_blocks import Label, NumberedBlocks
-from penstock.wires.shared.open_block import OpenReasoning, OpenText, OpenTool, OpenVendor
-from penstock.wires.shared.open_call import OpenCall
-from penstock.wires.shared.wire import Wire
+from penstock.wires.shared.decode_response.in_band_errors import bare_exception, bare_message, error_in, named_error
+from penstock.wires.shared.decode_response.loose import is_empty
+from penstock.wires.shared.decode_response.numbered_blocks import Label, NumberedBlocks
+from penstock.wires.shared.decode_response.open_block import OpenReasoning, OpenText, OpenTool, OpenVendor
+from penstock.wires.shared.decode_response.open_call import OpenCall
+from penstock.wires.shared.decode_response.wire import Wire
 
 Target = tuple[Label, type[Struct] | None, int, OpenCall | None]
 """Where the next piece probably goes: label, type of delta, and the number of the block or the call."""

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Struct, field
 
-from penstock.wires.shared.indexes import Index
-from penstock.wires.shared.loose import text_of
-from penstock.wires.shared.loose_frames import UNREADABLE
+from penstock.wires.shared.decode_response.indexes import Index
+from penstock.wires.shared.decode_response.loose import text_of
+from penstock.wires.shared.decode_response.loose_frames import UNREADABLE
 
 DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json",
            "signature_delta": "signature", "citations_delta": "citation"}  # fmt: skip

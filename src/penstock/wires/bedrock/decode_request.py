@@ -10,8 +10,8 @@ from typing import Any
 
 from penstock.messages import PART_FIELDS, File, Image, ToolResult
 from penstock.wires.bedrock.facts import FACTS
-from penstock.wires.shared.call_matcher import CallMatcher
-from penstock.wires.shared.fields import (
+from penstock.wires.shared.decode_request.call_matcher import CallMatcher
+from penstock.wires.shared.decode_request.fields import (
     Json,
     base64_text,
     data_url,
@@ -26,10 +26,10 @@ from penstock.wires.shared.fields import (
     to_json,
     unreadable,
 )
-from penstock.wires.shared.foreign_blocks import block_text
-from penstock.wires.shared.message_builder import MessageBuilder, build_result
-from penstock.wires.shared.message_reader import ReadContext, RequestReader
-from penstock.wires.shared.places import PlacedMessage, place_results
+from penstock.wires.shared.decode_request.message_builder import MessageBuilder, build_result
+from penstock.wires.shared.decode_request.message_reader import ReadContext, RequestReader
+from penstock.wires.shared.decode_request.places import PlacedMessage, place_results
+from penstock.wires.shared.encode_request.foreign_blocks import block_text
 
 WIRE = FACTS.wire
 

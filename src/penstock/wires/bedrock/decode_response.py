@@ -21,13 +21,13 @@ from penstock.events import FinishReason, Progress, StreamChunk
 from penstock.framing.sniff import FramingName
 from penstock.wires.bedrock.facts import USAGE
 from penstock.wires.shared.claude import PAUSES
-from penstock.wires.shared.in_band_errors import bare_exception, bare_message, error_in, named_error
-from penstock.wires.shared.indexes import Index
-from penstock.wires.shared.loose import is_empty, items, raw_of, text_of
-from penstock.wires.shared.loose_frames import UNREADABLE
-from penstock.wires.shared.numbered_blocks import Label, NumberedBlocks, join_state
-from penstock.wires.shared.open_block import OpenReasoning, OpenText, OpenVendor
-from penstock.wires.shared.wire import Wire
+from penstock.wires.shared.decode_response.in_band_errors import bare_exception, bare_message, error_in, named_error
+from penstock.wires.shared.decode_response.indexes import Index
+from penstock.wires.shared.decode_response.loose import is_empty, items, raw_of, text_of
+from penstock.wires.shared.decode_response.loose_frames import UNREADABLE
+from penstock.wires.shared.decode_response.numbered_blocks import Label, NumberedBlocks, join_state
+from penstock.wires.shared.decode_response.open_block import OpenReasoning, OpenText, OpenVendor
+from penstock.wires.shared.decode_response.wire import Wire
 
 
 class ToolPiece(Struct, gc=False, forbid_unknown_fields=True):

@@ -19,7 +19,14 @@ from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import PART_FIELDS, File, Image, Media, Message, ToolResult
 from penstock.wires.bedrock.facts import FACTS
-from penstock.wires.shared.body import (
+from penstock.wires.shared.claude import (
+    is_claude,
+    length_and_thinking,
+    refused_options,
+    takes_forced_choice,
+    takes_format,
+)
+from penstock.wires.shared.encode_request.body import (
     Json,
     cache_lifetime,
     chosen_tool,
@@ -30,21 +37,20 @@ from penstock.wires.shared.body import (
     pick_fields,
     rename_options,
 )
-from penstock.wires.shared.claude import (
-    is_claude,
-    length_and_thinking,
-    refused_options,
-    takes_forced_choice,
-    takes_format,
+from penstock.wires.shared.encode_request.media import check_type, media_type, write_or_note
+from penstock.wires.shared.encode_request.message_writing import (
+    alternating,
+    called_tools,
+    marked_system,
+    misplaced_part,
+    split_system,
 )
-from penstock.wires.shared.media import check_type, media_type, write_or_note
-from penstock.wires.shared.message_writing import alternating, called_tools, marked_system, misplaced_part, split_system
-from penstock.wires.shared.output_format import enforced_schema
-from penstock.wires.shared.reasoning import effort_of, requested_reasoning
+from penstock.wires.shared.encode_request.output_format import enforced_schema
+from penstock.wires.shared.encode_request.reasoning import effort_of, requested_reasoning
+from penstock.wires.shared.encode_request.settle import settle
+from penstock.wires.shared.encode_request.tool_schema import declared_schema, for_claude
+from penstock.wires.shared.encode_request.vendor_state import nonblank_content, part_fields, result_fields
 from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
-from penstock.wires.shared.settle import settle
-from penstock.wires.shared.tool_schema import declared_schema, for_claude
-from penstock.wires.shared.vendor_state import nonblank_content, part_fields, result_fields
 
 WIRE = FACTS.wire
 MAX_DOCUMENT_NAME = 200

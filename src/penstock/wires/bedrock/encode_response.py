@@ -15,13 +15,13 @@ from penstock.framing.aws import encode_frame, encode_headers
 from penstock.turn import Turn
 from penstock.wires.bedrock.facts import FACTS, USAGE
 from penstock.wires.shared.claude import PAUSES
-from penstock.wires.shared.json_writing import encode_json, quote, raw_json, split_around
-from penstock.wires.shared.response_format import ResponseFormat
-from penstock.wires.shared.response_frames import Content, ResponseFrames
-from penstock.wires.shared.response_head import ResponseHead
-from penstock.wires.shared.response_turns import states_by_block
+from penstock.wires.shared.encode_response.json_writing import encode_json, quote, raw_json, split_around
+from penstock.wires.shared.encode_response.response_format import ResponseFormat
+from penstock.wires.shared.encode_response.response_frames import Content, ResponseFrames
+from penstock.wires.shared.encode_response.response_head import ResponseHead
+from penstock.wires.shared.encode_response.response_turns import states_by_block
+from penstock.wires.shared.encode_response.written_call import Write, WrittenCall, final_text
 from penstock.wires.shared.token_counts import written_usage
-from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Json = dict[str, Any]
 _MARK = "\x00"

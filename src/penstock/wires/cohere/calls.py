@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.events import SealedBy
-from penstock.wires.shared.answer_writer import AnswerWriter
-from penstock.wires.shared.open_call import OpenCall
+from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
+from penstock.wires.shared.decode_response.open_call import OpenCall
 
 
 class IndexedCalls:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.wires.cohere.facts import FACTS
-from penstock.wires.shared.fields import Json, json_text
-from penstock.wires.shared.message_builder import MessageBuilder
-from penstock.wires.shared.message_reader import MessageReader, ReadContext
+from penstock.wires.shared.decode_request.fields import Json, json_text
+from penstock.wires.shared.decode_request.message_builder import MessageBuilder
+from penstock.wires.shared.decode_request.message_reader import MessageReader, ReadContext
 
 WIRE = FACTS.wire
 

@@ -18,11 +18,11 @@ from msgspec import Struct
 from penstock.events import FinishReason, Text
 from penstock.wires.cohere.calls import IndexedCalls
 from penstock.wires.cohere.facts import USAGE
-from penstock.wires.shared.in_band_errors import bare_message
-from penstock.wires.shared.indexes import Index, take_index
-from penstock.wires.shared.loose import arguments_text, is_empty, items, take
-from penstock.wires.shared.progress import INTERRUPTED
-from penstock.wires.shared.wire import Wire
+from penstock.wires.shared.decode_response.in_band_errors import bare_message
+from penstock.wires.shared.decode_response.indexes import Index, take_index
+from penstock.wires.shared.decode_response.loose import arguments_text, is_empty, items, take
+from penstock.wires.shared.decode_response.progress import INTERRUPTED
+from penstock.wires.shared.decode_response.wire import Wire
 
 MAX_PLAN = 1024 * 1024
 """How many characters of a tool plan are collected before they are emitted."""

@@ -11,12 +11,12 @@ from typing import Any
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid, Usage
 from penstock.turn import Turn
 from penstock.wires.cohere.facts import FACTS, USAGE
-from penstock.wires.shared.json_writing import PieceWriter, named_sse, split_around
-from penstock.wires.shared.response_format import ResponseFormat
-from penstock.wires.shared.response_frames import Content, ResponseFrames
-from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.encode_response.json_writing import PieceWriter, named_sse, split_around
+from penstock.wires.shared.encode_response.response_format import ResponseFormat
+from penstock.wires.shared.encode_response.response_frames import Content, ResponseFrames
+from penstock.wires.shared.encode_response.response_head import ResponseHead
+from penstock.wires.shared.encode_response.written_call import Write, WrittenCall, final_text
 from penstock.wires.shared.token_counts import written_usage
-from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Json = dict[str, Any]
 _MARK = "\x00"

@@ -10,9 +10,9 @@ from msgspec import UNSET, Raw, Struct
 
 from penstock.events import SealedBy
 from penstock.wires.gemini.partial_args import PartialArgs
-from penstock.wires.shared.answer_writer import AnswerWriter
-from penstock.wires.shared.loose import is_empty, items, raw_of, take, text_of
-from penstock.wires.shared.open_call import OpenCall
+from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
+from penstock.wires.shared.decode_response.loose import is_empty, items, raw_of, take, text_of
+from penstock.wires.shared.decode_response.open_call import OpenCall
 
 SIGNATURE = "thought_signature"
 _SNAKE = re.compile(r"(?<=[a-z])_([a-z])")

@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import astuple
 
 from penstock.jsontext.portable import as_text
-from penstock.wires.shared.loose_frames import UNREADABLE
+from penstock.wires.shared.decode_response.loose_frames import UNREADABLE
 
 MAX_COUNTS = 256
 """How many counts are kept until their fields are merged, which takes less time for many at once."""

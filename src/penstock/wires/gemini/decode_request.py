@@ -19,8 +19,8 @@ from penstock.messages import PART_FIELDS, File, Image, ToolResult
 from penstock.wires.gemini.calls import camel_case
 from penstock.wires.gemini.encode_request import PARTS
 from penstock.wires.gemini.facts import FACTS, STATE_PARTS
-from penstock.wires.shared.call_matcher import CallMatcher
-from penstock.wires.shared.fields import (
+from penstock.wires.shared.decode_request.call_matcher import CallMatcher
+from penstock.wires.shared.decode_request.fields import (
     Json,
     data_url,
     describe_part,
@@ -35,17 +35,17 @@ from penstock.wires.shared.fields import (
     type_of_url,
     unreadable,
 )
-from penstock.wires.shared.message_builder import MessageBuilder, build_result
-from penstock.wires.shared.message_reader import ReadContext, RequestReader
-from penstock.wires.shared.places import PlacedMessage, place_results
-from penstock.wires.shared.request import OutputFormat
-from penstock.wires.shared.request_settings import (
+from penstock.wires.shared.decode_request.message_builder import MessageBuilder, build_result
+from penstock.wires.shared.decode_request.message_reader import ReadContext, RequestReader
+from penstock.wires.shared.decode_request.places import PlacedMessage, place_results
+from penstock.wires.shared.decode_request.request_settings import (
     NO_PROBABILITIES,
     Fields,
     RequestSettings,
     ToolChoice,
     read_tools,
 )
+from penstock.wires.shared.request import OutputFormat
 
 WIRE = FACTS.wire
 SIGNATURE = "thought_signature"

@@ -21,12 +21,12 @@ from penstock.jsontext.portable import as_json_value
 from penstock.wires.gemini.calls import SIGNATURE, FunctionCall, GeminiCalls, camel_case, read_function_call
 from penstock.wires.gemini.counts import Counts, LastCounts
 from penstock.wires.gemini.facts import STATE_PARTS, USAGE
-from penstock.wires.shared.answer_writer import AnswerWriter
-from penstock.wires.shared.in_band_errors import bare_message, error_in
-from penstock.wires.shared.indexes import Index, take_index
-from penstock.wires.shared.loose import items, take, whole_number
-from penstock.wires.shared.loose_frames import UNREADABLE
-from penstock.wires.shared.wire import Wire
+from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
+from penstock.wires.shared.decode_response.in_band_errors import bare_message, error_in
+from penstock.wires.shared.decode_response.indexes import Index, take_index
+from penstock.wires.shared.decode_response.loose import items, take, whole_number
+from penstock.wires.shared.decode_response.loose_frames import UNREADABLE
+from penstock.wires.shared.decode_response.wire import Wire
 
 
 class Part(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):

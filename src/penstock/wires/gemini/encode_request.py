@@ -19,7 +19,7 @@ from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Media, Message, ToolResult
 from penstock.wires.gemini.facts import FACTS
-from penstock.wires.shared.body import (
+from penstock.wires.shared.encode_request.body import (
     Json,
     chosen_tool,
     function_description,
@@ -29,15 +29,20 @@ from penstock.wires.shared.body import (
     pick_fields,
     rename_options,
 )
-from penstock.wires.shared.media import check_type, media_type, write_or_note
-from penstock.wires.shared.message_writing import misplaced_part, split_system
-from penstock.wires.shared.openapi_schemas import has_capital_types
-from penstock.wires.shared.output_format import enforced_schema, is_enforceable
-from penstock.wires.shared.reasoning import budget_of, effort_of, requested_reasoning
+from penstock.wires.shared.encode_request.media import check_type, media_type, write_or_note
+from penstock.wires.shared.encode_request.message_writing import misplaced_part, split_system
+from penstock.wires.shared.encode_request.openapi_schemas import has_capital_types
+from penstock.wires.shared.encode_request.output_format import enforced_schema, is_enforceable
+from penstock.wires.shared.encode_request.reasoning import budget_of, effort_of, requested_reasoning
+from penstock.wires.shared.encode_request.settle import settle
+from penstock.wires.shared.encode_request.tool_schema import declared_schema
+from penstock.wires.shared.encode_request.vendor_state import (
+    part_fields,
+    parts_without_state,
+    result_fields,
+    result_text,
+)
 from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
-from penstock.wires.shared.settle import settle
-from penstock.wires.shared.tool_schema import declared_schema
-from penstock.wires.shared.vendor_state import part_fields, parts_without_state, result_fields, result_text
 
 WIRE = FACTS.wire
 SIGNATURE = "thought_signature"

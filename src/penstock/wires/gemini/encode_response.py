@@ -14,14 +14,14 @@ from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, Too
 from penstock.turn import Turn
 from penstock.wires.gemini.calls import SIGNATURE
 from penstock.wires.gemini.facts import FACTS, STATE_PARTS, USAGE
-from penstock.wires.shared.json_writing import PieceWriter, raw_json, split_around, sse
-from penstock.wires.shared.response_errors import error_status
-from penstock.wires.shared.response_format import ResponseFormat
-from penstock.wires.shared.response_frames import Content, ResponseFrames
-from penstock.wires.shared.response_head import ResponseHead
-from penstock.wires.shared.response_turns import states_by_block
+from penstock.wires.shared.encode_response.json_writing import PieceWriter, raw_json, split_around, sse
+from penstock.wires.shared.encode_response.response_errors import error_status
+from penstock.wires.shared.encode_response.response_format import ResponseFormat
+from penstock.wires.shared.encode_response.response_frames import Content, ResponseFrames
+from penstock.wires.shared.encode_response.response_head import ResponseHead
+from penstock.wires.shared.encode_response.response_turns import states_by_block
+from penstock.wires.shared.encode_response.written_call import Write, WrittenCall, final_text
 from penstock.wires.shared.token_counts import written_usage
-from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Json = dict[str, Any]
 _MARK = "\x00"

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.wires.ollama.facts import FACTS
-from penstock.wires.shared.fields import Json, base64_text, data_url, unreadable
-from penstock.wires.shared.message_reader import MessageReader
+from penstock.wires.shared.decode_request.fields import Json, base64_text, data_url, unreadable
+from penstock.wires.shared.decode_request.message_reader import MessageReader
+from penstock.wires.shared.decode_request.request_settings import NO_PROBABILITIES, Fields, RequestSettings, read_tools
 from penstock.wires.shared.request import OutputFormat
-from penstock.wires.shared.request_settings import NO_PROBABILITIES, Fields, RequestSettings, read_tools
 
 WIRE = FACTS.wire
 

@@ -19,12 +19,12 @@ from penstock.events import Error, FinishReason, Reasoning, Text
 from penstock.framing import FramingName
 from penstock.jsontext.portable import as_json_value
 from penstock.wires.ollama.facts import USAGE
-from penstock.wires.shared.answer_writer import AnswerWriter
-from penstock.wires.shared.in_band_errors import bare_message, is_retryable
-from penstock.wires.shared.keep_alive import is_keep_alive
-from penstock.wires.shared.loose import is_empty, items, raw_of, take, text_of, whole_number
-from penstock.wires.shared.loose_frames import UNREADABLE
-from penstock.wires.shared.wire import Wire
+from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
+from penstock.wires.shared.decode_response.in_band_errors import bare_message, is_retryable
+from penstock.wires.shared.decode_response.keep_alive import is_keep_alive
+from penstock.wires.shared.decode_response.loose import is_empty, items, raw_of, take, text_of, whole_number
+from penstock.wires.shared.decode_response.loose_frames import UNREADABLE
+from penstock.wires.shared.decode_response.wire import Wire
 
 
 class Function(Struct, gc=False, forbid_unknown_fields=True):

@@ -14,7 +14,7 @@ from penstock.declarations import ToolDeclaration
 from penstock.events import Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Message
 from penstock.wires.ollama.facts import FACTS
-from penstock.wires.shared.body import (
+from penstock.wires.shared.encode_request.body import (
     Json,
     chosen_tool,
     merge,
@@ -22,14 +22,19 @@ from penstock.wires.shared.body import (
     missing_switch,
     rename_options,
 )
-from penstock.wires.shared.media import media_note
-from penstock.wires.shared.message_writing import misplaced_part, system_text
-from penstock.wires.shared.output_format import enforced_schema
-from penstock.wires.shared.reasoning import requested_reasoning
+from penstock.wires.shared.encode_request.media import media_note
+from penstock.wires.shared.encode_request.message_writing import misplaced_part, system_text
+from penstock.wires.shared.encode_request.output_format import enforced_schema
+from penstock.wires.shared.encode_request.reasoning import requested_reasoning
+from penstock.wires.shared.encode_request.settle import settle
+from penstock.wires.shared.encode_request.tool_schema import function_tool
+from penstock.wires.shared.encode_request.vendor_state import (
+    message_fields,
+    part_fields,
+    parts_without_state,
+    result_fields,
+)
 from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
-from penstock.wires.shared.settle import settle
-from penstock.wires.shared.tool_schema import function_tool
-from penstock.wires.shared.vendor_state import message_fields, part_fields, parts_without_state, result_fields
 
 WIRE = FACTS.wire
 PATH = "/api/chat"

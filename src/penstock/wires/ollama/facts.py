@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.wires.shared.encode_request.output_format import GRAMMAR_SCHEMAS
 from penstock.wires.shared.facts import (
     BLOCK_BORDERS,
     CACHE_COUNTS,
@@ -20,7 +21,6 @@ from penstock.wires.shared.facts import (
     StateFacts,
     WireFacts,
 )
-from penstock.wires.shared.output_format import GRAMMAR_SCHEMAS
 from penstock.wires.shared.token_counts import UsageTable
 
 FACTS = WireFacts(

@@ -13,8 +13,8 @@ from penstock.events import CallKind
 from penstock.wires.openai_chat.fragments import FIELDS, LEGACY, Fragment, SignedFragment
 from penstock.wires.openai_chat.frames import Chunk, argument_pieces
 from penstock.wires.openai_chat.routing import Label, Router, ToolNames
-from penstock.wires.shared.answer_writer import AnswerWriter
-from penstock.wires.shared.open_call import OpenCall
+from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
+from penstock.wires.shared.decode_response.open_call import OpenCall
 
 
 class ChatCalls:

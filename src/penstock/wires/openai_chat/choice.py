@@ -26,8 +26,8 @@ from penstock.wires.openai_chat.fragments import (
 from penstock.wires.openai_chat.frames import Delta
 from penstock.wires.openai_chat.reasoning_details import ReasoningDetails, detail_texts
 from penstock.wires.openai_chat.text_fields import REASONING_FIELDS, text_in, unread_fields
-from penstock.wires.shared.answer_writer import AnswerWriter
-from penstock.wires.shared.loose import is_empty, items
+from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
+from penstock.wires.shared.decode_response.loose import is_empty, items
 
 Add = Callable[[Fragment], Fragment | None]
 """A method of `ChatCalls` that adds a fragment and returns what belongs to no call."""

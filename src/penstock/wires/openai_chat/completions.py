@@ -8,10 +8,10 @@ from typing import Any
 from penstock.events import ToolCall, ToolCallInvalid, Usage
 from penstock.turn import Turn
 from penstock.wires.openai_chat.fragments import FIELDS
-from penstock.wires.shared.json_writing import PieceWriter, split_around, sse
-from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.encode_response.json_writing import PieceWriter, split_around, sse
+from penstock.wires.shared.encode_response.response_head import ResponseHead
+from penstock.wires.shared.encode_response.written_call import Write, WrittenCall, final_text
 from penstock.wires.shared.token_counts import UsageTable, written_usage
-from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Json = dict[str, Any]
 MARK = "\x00"

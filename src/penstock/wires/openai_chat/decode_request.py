@@ -9,7 +9,7 @@ from typing import Any
 from penstock.messages import PART_FIELDS, File, Image
 from penstock.wires.openai_chat.facts import FACTS
 from penstock.wires.openai_chat.text_fields import REASONING_FIELDS, text_in
-from penstock.wires.shared.fields import (
+from penstock.wires.shared.decode_request.fields import (
     Json,
     data_url,
     nested,
@@ -21,10 +21,10 @@ from penstock.wires.shared.fields import (
     type_of_url,
     unreadable,
 )
-from penstock.wires.shared.media_fields import FILE_FIELDS, read_file, without_usual_detail
-from penstock.wires.shared.message_builder import MessageBuilder
-from penstock.wires.shared.message_reader import MessageReader, ReadContext
-from penstock.wires.shared.request_settings import (
+from penstock.wires.shared.decode_request.media_fields import FILE_FIELDS, read_file, without_usual_detail
+from penstock.wires.shared.decode_request.message_builder import MessageBuilder
+from penstock.wires.shared.decode_request.message_reader import MessageReader, ReadContext
+from penstock.wires.shared.decode_request.request_settings import (
     NO_PROBABILITIES,
     Fields,
     RequestSettings,

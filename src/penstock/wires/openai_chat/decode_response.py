@@ -23,13 +23,13 @@ from penstock.wires.openai_chat.facts import USAGE
 from penstock.wires.openai_chat.frames import Chunk
 from penstock.wires.openai_chat.reasoning_details import ReasoningDetails
 from penstock.wires.openai_chat.text_fields import may_have_numbers, restore_numbers
-from penstock.wires.shared.answer_writer import AnswerWriter
-from penstock.wires.shared.in_band_errors import bare_message, error_in
-from penstock.wires.shared.indexes import as_index
-from penstock.wires.shared.loose import is_empty
-from penstock.wires.shared.loose_frames import UNREADABLE
-from penstock.wires.shared.open_block import MAX_STATE
-from penstock.wires.shared.wire import Wire
+from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
+from penstock.wires.shared.decode_response.in_band_errors import bare_message, error_in
+from penstock.wires.shared.decode_response.indexes import as_index
+from penstock.wires.shared.decode_response.loose import is_empty
+from penstock.wires.shared.decode_response.loose_frames import UNREADABLE
+from penstock.wires.shared.decode_response.open_block import MAX_STATE
+from penstock.wires.shared.decode_response.wire import Wire
 
 _IGNORED = {"choices", "usage", "id", "object", "created", "model", "system_fingerprint", "service_tier",
             "provider", "obfuscation", "x_groq", "citations", "timings", "prompt_filter_results"}  # fmt: skip

@@ -21,14 +21,14 @@ from penstock.wires.openai_chat.completions import (
     whole_calls,
 )
 from penstock.wires.openai_chat.facts import FACTS, MISTRAL_LOSSES, MISTRAL_USAGE
-from penstock.wires.shared.json_writing import sse
-from penstock.wires.shared.response_errors import error_status
-from penstock.wires.shared.response_format import ResponseFormat
-from penstock.wires.shared.response_frames import Content, ResponseFrames
-from penstock.wires.shared.response_head import ResponseHead
-from penstock.wires.shared.response_turns import states_by_block
+from penstock.wires.shared.encode_response.json_writing import sse
+from penstock.wires.shared.encode_response.response_errors import error_status
+from penstock.wires.shared.encode_response.response_format import ResponseFormat
+from penstock.wires.shared.encode_response.response_frames import Content, ResponseFrames
+from penstock.wires.shared.encode_response.response_head import ResponseHead
+from penstock.wires.shared.encode_response.response_turns import states_by_block
+from penstock.wires.shared.encode_response.written_call import Write, WrittenCall
 from penstock.wires.shared.token_counts import written_usage
-from penstock.wires.shared.written_call import Write, WrittenCall
 
 Json = dict[str, Any]
 ERROR_CODES = {

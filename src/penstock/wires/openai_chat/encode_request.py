@@ -16,7 +16,7 @@ from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Message, ToolResult
 from penstock.schemas import without_lookaround
 from penstock.wires.openai_chat.facts import FACTS, NINE_LETTER_IDS
-from penstock.wires.shared.body import (
+from penstock.wires.shared.encode_request.body import (
     Json,
     chosen_tool,
     function_description,
@@ -27,8 +27,7 @@ from penstock.wires.shared.body import (
     pick_fields,
     rename_options,
 )
-from penstock.wires.shared.facts import MEDIA_IN_RESULTS
-from penstock.wires.shared.media import (
+from penstock.wires.shared.encode_request.media import (
     audio_format,
     file_name,
     inline_url,
@@ -36,13 +35,17 @@ from penstock.wires.shared.media import (
     media_type,
     write_or_note,
 )
-from penstock.wires.shared.message_writing import arguments_text, misplaced_part, split_system, system_text
-from penstock.wires.shared.output_format import GRAMMAR_SCHEMAS, json_schema_format
-from penstock.wires.shared.reasoning import effort_of, requested_reasoning
-from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
-from penstock.wires.shared.settle import NO_ANSWER, settle
-from penstock.wires.shared.tool_schema import declared_schema, for_grammar
-from penstock.wires.shared.vendor_state import (
+from penstock.wires.shared.encode_request.message_writing import (
+    arguments_text,
+    misplaced_part,
+    split_system,
+    system_text,
+)
+from penstock.wires.shared.encode_request.output_format import GRAMMAR_SCHEMAS, json_schema_format
+from penstock.wires.shared.encode_request.reasoning import effort_of, requested_reasoning
+from penstock.wires.shared.encode_request.settle import NO_ANSWER, settle
+from penstock.wires.shared.encode_request.tool_schema import declared_schema, for_grammar
+from penstock.wires.shared.encode_request.vendor_state import (
     message_fields,
     part_fields,
     parts_without_state,
@@ -51,6 +54,8 @@ from penstock.wires.shared.vendor_state import (
     result_text,
     states_of_kind,
 )
+from penstock.wires.shared.facts import MEDIA_IN_RESULTS
+from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
 
 WIRE = FACTS.wire
 PATH = "/chat/completions"

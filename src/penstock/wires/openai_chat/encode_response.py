@@ -28,15 +28,15 @@ from penstock.wires.openai_chat.completions import (
 from penstock.wires.openai_chat.facts import FACTS, USAGE
 from penstock.wires.openai_chat.fragments import FIELDS
 from penstock.wires.openai_chat.reasoning_details import detail_texts
-from penstock.wires.shared.json_writing import sse
-from penstock.wires.shared.openai_errors import OPENAI_ERRORS, openai_error
-from penstock.wires.shared.response_errors import error_status
-from penstock.wires.shared.response_format import ResponseFormat
-from penstock.wires.shared.response_frames import Content, ResponseFrames
-from penstock.wires.shared.response_head import ResponseHead
-from penstock.wires.shared.response_turns import states_by_block
+from penstock.wires.shared.encode_response.json_writing import sse
+from penstock.wires.shared.encode_response.openai_errors import OPENAI_ERRORS, openai_error
+from penstock.wires.shared.encode_response.response_errors import error_status
+from penstock.wires.shared.encode_response.response_format import ResponseFormat
+from penstock.wires.shared.encode_response.response_frames import Content, ResponseFrames
+from penstock.wires.shared.encode_response.response_head import ResponseHead
+from penstock.wires.shared.encode_response.response_turns import states_by_block
+from penstock.wires.shared.encode_response.written_call import Write, WrittenCall
 from penstock.wires.shared.token_counts import written_usage
-from penstock.wires.shared.written_call import Write, WrittenCall
 
 Json = dict[str, Any]
 _FIELD = {Text: "content", Reasoning: "reasoning_content", Refusal: "refusal"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
+from penstock.wires.shared.encode_request.output_format import OPENAI_SCHEMAS
 from penstock.wires.shared.facts import (
     BLOCK_BORDERS,
     CACHE_WRITE_COUNTS,
@@ -24,7 +25,6 @@ from penstock.wires.shared.facts import (
     StateFacts,
     WireFacts,
 )
-from penstock.wires.shared.output_format import OPENAI_SCHEMAS
 from penstock.wires.shared.token_counts import UsageTable, WrittenCount
 
 NINE_LETTER_IDS = "nine-letter-ids"

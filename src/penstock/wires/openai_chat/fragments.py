@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from penstock.events import CallKind
 from penstock.wires.openai_chat.routing import Label
-from penstock.wires.shared.indexes import Index, as_label
-from penstock.wires.shared.loose import arguments_text, is_empty
+from penstock.wires.shared.decode_response.indexes import Index, as_label
+from penstock.wires.shared.decode_response.loose import arguments_text, is_empty
 
 LEGACY: Label = "function_call"
 """The label of the one call that the legacy protocol allows (QUIRKS 52)."""

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from penstock.wires.openai_chat.fragments import Fragment
 from penstock.wires.openai_chat.routing import Label
-from penstock.wires.shared.indexes import Index
+from penstock.wires.shared.decode_response.indexes import Index
 
 
 class Delta(Struct, gc=False, forbid_unknown_fields=True):

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.wires.shared.open_call import OpenCall
+from penstock.wires.shared.decode_response.open_call import OpenCall
 
 Label = int | str
 

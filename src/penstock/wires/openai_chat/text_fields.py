@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from penstock.wires.shared.loose import is_empty
+from penstock.wires.shared.decode_response.loose import is_empty
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking", "thought")
 """The fields that hold reasoning; the first that has text counts (QUIRKS 81, 82)."""

@@ -24,11 +24,11 @@ from penstock.errors import UsageError
 from penstock.events import Text
 from penstock.messages import File, Image, ToolResult
 from penstock.wires.openai_responses.facts import CLIENT_CALLS, FACTS
-from penstock.wires.shared.body import Json
-from penstock.wires.shared.fields import Json as ReadJson
-from penstock.wires.shared.fields import other_fields, to_json
-from penstock.wires.shared.media import is_uploaded
-from penstock.wires.shared.vendor_state import result_fields
+from penstock.wires.shared.decode_request.fields import Json as ReadJson
+from penstock.wires.shared.decode_request.fields import other_fields, to_json
+from penstock.wires.shared.encode_request.body import Json
+from penstock.wires.shared.encode_request.media import is_uploaded
+from penstock.wires.shared.encode_request.vendor_state import result_fields
 
 Parts = list[Text | Image | File]
 _ACKNOWLEDGED = "acknowledged_safety_checks"

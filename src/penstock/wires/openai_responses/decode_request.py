@@ -14,7 +14,7 @@ from penstock.messages import MESSAGE_FIELDS, PART_FIELDS, Image, ToolResult
 from penstock.wires.openai_responses.client_calls import arguments_of, checks_of, kind_of, runs_here, tool_of
 from penstock.wires.openai_responses.client_outputs import read_output
 from penstock.wires.openai_responses.facts import CLIENT_CALLS, ECHOED, FACTS, OUTPUT_ITEMS
-from penstock.wires.shared.fields import (
+from penstock.wires.shared.decode_request.fields import (
     WHAT_TO_SEND,
     Json,
     describe_part,
@@ -27,11 +27,11 @@ from penstock.wires.shared.fields import (
     type_of_url,
     unreadable,
 )
-from penstock.wires.shared.media_fields import FILE_FIELDS, read_file, without_usual_detail
-from penstock.wires.shared.message_builder import MessageBuilder, build_result
-from penstock.wires.shared.message_reader import MessageReader, ReadContext
-from penstock.wires.shared.places import PlacedMessage, place_results
-from penstock.wires.shared.request_settings import (
+from penstock.wires.shared.decode_request.media_fields import FILE_FIELDS, read_file, without_usual_detail
+from penstock.wires.shared.decode_request.message_builder import MessageBuilder, build_result
+from penstock.wires.shared.decode_request.message_reader import MessageReader, ReadContext
+from penstock.wires.shared.decode_request.places import PlacedMessage, place_results
+from penstock.wires.shared.decode_request.request_settings import (
     NO_PROBABILITIES,
     Dropped,
     Fields,
@@ -41,8 +41,8 @@ from penstock.wires.shared.request_settings import (
     read_schema_format,
     read_tools,
 )
-from penstock.wires.shared.response_head import ToolPath
-from penstock.wires.shared.role_messages import has_call_fields
+from penstock.wires.shared.decode_request.role_messages import has_call_fields
+from penstock.wires.shared.encode_response.response_head import ToolPath
 
 WIRE = FACTS.wire
 

@@ -22,13 +22,13 @@ from penstock.wires.openai_responses.item import id_of
 from penstock.wires.openai_responses.item_frames import ADDRESS, CALLS, TEXTS, ItemFrames, Place
 from penstock.wires.openai_responses.output import CONFIRMING, Output
 from penstock.wires.openai_responses.text_part import TextPart, text_of
-from penstock.wires.shared.answer_writer import AnswerWriter
-from penstock.wires.shared.in_band_errors import bare_message, error_in
-from penstock.wires.shared.indexes import Index
-from penstock.wires.shared.loose import is_empty, items
-from penstock.wires.shared.loose_frames import UNREADABLE
-from penstock.wires.shared.open_call import OpenCall
-from penstock.wires.shared.wire import Wire
+from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
+from penstock.wires.shared.decode_response.in_band_errors import bare_message, error_in
+from penstock.wires.shared.decode_response.indexes import Index
+from penstock.wires.shared.decode_response.loose import is_empty, items
+from penstock.wires.shared.decode_response.loose_frames import UNREADABLE
+from penstock.wires.shared.decode_response.open_call import OpenCall
+from penstock.wires.shared.decode_response.wire import Wire
 
 
 class Delta(Struct, gc=False, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from penstock.wires.openai_responses.text_part import text_of
-from penstock.wires.shared.loose import items
+from penstock.wires.shared.decode_response.loose import items
 
 
 class EchoedTools:

@@ -17,7 +17,7 @@ from penstock.messages import PART_FIELDS, File, Image, Message, ToolResult
 from penstock.schemas import without_lookaround
 from penstock.wires.openai_responses.client_outputs import takes_result, write_output
 from penstock.wires.openai_responses.facts import CLIENT_CALLS, FACTS
-from penstock.wires.shared.body import (
+from penstock.wires.shared.encode_request.body import (
     Json,
     chosen_tool,
     grammar_of,
@@ -26,20 +26,25 @@ from penstock.wires.shared.body import (
     pick_fields,
     rename_options,
 )
-from penstock.wires.shared.media import audio_format, file_name, is_uploaded, write_or_note
-from penstock.wires.shared.message_writing import arguments_text, misplaced_part, split_system, system_text
-from penstock.wires.shared.output_format import json_schema_format
-from penstock.wires.shared.reasoning import effort_of, requested_reasoning
-from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
-from penstock.wires.shared.settle import settle
-from penstock.wires.shared.tool_schema import declared_schema
-from penstock.wires.shared.vendor_state import (
+from penstock.wires.shared.encode_request.media import audio_format, file_name, is_uploaded, write_or_note
+from penstock.wires.shared.encode_request.message_writing import (
+    arguments_text,
+    misplaced_part,
+    split_system,
+    system_text,
+)
+from penstock.wires.shared.encode_request.output_format import json_schema_format
+from penstock.wires.shared.encode_request.reasoning import effort_of, requested_reasoning
+from penstock.wires.shared.encode_request.settle import settle
+from penstock.wires.shared.encode_request.tool_schema import declared_schema
+from penstock.wires.shared.encode_request.vendor_state import (
     message_fields,
     part_fields,
     parts_without_state,
     result_content,
     result_fields,
 )
+from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
 
 WIRE = FACTS.wire
 PATH = "/responses"

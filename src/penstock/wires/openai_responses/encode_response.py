@@ -15,16 +15,16 @@ from penstock.calls.rope import Rope
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, ToolCallInvalid
 from penstock.turn import Turn, TurnPart
 from penstock.wires.openai_responses.facts import ECHOED, FACTS, USAGE
-from penstock.wires.shared.json_writing import named_sse, quote, split_around
-from penstock.wires.shared.openai_errors import OPENAI_ERRORS, openai_error
-from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_errors import too_large
-from penstock.wires.shared.response_format import ResponseFormat
-from penstock.wires.shared.response_frames import Content, ResponseFrames, ResponseLimit
-from penstock.wires.shared.response_head import ResponseHead
-from penstock.wires.shared.response_turns import with_starts
+from penstock.wires.shared.encode_response.json_writing import named_sse, quote, split_around
+from penstock.wires.shared.encode_response.openai_errors import OPENAI_ERRORS, openai_error
+from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
+from penstock.wires.shared.encode_response.response_errors import too_large
+from penstock.wires.shared.encode_response.response_format import ResponseFormat
+from penstock.wires.shared.encode_response.response_frames import Content, ResponseFrames, ResponseLimit
+from penstock.wires.shared.encode_response.response_head import ResponseHead
+from penstock.wires.shared.encode_response.response_turns import with_starts
+from penstock.wires.shared.encode_response.written_call import Write, WrittenCall
 from penstock.wires.shared.token_counts import written_usage
-from penstock.wires.shared.written_call import Write, WrittenCall
 
 Json = dict[str, Any]
 _MARK = "\x00"

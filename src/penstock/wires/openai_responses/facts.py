@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from penstock.wires.shared.encode_request.output_format import OPENAI_SCHEMAS
 from penstock.wires.shared.facts import (
     CALL_REASONS,
     CHANGED_NAMES,
@@ -19,7 +20,6 @@ from penstock.wires.shared.facts import (
     StateFacts,
     WireFacts,
 )
-from penstock.wires.shared.output_format import OPENAI_SCHEMAS
 from penstock.wires.shared.token_counts import UsageTable, WrittenCount
 
 _CALLS_WITH_OUTPUT_ITEMS = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")

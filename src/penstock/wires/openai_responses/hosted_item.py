@@ -24,8 +24,8 @@ from penstock.wires.openai_responses.item import (
     id_of,
     type_of,
 )
-from penstock.wires.shared.answer_writer import AnswerWriter
-from penstock.wires.shared.loose import arguments_text
+from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
+from penstock.wires.shared.decode_response.loose import arguments_text
 
 
 class HostedItem(TextItem):

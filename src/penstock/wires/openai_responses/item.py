@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 from penstock.events import CallKind, SealedBy
 from penstock.jsontext.portable import as_json_value
 from penstock.wires.openai_responses.text_part import Channel, TextPart, channel_and_text, text_of
-from penstock.wires.shared.answer_writer import NO_ARGUMENTS, AnswerWriter
-from penstock.wires.shared.loose import arguments_text, is_empty, items
-from penstock.wires.shared.open_call import OpenCall
+from penstock.wires.shared.decode_response.answer_writer import NO_ARGUMENTS, AnswerWriter
+from penstock.wires.shared.decode_response.loose import arguments_text, is_empty, items
+from penstock.wires.shared.decode_response.open_call import OpenCall
 
 Unknown = Callable[[Any, str], None]
 """Reports something unknown, with a note."""

@@ -8,8 +8,8 @@ from typing import Any
 from penstock.wires.openai_responses.item import CallItem, Item, id_of
 from penstock.wires.openai_responses.output import Output, index_of
 from penstock.wires.openai_responses.text_part import Channel, TextPart, channel_and_text, text_of
-from penstock.wires.shared.loose import arguments_text, is_empty
-from penstock.wires.shared.open_call import OpenCall
+from penstock.wires.shared.decode_response.loose import arguments_text, is_empty
+from penstock.wires.shared.decode_response.open_call import OpenCall
 
 Place = tuple[str | None, int | None, int | None, int | None]
 """The type of a delta and its three indexes."""

@@ -17,8 +17,8 @@ from penstock.wires.openai_responses.item import (
     type_of,
 )
 from penstock.wires.openai_responses.item_index import ItemIndex, is_same_call
-from penstock.wires.shared.answer_writer import AnswerWriter
-from penstock.wires.shared.indexes import as_index
+from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
+from penstock.wires.shared.decode_response.indexes import as_index
 
 CONFIRMING = ("completed", "")
 """The reasons that confirm what is in a response; a whole body may have none."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from penstock.events import Reasoning, Refusal, Text
 from penstock.jsontext.surrogates import join_surrogates
-from penstock.wires.shared.answer_writer import AnswerWriter
+from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
 
 Channel = Literal["text", "refusal", "reasoning", "summary"]
 """The kinds of text of an item; each numbers its parts separately."""

@@ -13,8 +13,8 @@ from typing import Any
 
 from penstock.errors import UsageError
 from penstock.schemas import SchemaRules
-from penstock.wires.shared.output_format import STRING_FORMATS, is_enforceable
-from penstock.wires.shared.reasoning import budget_of, effort_of, requested_reasoning
+from penstock.wires.shared.encode_request.output_format import STRING_FORMATS, is_enforceable
+from penstock.wires.shared.encode_request.reasoning import budget_of, effort_of, requested_reasoning
 from penstock.wires.shared.request import Request
 
 Json = dict[str, Any]

@@ -1,0 +1,148 @@
+"""One execution of a tool function: checks the arguments, calls it, and makes an outcome of its result or error."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from contextlib import aclosing
+from functools import partial
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any, TypeGuard
+
+from msgspec import Struct
+
+from penstock.agent.run_errors import is_interrupt
+from penstock.errors import ArgumentsError, ToolError
+from penstock.model.logs import RUN
+from penstock.results import Outcome, as_outcome, failure
+from penstock.run.commands import StartTool
+from penstock.tools.tool import Context, Tool
+from penstock.transport.threads.worker_threads import in_own_thread
+
+Room = Callable[[], Awaitable[None]]
+Awaited = Awaitable[Any] | AsyncGenerator[Any, Any]
+
+_logger = logging.getLogger("penstock.agent")
+
+
+class Cancelled(Exception):
+    """Ends a generator whose execution was cancelled."""
+
+
+class ToolExecution(Struct, frozen=True, eq=False):
+    """A call of a tool function with checked arguments. It ends with an `Outcome`, whatever the function does.
+
+    `may_start` is called right before the function.
+    """
+
+    tool: Tool[..., Any]
+    start: StartTool
+    context: Context[Any]
+    may_start: Callable[[], bool] | None = None
+
+    def run_in_thread(self, generator: Generator[Any, Any, Any] | None = None) -> Outcome | Awaited:
+        """Call the function in this thread, or run the generator that it returned.
+
+        Returns its outcome, or its result if that must be awaited.
+        """
+        try:
+            value = self._call() if generator is None else generator
+            while isinstance(value, Generator):
+                value = self._drained(value)
+            return value if _is_awaited(value) else as_outcome(value)
+        except BaseException as error:  # noqa: BLE001  # any error of a tool is its result
+            return self._failure(error)
+
+    async def run_on_loop(self, room: Room, value: Awaited | None = None) -> Outcome:
+        """Call the function on this loop, or await the value that it returned; a plain function is called in a thread.
+
+        A generator awaits `room` before each report.
+        """
+        try:
+            result: Any = value
+            if value is None:
+                result = self._call() if self.tool.is_async else await in_own_thread(self.run_in_thread, self.tool.name)
+            while not isinstance(result, Outcome):
+                if inspect.isawaitable(result):
+                    result = await result
+                elif isinstance(result, AsyncGenerator):
+                    result = await self._drained_on_loop(result, room)
+                elif isinstance(result, Generator):
+                    result = await in_own_thread(partial(self.run_in_thread, result), self.tool.name)
+                else:
+                    result = as_outcome(result)
+        except BaseException as error:  # any error of a tool is its result
+            if is_from_outside(error):
+                raise
+            return self._failure(error)
+        return result
+
+    def _call(self) -> Any:
+        arguments = self.tool.bind(self.start.arguments, self.context)
+        if self.context.cancelled() or (self.may_start is not None and not self.may_start()):
+            raise Cancelled("the execution was cancelled")
+        return self.tool.function(**arguments)
+
+    def _drained(self, generator: Generator[Any, Any, Any]) -> Any:
+        """Run a generator to its end and report each value; returns what it returns, or else the last value."""
+        last: Any = None
+        while True:
+            try:
+                last = next(generator)
+            except StopIteration as stop:
+                return last if stop.value is None else stop.value
+            if self.context.cancelled():
+                raise Cancelled("the execution was cancelled")
+            self.context.report(last)
+
+    async def _drained_on_loop(self, generator: AsyncGenerator[Any, Any], room: Room) -> Any:
+        """Run an async generator to its end; each value is reported when the reader has caught up."""
+        last: Any = None
+        async with aclosing(generator):
+            async for last in generator:
+                await room()
+                if self.context.cancelled():
+                    raise Cancelled("the execution was cancelled")
+                self.context.report(last)
+        return last
+
+    def _failure(self, error: BaseException) -> Outcome:
+        if not isinstance(error, Cancelled):
+            _log_raised(self.tool.name, self.tool.function, error)
+        return failure(error)
+
+
+def is_from_outside(error: BaseException) -> bool:
+    """Whether the task or the program was ended from outside, and not by the user's function itself."""
+    if not isinstance(error, asyncio.CancelledError):
+        return is_interrupt(error)
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _is_awaited(value: Any) -> TypeGuard[Awaited]:
+    return isinstance(value, AsyncGenerator) or inspect.isawaitable(value)
+
+
+def _log_raised(name: str, function: Callable[..., Any], error: BaseException) -> None:
+    """Log an exception that the function of a tool did not raise for the model to read: its type and its place.
+
+    The model reads the message and continues, so without this record nobody learns where the function failed.
+    """
+    if isinstance(error, Exception) and not isinstance(error, ToolError | ArgumentsError):
+        run_id, agent = RUN.get()
+        place = next((f" in {file}, line {line}" for file, line in _places(function, error)), "")
+        values = run_id, name, type(error).__name__, place
+        _logger.warning("run %s: the tool %s raised %s%s", *values, extra={"run_id": run_id, "agent": agent})
+
+
+def _places(function: Callable[..., Any], error: BaseException) -> Iterator[tuple[str, int]]:
+    """Where the file of a function is in the traceback of an error, the innermost call first."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    lines = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    for file, line in reversed(lines):
+        if code is not None and file == code.co_filename:
+            yield Path(file).name, line

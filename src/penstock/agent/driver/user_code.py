@@ -1,0 +1,53 @@
+"""Where the async code of the user runs: the tools, hooks, predicates and guards of a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from functools import partial
+from inspect import isawaitable, iscoroutinefunction
+from typing import Any
+
+from penstock.agent.calls.step_tools import StepTools
+from penstock.agent.config import AgentConfig
+from penstock.transport.threads.loop_thread import CLOSING_SECONDS, RunLoop, result_of
+from penstock.transport.threads.worker_threads import in_own_thread
+
+
+class UserCode:
+    """Calls the code of the user. An async run awaits it on its own loop.
+
+    A run of sync code awaits it on the loop that sync code shares, and not on the loop that drives it: code that blocks
+    must not delay other runs. Functions that are not async are called in threads.
+    """
+
+    def __init__(self, loop: RunLoop | None = None) -> None:
+        self.loop = loop
+
+    async def call(self, function: Callable[[], Any], name: str, *, is_async: bool) -> Any:
+        """The result of a function; one that `is_async` only makes a coroutine, any other is called in a thread."""
+        value = function() if is_async else await in_own_thread(function, name)
+        return await self.awaited(value) if isawaitable(value) else value
+
+    async def awaited(self, value: Awaitable[Any]) -> Any:
+        """The result of this."""
+        if self.loop is None:
+            return await value
+        return await result_of(self.loop.begin(value, copy_context()))
+
+    async def listed(self, tools: StepTools) -> AgentConfig:
+        """The configuration for the next step, with the tools that the sources list."""
+        if self.loop is None:
+            return await tools.alisted()
+        return tools.listed() if tools.are_listed else await in_own_thread(tools.listed, "tools")
+
+    def close(self) -> list[asyncio.Future[Any]]:
+        """Cancel what is awaited on the shared loop; returns what may take a while to end."""
+        left = [] if self.loop is None else self.loop.close()
+        return [asyncio.ensure_future(in_own_thread(partial(work.join, CLOSING_SECONDS), "close")) for work in left]
+
+
+def is_async(function: Any) -> bool:
+    """Whether a function, or the `__call__` of an object, is async: to call it only makes a coroutine."""
+    return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

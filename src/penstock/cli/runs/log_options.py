@@ -1,0 +1,82 @@
+"""The option `--log`, runs by the beginning of their ids, and errors about both."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from penstock.cli.commands.completion import complete_file
+from penstock.cli.model_options import CommandError, FailureError
+from penstock.cli.runs.lock_holder import find_lock_holder
+from penstock.errors import PenstockError
+from penstock.log.opening import open as open_store
+from penstock.log.store import LEASE, RunRow, Store, StoreError
+from penstock.redaction import without_secrets
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+VARIABLE = "PENSTOCK_LOG"
+"""The environment variable that names a log, for commands without `--log`."""
+MAX_CANDIDATES = 5
+"""The number of runs listed in an error about an ambiguous id."""
+
+
+def log_option(description: str) -> Callable[[Command], Command]:
+    """The option `--log`."""
+    return click.option("--log", "log", metavar="FILE_OR_URL", envvar=VARIABLE, shell_complete=complete_file,
+                        help=f"{description} A SQLite file or postgresql://…; the default is ${VARIABLE}.")  # fmt: skip
+
+
+def log_arguments(address: str) -> list[str]:
+    """The option for printed commands: without secrets, and without a log from the environment."""
+    return [] if os.environ.get(VARIABLE) == address else ["--log", without_secrets(address)]
+
+
+@contextmanager
+def opened_log(address: str | None, *, lease: float = LEASE, must_exist: bool = False) -> Generator[Store]:
+    """The store at this address, as a context; its errors end the command with one line."""
+    if not address:
+        raise CommandError(f"no log is named: pass --log, as in --log runs.db, or set {VARIABLE}")
+    is_file = "://" not in address
+    if must_exist and is_file and not Path(address).exists():
+        raise CommandError(f"there is no log {address}: `penstock run … --log {address}` creates it")
+    try:
+        store = open_store(address, lease=lease)
+    except PenstockError as error:
+        raise store_error(error, address) from None
+    try:
+        yield store
+    except PenstockError as error:
+        raise store_error(error, address) from None
+    finally:
+        store.close()
+
+
+def store_error(error: PenstockError, address: str) -> CommandError:
+    """The error as one line, with the process that blocks a SQLite file, if known."""
+    is_busy = isinstance(error, StoreError) and error.is_temporary
+    holder = find_lock_holder(address) if is_busy and "://" not in address else None
+    message = f"{error}; {holder.advice(address)}" if holder else str(error)
+    return FailureError(message) if is_busy else CommandError(message)
+
+
+def find_run(store: Store, id: str) -> RunRow:
+    """The run with this id, or the only one whose id begins with it."""
+    if (row := store.find(id)) is not None:
+        return row
+    rows = store.list(prefix=id, limit=MAX_CANDIDATES + 1) if id else []
+    match rows:
+        case [row]:
+            return row
+        case []:
+            similar = get_close_matches(id, [row.id for row in store.list()], n=1)
+            raise CommandError(f"there is no run {id!r}{f', did you mean {similar[0]!r}?' if similar else ''}")
+        case _:
+            names = ", ".join(row.id for row in rows[:MAX_CANDIDATES]) + (" …" if len(rows) > MAX_CANDIDATES else "")
+            raise CommandError(f"the ids of several runs begin with {id!r}: {names}; use a longer prefix")

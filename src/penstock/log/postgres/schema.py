@@ -1,0 +1,89 @@
+"""The tables of a log in PostgreSQL: created or upgraded by the first process that opens it."""
+
+from __future__ import annotations
+
+from penstock.log.postgres.connections import MAX_MAINTENANCE, Connections
+from penstock.log.store import StoreError
+
+_SCHEMA_1 = """
+CREATE TABLE {schema}.runs (
+    id text PRIMARY KEY, agent text NOT NULL, thread text NOT NULL, tenant text NOT NULL, version int NOT NULL,
+    state text NOT NULL, epoch bigint NOT NULL, owner text NOT NULL, lease_until float8 NOT NULL, seq bigint NOT NULL,
+    created float8 NOT NULL, updated float8 NOT NULL, open_inputs int NOT NULL
+) WITH (fillfactor = 50);
+CREATE INDEX runs_open ON {schema}.runs (created) WHERE state IN ('ready', 'running');
+CREATE INDEX runs_by_thread ON {schema}.runs (thread, created);
+CREATE TABLE {schema}.events (
+    run_id text NOT NULL, seq bigint NOT NULL, at float8 NOT NULL, body bytea NOT NULL, PRIMARY KEY (run_id, seq)
+);
+CREATE TABLE {schema}.inputs (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id text NOT NULL, kind text NOT NULL, key text NOT NULL,
+    body bytea NOT NULL, taken_seq bigint, UNIQUE (run_id, kind, key)
+);
+CREATE INDEX inputs_open ON {schema}.inputs (run_id) WHERE taken_seq IS NULL;
+CREATE TABLE {schema}.media (hash text PRIMARY KEY, body bytea NOT NULL, used float8 NOT NULL);
+CREATE TABLE {schema}.media_uses (run_id text NOT NULL, hash text NOT NULL, PRIMARY KEY (run_id, hash));
+CREATE INDEX media_uses_by_hash ON {schema}.media_uses (hash);
+CREATE TABLE {schema}.penstock_log (version int NOT NULL);
+INSERT INTO {schema}.penstock_log VALUES (0);
+"""
+_SCHEMA_2 = """
+ALTER TABLE {schema}.runs ADD COLUMN wake_at float8 NOT NULL DEFAULT 0;
+ALTER TABLE {schema}.inputs ADD COLUMN at float8 NOT NULL DEFAULT 0;
+DROP INDEX {schema}.runs_open;
+CREATE INDEX runs_open ON {schema}.runs (created) WHERE state IN ('ready', 'running') OR wake_at > 0;
+"""
+_SCHEMA_3 = """
+ALTER TABLE {schema}.runs ADD COLUMN lease float8 NOT NULL DEFAULT 15;
+"""
+MIGRATIONS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3)  # from each version of the tables to the next one
+SCHEMA_VERSION = len(MIGRATIONS)
+
+LOCK = 0x50454E53
+"""The advisory lock of PostgreSQL that a process holds while it changes the tables."""
+
+MAX_WAIT = 30.0
+"""How many seconds a process waits for another one that changes the tables, or uses them."""
+
+
+def prepare(connections: Connections, schema: str) -> None:
+    """Create the tables, or upgrade those of an earlier version."""
+    if _version(connections, schema) == SCHEMA_VERSION:
+        return
+    connection = connections.connect(MAX_MAINTENANCE)
+    try:
+        with connections.failing(), connection.transaction():
+            connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{MAX_WAIT * 1000:.0f}ms",))
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+            version = _version(connections, schema)  # another process may have just done it
+            exists = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone()
+            if exists is None:
+                connection.execute(f"CREATE SCHEMA {schema}".encode())
+            for script in MIGRATIONS[version:]:
+                connection.execute(script.format(schema=schema).encode())
+            connection.execute(f"UPDATE {schema}.penstock_log SET version = {SCHEMA_VERSION}".encode())
+    finally:
+        connection.close()
+
+
+def _version(connections: Connections, schema: str) -> int:
+    """The version of the tables, 0 if there are none; a `StoreError` if this version cannot use them."""
+    tables = {
+        name
+        for (name,) in connections.execute(
+            "SELECT tablename::text FROM pg_tables WHERE schemaname = %(schema)s", {"schema": schema}
+        )
+    }
+    if not tables:
+        return 0
+    if "penstock_log" not in tables:
+        raise StoreError(
+            f"the schema {schema!r} of {connections.name} has tables of another program, not a log: "
+            "choose another with schema="
+        )
+    [(version,)] = connections.execute(f"SELECT version FROM {schema}.penstock_log")
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"the schema {schema!r} of {connections.name} is of a later version of penstock: upgrade this one"
+        )
+    return int(version)

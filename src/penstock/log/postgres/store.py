@@ -1,0 +1,220 @@
+"""A store in a PostgreSQL database, for many machines (psycopg 3).
+
+Each operation is one statement, so a frozen or disconnected worker holds no lock, and times are those of the server.
+Other processes are notified of new events (NOTIFY, once per append); as this is only a hint, they also poll.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from penstock.errors import UsageError
+from penstock.log.doorbell import Doorbell, wait_for_event
+from penstock.log.media import MEDIA_SIZE, put_back, take_out
+from penstock.log.postgres import statements as statements
+from penstock.log.postgres.connections import Connections
+from penstock.log.postgres.listener import Listener
+from penstock.log.postgres.schema import prepare
+from penstock.log.postgres_columns import Blobs, Floats, Integers, Texts
+from penstock.log.store import (
+    LEASE,
+    VERSION,
+    Batch,
+    Claim,
+    Input,
+    RunPhase,
+    RunRow,
+    Watcher,
+    row_of,
+    run_exists,
+    unknown_run,
+)
+from penstock.run.events import Taken, encode
+
+POLL = 0.5
+"""The seconds between two checks for events of other processes, in addition to the notifications."""
+
+_NAME = re.compile("[a-z_][a-z0-9_]{0,47}")  # with a prefix, it is the name of the channel too
+_Rows = list[tuple[Any, ...]]
+
+
+class PostgresStore:
+    """Logs in a PostgreSQL database. `clock` replaces that of the server in tests."""
+
+    def __init__(
+        self, url: str, *, schema: str = "penstock", lease: float = LEASE, clock: Callable[[], float] | None = None
+    ) -> None:
+        if not _NAME.fullmatch(schema):
+            raise UsageError(f"{schema!r} cannot be the schema of a log: use a-z, 0-9 and _, at most 48 characters")
+        self.lease = lease
+        self.poll = POLL
+        self.flusher: object = None
+        self._clock = clock
+        self._schema = schema
+        self._channel = f"penstock_{schema}"
+        self._connections = Connections(url)
+        self._doorbell = Doorbell()
+        self._listener = Listener(self._connections, self._channel, self._doorbell)
+        try:
+            prepare(self._connections, schema)
+        except BaseException:
+            self.close()
+            raise
+
+    # -- the operations of a store -----------------------------------------------------------------------------------
+
+    def create(self, row: RunRow, start: bytes, *, owner: str = "") -> bool:
+        start, media = take_out(start)
+        values = {name: getattr(row, name) for name in ("id", "agent", "thread", "tenant", "version", "state")}
+        statement, bodies = statements.CREATE, [start]
+        if owner:
+            statement, bodies = statements.CREATE_CLAIMED, [start, encode(Taken(1, owner))]
+        if self._execute(statement, owner=owner, bodies=bodies, **values, **_media_values({row.id: media})):
+            return True
+        first = self._execute(statements.FIRST, id=row.id)
+        if not first or first[0][0] != start:
+            raise run_exists(row.id)
+        return False
+
+    def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
+        deadline = time.monotonic() + self.lease
+        head, tail = encode(Taken(0, owner)).decode().split("0", 1)
+        statement = statements.CLAIM if run_id is None else statements.CLAIM_ONE
+        rows = self._execute(
+            statement, owner=owner, run_id=run_id, agents=None if agents is None else [*agents],
+            version=VERSION, head=head, tail=tail,
+        )  # fmt: skip
+        if not rows:
+            return None
+        id, agent, epoch, seq, previous_state, _ = rows[0]
+        self._doorbell.ring([id])
+        return Claim(id, agent, epoch, seq, deadline, previous_state)
+
+    def claimable(
+        self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
+    ) -> Sequence[RunRow]:
+        updated, id = (after.updated, after.id) if after else (float("-inf"), "")
+        rows = self._execute(
+            statements.CLAIMABLE, run_id=None, agents=None if agents is None else [*agents], version=VERSION,
+            updated=updated, id=id, limit=limit,
+        )  # fmt: skip
+        return [row_of(row) for row in rows]
+
+    def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
+        statement = statements.APPEND_DURABLE if durable else statements.APPEND_FAST
+        times = {row[0]: row[1] for row in self._execute(statement, **_append_values(batches))}
+        placed = [*enumerate(batches, 1)]
+        self._doorbell.ring_with((batch, times[place]) for place, batch in placed if place in times)
+        return [place in times for place, _ in placed]
+
+    def renew(self, owned: Sequence[tuple[str, int]]) -> list[bool]:
+        run_ids, epochs = [run_id for run_id, _ in owned], [epoch for _, epoch in owned]
+        places = {row[0] for row in self._execute(statements.RENEW, run_ids=run_ids, epochs=epochs)}
+        return [place in places for place in range(1, len(owned) + 1)]
+
+    def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[tuple[int, float, bytes]]:
+        rows = self._execute(statements.READ, run_id=run_id, after=after, limit=limit)
+        events = [(seq, at, body) for seq, at, body in rows]
+        return put_back(run_id, events, lambda hashes: dict(self._execute(statements.MEDIA, hashes=[*hashes])))
+
+    def wait(self, run_id: str, after: int, seconds: float) -> None:
+        wait_for_event(self, run_id, after, seconds)
+
+    @contextmanager
+    def watch(self, run_id: str, callback: Watcher) -> Generator[None]:
+        with self._doorbell.watch(run_id, callback):
+            self._listener.start()
+            yield
+
+    def put(self, input: Input) -> bool:
+        [(added, runs)] = self._execute(
+            statements.PUT, run_id=input.run_id, kind=input.kind, key=input.key, body=input.body
+        )
+        if not runs:
+            raise unknown_run(input.run_id)
+        return bool(added)
+
+    def inputs(self, run_ids: Sequence[str]) -> list[Input]:
+        return [Input(*row) for row in self._execute(statements.INPUTS, run_ids=[*run_ids])] if run_ids else []
+
+    def find(self, run_id: str) -> RunRow | None:
+        return next(map(row_of, self._execute(statements.FIND, id=run_id)), None)
+
+    def list(
+        self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
+        tenant: str | None = None, prefix: str = "", limit: int = 100,
+    ) -> list[RunRow]:  # fmt: skip
+        rows = self._execute(
+            statements.LIST, state=state, agent=agent, thread=thread, tenant=tenant, prefix=prefix, limit=limit
+        )
+        return [row_of(row) for row in rows]
+
+    def prune(self, *, before: float, limit: int = 1000) -> int:
+        [(count,)] = self._execute(statements.PRUNE, self._connections.maintain, before=before, limit=limit)
+        self._execute(statements.PRUNE_MEDIA, self._connections.maintain)
+        return int(count)
+
+    def close(self) -> None:
+        self._listener.close()
+        self._connections.close()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _execute(self, statement: str, execute: Callable[..., _Rows] | None = None, **values: Any) -> _Rows:
+        now = self._clock() if self._clock else None
+        settings = {"now": now, "lease": self.lease, "channel": self._channel}
+        statement = statement.replace("{schema}", self._schema)
+        return (execute or self._connections.execute)(statement, {**settings, **values})
+
+
+def _append_values(batches: Sequence[Batch]) -> dict[str, Any]:
+    """The columns that the statement appends, as arrays."""
+    media: dict[str, dict[str, bytes]] = {}
+    last_seqs, last_hashes, event_seqs, bodies, event_places = Integers(), Blobs(), Integers(), Blobs(), Integers()
+    for place, batch in enumerate(batches, 1):
+        body, seq = b"", batch.seq
+        for body in batch.bodies:
+            if len(body) >= MEDIA_SIZE:
+                body, taken_out = take_out(body)
+                media.setdefault(batch.run_id, {}).update(taken_out)
+            seq += 1
+            event_seqs.append(seq)
+            bodies.append(body)
+            event_places.append(place)
+        last_seqs.append(seq)
+        last_hashes.append(hashlib.sha256(body).digest())
+    inputs = [(batch.run_id, number) for batch in batches for number in (*batch.inputs, *batch.refused)]
+    return {
+        "run_ids": Texts([batch.run_id for batch in batches]),
+        "epochs": Integers([batch.epoch for batch in batches]),
+        "seqs": Integers([batch.seq for batch in batches]),
+        "last_seqs": last_seqs,
+        "states": Texts([batch.state for batch in batches]),
+        "last_hashes": last_hashes,
+        "wakes_in": Floats([batch.wake_in for batch in batches]),
+        "event_seqs": event_seqs,
+        "bodies": bodies,
+        "event_places": event_places,
+        "input_runs": Texts([run_id for run_id, _ in inputs]),
+        "input_numbers": Integers([number for _, number in inputs]),
+        "taken": Integers([number for batch in batches for number in batch.inputs]),
+        "refused": Integers([number for batch in batches for number in batch.refused]),
+        **_media_values(media),
+    }
+
+
+def _media_values(media: dict[str, dict[str, bytes]]) -> dict[str, Any]:
+    """The media of runs, by hash, as arrays."""
+    bodies = {digest: body for of_run in media.values() for digest, body in of_run.items()}
+    uses = [(run_id, digest) for run_id, of_run in media.items() for digest in of_run]
+    return {
+        "hashes": Texts(bodies),
+        "media": Blobs(bodies.values()),
+        "use_runs": Texts([run_id for run_id, _ in uses]),
+        "use_hashes": Texts([digest for _, digest in uses]),
+    }

@@ -1,0 +1,295 @@
+"""A store in a SQLite file, for one machine: several processes may use it at the same time.
+
+The file is in WAL mode, so readers never wait. A process that is frozen during a write blocks the other writers of the
+file until it continues or dies.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from penstock.log import points
+from penstock.log.bodies import types_of
+from penstock.log.doorbell import Doorbell, wait_for_event
+from penstock.log.media import put_back, take_out
+from penstock.log.sqlite import events as sqlite_events
+from penstock.log.sqlite.file import SQLiteFile
+from penstock.log.sqlite.heads import Head, Heads
+from penstock.log.sqlite.schema import prepare
+from penstock.log.store import (
+    FIELDS,
+    LEASE,
+    MAX_LEASES,
+    VERSION,
+    Batch,
+    Claim,
+    Input,
+    RunPhase,
+    RunRow,
+    Watcher,
+    row_of,
+    run_exists,
+    unknown_run,
+)
+from penstock.run.events import Taken, encode
+
+POLL = 0.05
+"""The seconds between two checks for events of other processes."""
+
+_RUNS = "runs CROSS JOIN heads ON run = number"
+_CREATE = """
+INSERT INTO runs (id, agent, thread, tenant, version, state, owner, lease_until, lease, wake_at, created)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT DO NOTHING
+"""
+_TAKE = "UPDATE runs SET state = 'running', owner = ?, lease_until = ?, lease = ?, wake_at = 0 WHERE number = ?"
+_UPDATE = "UPDATE runs SET state = ?, lease_until = ?, wake_at = ? WHERE number = ?"
+_RENEW = """
+UPDATE runs SET lease_until = ? WHERE id = ? AND state = 'running'
+AND EXISTS (SELECT 1 FROM heads WHERE run = number AND epoch = ?)
+"""
+
+
+class SQLiteStore:
+    """Logs in a SQLite file. Each thread has a connection of its own; a lock lets one of them write at a time."""
+
+    def __init__(self, path: str | Path, *, lease: float = LEASE, clock: Callable[[], float] = time.time) -> None:
+        self.path = str(path)
+        self.lease = lease
+        self.poll = POLL
+        self.flusher: object = None
+        self._doorbell = Doorbell()
+        self._clock = clock
+        self._file = SQLiteFile(path, wait=max(0.1, min(5.0, lease / 3)))
+        self._heads = Heads(self._file)
+        self._file.open(prepare)
+
+    # -- the operations of a store -----------------------------------------------------------------------------------
+
+    def create(self, row: RunRow, start: bytes, *, owner: str = "") -> bool:
+        now = self._clock()
+        state, until, epoch = ("running", now + self.lease, 1) if owner else (row.state, 0.0, 0)
+        bodies = [start, encode(Taken(epoch, owner))] if owner else [start]
+        values = (row.id, row.agent, row.thread, row.tenant, row.version, state, owner, until, self.lease, now)
+
+        def create(connection: sqlite3.Connection) -> bool:
+            added = connection.execute(_CREATE, values)
+            if added.rowcount:
+                assert added.lastrowid is not None
+                self._add(connection, [Batch(row.id, epoch, 0, bodies)], [(added.lastrowid, epoch, 0, 0, now)], now)
+                return True
+            first = sqlite_events.read(connection, row.id, 0, 1)
+            if [bytes(body) for seq, _, body in first if seq == 1] != [take_out(start)[0]]:
+                raise run_exists(row.id)
+            return False
+
+        return self._file.write(create, durable=True)
+
+    def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
+        deadline, now = time.monotonic() + self.lease, self._clock()
+        where, values = _claimable(now, run_id, agents)
+
+        def claim(connection: sqlite3.Connection) -> Claim | None:
+            picked = connection.execute(
+                f"SELECT run, epoch, seq, last, updated, id, agent, state FROM {_RUNS} "
+                f"WHERE {where} ORDER BY updated LIMIT 1",
+                values,
+            ).fetchone()
+            if picked is None:
+                return None
+            head, (id, agent, previous_state) = picked[:5], picked[5:]
+            number, epoch, seq, _, _ = head
+            connection.execute(_TAKE, (owner, now + self.lease, self.lease, number))
+            self._add(connection, [Batch(id, epoch + 1, seq, [encode(Taken(epoch + 1, owner))])], [head], now)
+            return Claim(id, agent, epoch + 1, seq + 1, deadline, previous_state)
+
+        claimed = self._file.write(claim, durable=True)
+        if claimed is not None:
+            self._doorbell.ring([claimed.run_id])
+        return claimed
+
+    def claimable(
+        self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
+    ) -> Sequence[RunRow]:
+        where, values = _claimable(self._clock(), None, agents)
+        if after is not None:
+            where, values = f"{where} AND (updated, id) > (?, ?)", [*values, after.updated, after.id]
+        return self._rows(f"{where} ORDER BY updated, id LIMIT ?", [*values, limit])
+
+    def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
+        now = self._clock()
+        owned = self._file.write(partial(self._append, batches, now), durable=durable)
+        self._doorbell.ring_with((batch, now) for batch, is_owner in zip(batches, owned, strict=True) if is_owner)
+        return owned
+
+    def renew(self, owned: Sequence[tuple[str, int]]) -> list[bool]:
+        until = self._clock() + self.lease
+
+        def renew(connection: sqlite3.Connection) -> list[bool]:
+            return [connection.execute(_RENEW, (until, run_id, epoch)).rowcount == 1 for run_id, epoch in owned]
+
+        return self._file.write(renew, durable=False)
+
+    def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[tuple[int, float, bytes]]:
+        def read(connection: sqlite3.Connection) -> list[tuple[int, float, bytes]]:
+            rows = sqlite_events.read(connection, run_id, after, limit)
+            return put_back(run_id, rows, partial(_media, connection))
+
+        return self._file.read(read)
+
+    def wait(self, run_id: str, after: int, seconds: float) -> None:
+        wait_for_event(self, run_id, after, seconds)
+
+    def watch(self, run_id: str, callback: Watcher) -> AbstractContextManager[None]:
+        return self._doorbell.watch(run_id, callback)
+
+    def put(self, input: Input) -> bool:
+        values = input.run_id, input.kind, input.key, input.body, self._clock()
+
+        def put(connection: sqlite3.Connection) -> bool:
+            state = connection.execute("SELECT state FROM runs WHERE id = ?", (input.run_id,)).fetchone()
+            if state is None:
+                raise unknown_run(input.run_id)
+            if state == ("over",):
+                return False
+            added = connection.execute(
+                "INSERT INTO inputs (run_id, kind, key, body, at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", values
+            )
+            if added.rowcount:
+                connection.execute(
+                    "UPDATE runs SET state = 'ready' "
+                    "WHERE id = ? AND (state = 'waiting' OR (state = 'damaged' AND ? = 'cancel'))",
+                    (input.run_id, input.kind),
+                )
+            return bool(added.rowcount)
+
+        return self._file.write(put, durable=True)
+
+    def inputs(self, run_ids: Sequence[str]) -> list[Input]:
+        if not run_ids:
+            return []
+        places = ", ".join("?" * len(run_ids))
+
+        def inputs(connection: sqlite3.Connection) -> list[Input]:
+            if connection.execute("SELECT 1 FROM inputs WHERE taken_seq IS NULL LIMIT 1").fetchone() is None:
+                return []  # the usual case, without a search by run
+            rows = connection.execute(
+                "SELECT run_id, kind, key, body, number, at FROM inputs "
+                f"WHERE taken_seq IS NULL AND run_id IN ({places}) ORDER BY number",
+                tuple(run_ids),
+            )
+            return [Input(*row) for row in rows]
+
+        return self._file.read(inputs)
+
+    def find(self, run_id: str) -> RunRow | None:
+        self._file.check()
+        return next(iter(self._rows("id = ?", [run_id])), None)
+
+    def list(
+        self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
+        tenant: str | None = None, prefix: str = "", limit: int = 100,
+    ) -> list[RunRow]:  # fmt: skip
+        values = {"state": state, "agent": agent, "thread": thread, "tenant": tenant}
+        values = {name: value for name, value in values.items() if value is not None}
+        where = "".join(f" AND {name} = ?" for name in values)
+        return self._rows(
+            f"id >= ? AND id < ?{where} ORDER BY created DESC, id LIMIT ?",
+            [prefix, f"{prefix}\U0010ffff", *values.values(), limit],
+        )
+
+    def prune(self, *, before: float, limit: int = 1000) -> int:
+        def prune(connection: sqlite3.Connection) -> int:
+            rows = connection.execute(
+                f"SELECT id, number FROM {_RUNS} WHERE state = 'over' AND updated < ? LIMIT ?", (before, limit)
+            ).fetchall()
+            ids, numbers = [(id,) for id, _ in rows], [(number,) for _, number in rows]
+            sqlite_events.delete(connection, ids)
+            for table in ("inputs", "media_uses"):
+                connection.executemany(f"DELETE FROM {table} WHERE run_id = ?", ids)
+            connection.executemany("DELETE FROM heads WHERE run = ?", numbers)
+            connection.executemany("DELETE FROM runs WHERE number = ?", numbers)
+            connection.execute("DELETE FROM media WHERE hash NOT IN (SELECT hash FROM media_uses)")
+            return len(rows)
+
+        return self._file.write(prune, durable=False)
+
+    def close(self) -> None:
+        self._file.close()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _add(self, connection: sqlite3.Connection, batches: Sequence[Batch], heads: Sequence[Head], now: float) -> None:
+        """Add events after the heads of their runs."""
+        self._heads.write(connection, batches, sqlite_events.add(connection, batches, heads, now))
+
+    def _append(self, batches: Sequence[Batch], now: float, connection: sqlite3.Connection) -> builtins.list[bool]:
+        """Add the batches of runs; for each, whether this worker owns the run."""
+        run_heads = self._heads.owned(connection, batches)
+        owned = [head is not None for head in run_heads]
+        heads = [head for head in run_heads if head is not None]
+        mine = batches
+        if len(heads) < len(owned):
+            mine = [batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner]
+        self._add(connection, mine, heads, now)
+        for batch, head in zip(mine, heads, strict=True):
+            if batch.renew or batch.state != "running":
+                self._update(connection, batch, head[0], now)
+            if batch.inputs or batch.refused or batch.state == "waiting":
+                self._take(connection, batch)
+        if points.hook is not None:
+            points.hook("inside_append", [name for batch in batches for name in types_of(batch.bodies)], None)
+        return owned
+
+    def _update(self, connection: sqlite3.Connection, batch: Batch, number: int, now: float) -> None:
+        """Update the state of a run, and its lease."""
+        lease_until = now + self.lease if batch.state == "running" else 0.0
+        wake_at = 0.0 if batch.wake_in is None else now + batch.wake_in
+        connection.execute(_UPDATE, (batch.state, lease_until, wake_at, number))
+        if batch.state != "running":
+            self._heads.forget(batch.run_id)
+
+    def _take(self, connection: sqlite3.Connection, batch: Batch) -> None:
+        """Mark the inputs of a batch as taken; a run does not wait while it has others."""
+        seq = batch.seq + len(batch.bodies)
+        connection.executemany(  # the events have what an input contained
+            "UPDATE inputs SET taken_seq = ?, body = x'' WHERE number = ?", [(seq, number) for number in batch.inputs]
+        )
+        connection.executemany("DELETE FROM inputs WHERE number = ?", [(number,) for number in batch.refused])
+        if batch.state == "waiting":
+            connection.execute(
+                "UPDATE runs SET state = 'ready' WHERE id = ? "
+                "AND EXISTS (SELECT 1 FROM inputs WHERE run_id = ? AND taken_seq IS NULL)",
+                (batch.run_id, batch.run_id),
+            )
+
+    def _rows(self, where: str, values: Sequence[Any]) -> builtins.list[RunRow]:
+        """The rows of the runs that satisfy a condition."""
+        statement = f"SELECT {FIELDS} FROM {_RUNS} WHERE {where}"
+        return self._file.read(lambda connection: [row_of(row) for row in connection.execute(statement, values)])
+
+
+def _media(connection: sqlite3.Connection, hashes: Sequence[str]) -> dict[str, bytes]:
+    places = ", ".join("?" * len(hashes))
+    rows = connection.execute(f"SELECT hash, body FROM media WHERE hash IN ({places})", hashes)
+    return dict(rows.fetchall())
+
+
+def _claimable(now: float, run_id: str | None, agents: Sequence[str] | None) -> tuple[str, list[Any]]:
+    """The condition for a run that a worker may claim now, and its values."""
+    where = (
+        "(state = 'ready' OR (state = 'running' AND lease_until NOT BETWEEN ? AND ? + ? * lease) "
+        "OR (state = 'waiting' AND wake_at > 0 AND wake_at <= ?) OR (state = 'damaged' AND ?)) AND version <= ?"
+    )
+    values: list[Any] = [now, now, MAX_LEASES, now, run_id is not None, VERSION]
+    if run_id is not None:
+        where, values = f"{where} AND id = ?", [*values, run_id]
+    if agents is not None:
+        where, values = f"{where} AND agent IN ({', '.join('?' * len(agents))})", [*values, *agents]
+    return where, values

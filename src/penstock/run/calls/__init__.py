@@ -1,0 +1,1 @@
+"""The calls of one step: their executions, and when each may start."""

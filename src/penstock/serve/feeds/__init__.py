@@ -1,0 +1,1 @@
+"""Feeds: the events of runs for all readers of a process."""

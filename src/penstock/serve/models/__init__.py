@@ -1,0 +1,1 @@
+"""Agents as models, for clients of Chat Completions, Responses and Messages."""

@@ -1,0 +1,1 @@
+"""Our own protocol: endpoints for runs, their bodies and replies, and its OpenAPI description."""

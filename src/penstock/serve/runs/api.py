@@ -1,0 +1,199 @@
+"""Our own protocol: start runs, follow their events, steer them, and look at them and their threads."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, get_args
+
+import msgspec
+
+from penstock.asgi.request import RejectedRequest
+from penstock.asgi.response import respond, respond_json
+from penstock.asgi.stream import ResponseStream
+from penstock.log.store import RunPhase, RunRow
+from penstock.log.store_retries import awith_retries
+from penstock.run.events import ApprovalRequest
+from penstock.run.machine import Run
+from penstock.serve.context import Call, ServeContext
+from penstock.serve.hosting import Host
+from penstock.serve.public_events import approval_hash, public_event, public_messages
+from penstock.serve.runs.bodies import (
+    MAX_ID,
+    CancelBody,
+    DecideBody,
+    ProvideBody,
+    SayBody,
+    StartBody,
+    read_body,
+    user_message,
+)
+from penstock.serve.runs.replies import Accepted, RunList, RunMessages, StartedRun, ThreadState, state_of, summary_of
+
+MAX_LISTED = 100
+"""How many runs a list has."""
+_STATES: tuple[RunPhase, ...] = get_args(RunPhase)
+
+
+async def start_run(context: ServeContext, call: Call) -> None:
+    """`POST /runs`: start a run, in a thread or alone."""
+    body = await read_body(call.request, StartBody)
+    message = user_message(body.prompt, context.limits)
+    if body.thread:
+        _check_id(body.thread, "thread")
+        run_id = await context.host.start_in_thread(body.agent, [message], tenant=call.tenant, thread=body.thread)
+    else:
+        run_id = await context.host.start(body.agent, [message], tenant=call.tenant)
+    value = StartedRun(run_id, body.thread, f"/runs/{run_id}/events")
+    await respond_json(call.request, call.send, value, 201, {"x-run-id": run_id})
+
+
+async def list_runs(context: ServeContext, call: Call) -> None:
+    """`GET /runs`: the runs of the tenant, the newest first; `?state=`, `?thread=` and `?agent=` select."""
+    query = call.request.query
+    state = query.get("state")
+    if state is not None and state not in _STATES:
+        raise RejectedRequest(400, "invalid_query", f"state must be one of {', '.join(_STATES)}")
+    selected = {name: _check_text(query[name], name) for name in ("thread", "agent") if name in query}
+    find = partial(context.host.store.list, tenant=call.tenant, limit=MAX_LISTED, state=state, **selected)
+    rows = await awith_retries(find)
+    await respond_json(call.request, call.send, RunList([summary_of(row) for row in rows]))
+
+
+async def show_run(context: ServeContext, call: Call) -> None:
+    """`GET /runs/{id}`: the state of a run."""
+    row = await context.host.find(call.parts["id"], call.tenant)
+    run = await context.host.rebuilt(row)
+    await respond_json(call.request, call.send, state_of(row, **_public_run(run)))
+
+
+async def show_messages(context: ServeContext, call: Call) -> None:
+    """`GET /runs/{id}/messages`: the messages of a run, as a thread has them."""
+    row = await context.host.find(call.parts["id"], call.tenant)
+    body = await context.messages.get(row, partial(_messages_of, context.host, row))
+    await respond(call.request, call.send, 200, body)
+
+
+async def follow_run(context: ServeContext, call: Call) -> None:
+    """`GET /runs/{id}/events`: the events of a run as server-sent events, after `Last-Event-ID` or `?after=`.
+
+    Status 204 if the run has finished and the client has all events.
+    """
+    row = await context.host.find(call.parts["id"], call.tenant)
+    after = _position(call)
+    if after > row.seq:
+        after = 0  # a number of a deleted log: send everything
+    if row.state == "over" and after == row.seq:  # a browser reconnects after any other end of a stream
+        await respond(call.request, call.send, 204, b"")
+        return
+    stream = ResponseStream(call.request, call.send, context.limits)
+    await stream.run(_send_events(context, stream, row.id, after))
+
+
+async def cancel_run(context: ServeContext, call: Call) -> None:
+    """`POST /runs/{id}/cancel`: end a run."""
+    row = await context.host.find(call.parts["id"], call.tenant)
+    body = await read_body(call.request, CancelBody) if _has_body(call) else CancelBody()
+    if row.state == "over":
+        await respond_json(call.request, call.send, Accepted(row.id, is_new=False))
+        return
+    cancel = partial(context.host.runs.cancel, row.id, body.why or "the client cancelled the run")
+    await respond_json(call.request, call.send, Accepted(row.id, await context.host.steer(row, cancel)))
+
+
+async def decide(context: ServeContext, call: Call) -> None:
+    """`POST /runs/{id}/decide`: approve or decline a call."""
+    row = await context.host.find(call.parts["id"], call.tenant)
+    body = await read_body(call.request, DecideBody)
+    request = await waiting_request(context, row, body.call_id)
+    if request.kind != "approval":
+        raise RejectedRequest(409, "not_an_approval", "this call waits for its result: use provide")
+    if approval_hash(request) != body.shown:
+        raise RejectedRequest(409, "shown_something_else", "the call has changed since it was shown: load it again")
+    put = partial(context.host.runs.decide, row.id, body.call_id, body.approved, body.arguments, body.reason)
+    await respond_json(call.request, call.send, Accepted(row.id, await context.host.steer(row, put)))
+
+
+async def provide(context: ServeContext, call: Call) -> None:
+    """`POST /runs/{id}/provide`: give the result of a call that runs elsewhere."""
+    row = await context.host.find(call.parts["id"], call.tenant)
+    body = await read_body(call.request, ProvideBody)
+    request = await waiting_request(context, row, body.call_id)
+    if request.kind == "approval":
+        raise RejectedRequest(409, "not_deferred", "this call waits for a decision: use decide")
+    put = partial(context.host.runs.provide, row.id, body.call_id, body.value, body.is_error)
+    await respond_json(call.request, call.send, Accepted(row.id, await context.host.steer(row, put)))
+
+
+async def say(context: ServeContext, call: Call) -> None:
+    """`POST /runs/{id}/say`: add a message to an unfinished run."""
+    row = await context.host.find(call.parts["id"], call.tenant)
+    body = await read_body(call.request, SayBody)
+    message = user_message(body.message, context.limits)
+    put = partial(context.host.runs.say, row.id, message, key=_check_text(body.key, "key") or None)
+    await respond_json(call.request, call.send, Accepted(row.id, await context.host.steer(row, put)))
+
+
+async def show_thread(context: ServeContext, call: Call) -> None:
+    """`GET /threads/{id}`: a conversation: its messages, its runs, and the one that is under way."""
+    thread = _check_id(call.parts["id"], "thread")
+    rows = await context.host.thread(thread, call.tenant, MAX_LISTED)
+    if not rows:
+        raise RejectedRequest(404, "unknown_thread", "there is no such thread")
+    run = await context.host.rebuilt(rows[0])
+    active = rows[0].id if rows[0].state != "over" else None
+    value = ThreadState(thread, public_messages(run.state.history), [summary_of(row) for row in rows], active)
+    await respond_json(call.request, call.send, value)
+
+
+async def waiting_request(context: ServeContext, row: RunRow, call_id: str) -> ApprovalRequest:
+    """The open request of a run about this call."""
+    run = await context.host.rebuilt(row)
+    for request in run.waiting:
+        if request.call_id == call_id:
+            return request
+    raise RejectedRequest(409, "not_waiting", "this call does not wait for a decision or a result")
+
+
+def _messages_of(host: Host, row: RunRow) -> bytes:
+    return msgspec.json.encode(RunMessages(row.id, public_messages(host.read(row).state.history)))
+
+
+def _public_run(run: Run) -> dict[str, Any]:
+    waiting = [public_event(request) for request in run.waiting]
+    end = None if (done := run.done) is None else public_event(done)
+    return {"output": run.state.output, "usage": public_event(run.usage), "waiting": waiting, "done": end}
+
+
+async def _send_events(context: ServeContext, stream: ResponseStream, run_id: str, after: int) -> None:
+    """Send the frames of a run; the first piece is empty, so that the response begins at once."""
+    await stream.write(b"")
+    frames = context.feeds.frames
+    async with context.feeds.reading(run_id, after, lambda page: stream.write_now(frames(page))) as reader:
+        while not stream.is_full and (page := await reader.next()) is not None:
+            await stream.write(frames(page))
+
+
+def _position(call: Call) -> int:
+    """The number of the last event that the client has."""
+    text = call.request.headers.get("last-event-id") or call.request.query.get("after") or "0"
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise RejectedRequest(400, "invalid_position", "after and Last-Event-ID must be the number of an event")
+    return int(text)
+
+
+def _check_text(text: str, place: str) -> str:
+    if not text.isprintable() or len(text) > MAX_ID:  # PostgreSQL has no text with a NUL character
+        raise RejectedRequest(400, "invalid_text", f"{place}: send at most {MAX_ID} printable characters")
+    return text
+
+
+def _check_id(id: str, what: str) -> str:
+    if not id.isprintable() or len(id) > MAX_ID or "/" in id:  # it is a part of paths
+        problem = f"the id of a {what} has at most {MAX_ID} printable characters, without a slash"
+        raise RejectedRequest(400, "invalid_id", problem)
+    return id
+
+
+def _has_body(call: Call) -> bool:
+    headers = call.request.headers
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers

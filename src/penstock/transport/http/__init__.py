@@ -1,0 +1,1 @@
+"""Connections to providers: HTTP for sync and async code, pools and proxies."""

@@ -1,0 +1,1 @@
+"""Threads and event loops that a process shares, and what a fork does to them."""

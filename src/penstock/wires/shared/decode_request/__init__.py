@@ -1,0 +1,1 @@
+"""The parts of request readers: the messages and settings that a client sends to a server."""

@@ -1,0 +1,1 @@
+"""The parts of response decoders: frames of a provider to events."""

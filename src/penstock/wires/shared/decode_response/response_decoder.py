@@ -1,0 +1,190 @@
+"""The decoder of responses: decodes each frame once, and gives it to the wire.
+
+`feed` is the reference; `feed_one` is `feed` for a read that is exactly one frame. test_laws decodes every vector whole
+and frame by frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from penstock.events import StreamChunk
+from penstock.framing import Framed, Frames, Stray
+from penstock.jsontext.leading import object_end
+from penstock.wires.shared.decode_response.loose_frames import UNREADABLE, MoreThanJSON
+from penstock.wires.shared.decode_response.wire import Wire
+
+T = TypeVar("T")
+
+DONE = b"[DONE]"
+_BATCH = 512  # how many frames are decoded at once, so that they are still in the cache when they are read
+
+
+class ResponseDecoder:
+    """A stage from frames to events, for one response of a wire."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def feed(self, framed: list[Framed]) -> list[StreamChunk]:
+        """The events that these frames complete."""
+        wire = self._wire
+        for item in framed:
+            if not isinstance(item, Stray):
+                self._read(self._read_start(item) if wire.model.is_wanted else item)
+            elif not wire.is_ended:
+                wire.reports.stray(item)
+        return self._take()
+
+    def _read_start(self, frames: Frames) -> Frames:
+        """Reads frames one by one while the model's name is wanted: a later one may have it. Returns the others."""
+        wire = self._wire
+        event, payloads = frames.event, frames.data
+        while wire.model.is_wanted:
+            wire.model.look(payloads[:1])
+            if len(payloads) == 1:
+                break
+            self._read(Frames(event, payloads[:1], frames.is_ascii))
+            payloads = payloads[1:]
+        return Frames(event, payloads, frames.is_ascii)
+
+    def feed_one(self, payload: bytes, event: str) -> list[StreamChunk]:
+        """`feed` for a read that is exactly one frame, as reads are while a model streams."""
+        wire = self._wire
+        wire.plain_text = None
+        if wire.is_ended or wire.loose.surrogates is not None or not (payload.isascii() or is_utf8(payload)):
+            return self.feed([Frames(event, [payload])])
+        if wire.model.is_wanted:
+            wire.model.look([payload])
+        try:
+            value = wire.decode(payload)
+        except UNREADABLE:
+            self._read_misfit(payload, event)
+            return self._take()
+        if wire.has_short_path:
+            wire.read_typed_one(value, payload, event)
+            if wire.model.is_wanted:
+                wire.plain_text = None  # the next frames have to be searched for the name
+        else:
+            wire.read_typed([value], [payload], event)
+        out = wire.out
+        chunks = out[:]
+        out.clear()
+        return chunks
+
+    def _read(self, frames: Frames) -> None:
+        """Reads consecutive frames: all at once if they have the narrow shape, else one by one."""
+        payloads, event = frames.data, frames.event
+        last = payloads[-1:] if payloads[-1] == DONE else []
+        if last:
+            payloads = payloads[:-1]
+        if len(payloads) <= _BATCH:
+            self._read_batch(payloads, event, frames.is_ascii)
+        else:
+            for start in range(0, len(payloads), _BATCH):
+                self._read_batch(payloads[start : start + _BATCH], event, frames.is_ascii)
+        self._one_by_one(last, event)
+
+    def _read_batch(self, payloads: list[bytes], event: str, is_ascii: bool) -> None:
+        wire = self._wire
+        is_batch = len(payloads) > 1 and not wire.is_ended and (is_ascii or is_utf8(b"\n".join(payloads)))
+        values = decode_batch(wire.decode, payloads) if is_batch else None
+        if values:
+            wire.read_typed(values, payloads, event)
+        else:
+            self._one_by_one(payloads, event)
+
+    def _one_by_one(self, payloads: list[bytes], event: str) -> None:
+        for payload in payloads:
+            if not self._wire.is_ended:  # else nothing follows the Finish (QUIRKS 112)
+                self._read_one(payload, event)
+
+    def _read_one(self, payload: bytes, event: str) -> None:
+        """Reads one frame of any shape."""
+        wire = self._wire
+        if not is_utf8(payload):
+            if event != "error":
+                self._read_object(payload, object_end(payload), event, "a frame that is not UTF-8")
+                return
+            # No part of the answer, and its message says more than that it is not UTF-8.
+            payload = payload.decode("utf-8", "replace").encode()
+        if event in wire.loose_events:
+            self._read_misfit(payload, event)
+            return
+        try:
+            value = wire.decode(payload)
+        except UNREADABLE:
+            self._read_misfit(payload, event)
+        else:
+            wire.read_typed([value], [payload], event)
+
+    def _read_object(self, payload: bytes, end: int, event: str, note: str) -> None:
+        """Reads the object before `end`, if there is one, and reports what follows it as lost."""
+        wire = self._wire
+        if end:
+            self._read_one(payload[:end], event)
+        if not wire.is_ended:
+            wire.reports.hole(payload[end:].decode("utf-8", "replace"), note)
+
+    def _read_misfit(self, payload: bytes, event: str) -> None:
+        wire = self._wire
+        if payload.lstrip().startswith(DONE):  # only at the start: it may also occur in a text (QUIRKS 112)
+            wire.end_mark()
+            return
+        try:
+            wire.read_loose(payload, event)
+        except MoreThanJSON as more:
+            self._read_object(payload, more.end, event, "what follows the JSON of a frame")
+        if wire.inner:
+            inner, wire.inner = wire.inner, []
+            self._one_by_one(inner, "")
+
+    def close(self, rest: Sequence[Framed] = ()) -> list[StreamChunk]:
+        """Ends the stream; `rest` are its last frames. Answers that the provider did not end are cut."""
+        wire = self._wire
+        reports = wire.reports
+        before, last = split_last(rest)
+        chunks = self.feed(before)
+        had_unknown = reports.has_unknown or any(isinstance(item, Stray) and item.is_foreign for item in last)
+        wire.answers.end_bytes()
+        reports.is_closing = True
+        chunks += self.feed(last)
+        if not wire.is_ended:
+            reports.has_unknown = had_unknown
+            wire.end()
+        if wire.loose.surrogates:
+            chunks += wire.loose.surrogates.close()
+        return chunks + self._take()
+
+    def _take(self) -> list[StreamChunk]:
+        wire = self._wire
+        chunks = wire.out[:]
+        wire.out.clear()
+        return wire.loose.surrogates.feed(chunks) if wire.loose.surrogates else chunks
+
+
+def is_utf8(payload: bytes) -> bool:
+    """Whether a payload is text. A replaced byte would change the arguments of a call; some may be a part of a name."""
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def split_last(framed: Sequence[Framed]) -> tuple[list[Framed], list[Framed]]:
+    """Splits the last frame, or stray, from those before it: it alone may be cut by the end of the bytes."""
+    before, last = [*framed[:-1]], [*framed[-1:]]
+    if last and isinstance(frames := last[0], Frames) and len(frames.data) > 1:
+        before.append(Frames(frames.event, frames.data[:-1], frames.is_ascii))
+        last[0] = Frames(frames.event, frames.data[-1:], frames.is_ascii)
+    return before, last
+
+
+def decode_batch(decode: Callable[[bytes], T], payloads: list[bytes]) -> list[T] | None:
+    """Decodes all payloads; None if any of them has another shape."""
+    try:
+        return list(map(decode, payloads))
+    except UNREADABLE:
+        return None
