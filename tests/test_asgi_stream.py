@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from penstock.asgi.closing import ClosingConnections
 from penstock.asgi.request import HTTPRequest, Message
+from penstock.asgi.server import ClosingConnections
 from penstock.asgi.stream import ResponseStream
 from penstock.serve import ServerLimits
 

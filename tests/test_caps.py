@@ -45,14 +45,14 @@ from penstock.cli.model_options import CommandError
 from penstock.cli.runs.log_options import find_run
 from penstock.cli.runs.run_table import short_ids
 from penstock.cli.screen.call_card import CallCard
-from penstock.cli.screen.choices import Choices
+from penstock.cli.screen.response_page import Choices
 from penstock.cli.screen.rows import plain
 from penstock.cli.screen.run_page import RunPage
 from penstock.cli.wire_detection import detect_wire
 from penstock.dialects.wrong_dialect import WrongDialect
 from penstock.framing import SSE, AWSFrames, Body, JSONValues, Stray
 from penstock.hooks import ToolSearch
-from penstock.hooks.transcript import transcript
+from penstock.hooks.compaction import transcript
 from penstock.inspector import InspectedExchange, Inspections
 from penstock.inspector.frame_reader import CallHabits, shown_text
 from penstock.jsontext.portable import as_text

@@ -24,8 +24,8 @@ from rich.console import Console
 from penstock import Finish, Retry, Text, ToolCallDelta, ToolCallInvalid, ToolCallStart, Unknown, UsageError, events
 from penstock.adapters.wire_detector import is_understood
 from penstock.cli.app import penstock as command
-from penstock.cli.screen.choices import Choices
 from penstock.cli.screen.output import show_response
+from penstock.cli.screen.response_page import Choices
 from penstock.cli.wire_detection import detect_wire
 from penstock.inspector.oddities import Oddities
 from penstock.wires import ALIASES, WIRES
@@ -319,7 +319,7 @@ def test_choices_are_shown_one_after_the_other() -> None:
 
 
 def test_held_back_choices_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cli.screen.choices.MAX_HELD", 2)
+    monkeypatch.setattr("penstock.cli.screen.response_page.MAX_HELD", 2)
     choices = Choices()
     assert choices.feed(Text(0, "a")) == [Text(0, "a")]
     held = [Text(1, str(number), 1) for number in range(3)]

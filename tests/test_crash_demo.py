@@ -11,8 +11,7 @@ import pytest
 
 from penstock import Done, StepEnd, StepStart, ToolCall, ToolEnd, ToolStart, Usage
 from penstock.cli.app import penstock as command
-from penstock.cli.demo.crash import Crash
-from penstock.cli.demo.crash_timeline import CrashTimeline, crash_chart
+from penstock.cli.demo.crash import Crash, CrashTimeline, crash_chart
 from penstock.cli.screen.rows import plain, width_of
 from penstock.messages import result
 from penstock.run.events import LogEvent, RunStart, Taken

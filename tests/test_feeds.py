@@ -16,10 +16,9 @@ from penstock.log.store import Batch, Row
 from penstock.messages import user
 from penstock.run.events import RunStart
 from penstock.serve.feeds import feed
-from penstock.serve.feeds import source as feed_source
+from penstock.serve.feeds import feeds as feed_source
 from penstock.serve.feeds.feed import Feed, Item, Page
-from penstock.serve.feeds.feeds import FeedReader, Feeds
-from penstock.serve.feeds.source import FeedSource
+from penstock.serve.feeds.feeds import FeedReader, Feeds, FeedSource
 from penstock.serve.public_events import EventFrames
 
 FIRST = 3

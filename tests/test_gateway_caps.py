@@ -14,9 +14,10 @@ from penstock import Finish, Reasoning, ToolCallInvalid, Unknown
 from penstock.declarations import read_declarations
 from penstock.gateway import endpoints, healed, journal, upstream_models
 from penstock.gateway.healed import HealedResponse, HealedResponses
-from penstock.gateway.healing import habits, repair, report
-from penstock.gateway.healing.habits import Habits
-from penstock.gateway.healing.reasoning_tail import ReasoningTail
+from penstock.gateway.healing import calls as repair
+from penstock.gateway.healing import decoding as habits
+from penstock.gateway.healing import report
+from penstock.gateway.healing.decoding import Habits, ReasoningTail
 from penstock.gateway.healing.report import HealingReport
 from penstock.testing import Raw
 from tests.asgi import serving
@@ -75,7 +76,7 @@ def test_a_note_names_a_few_unknown_fields(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_only_the_end_of_reasoning_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.gateway.healing.reasoning_tail.MAX_TAIL", 50)
+    monkeypatch.setattr("penstock.gateway.healing.decoding.MAX_TAIL", 50)
     kept = HealingReport()
     tail = ReasoningTail(("hermes",), read_declarations(TOOLS), kept)
     call = '<tool_call>{"name": "shell", "arguments": {}}</tool_call>'

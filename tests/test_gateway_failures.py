@@ -15,7 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from penstock import RateLimitError
-from penstock.gateway import GatewayApp, asking, circuit
+from penstock.gateway import GatewayApp, asking
+from penstock.gateway import answer as circuit
 from penstock.gateway.context import LIMITS
 from penstock.gateway.failures import rejection
 from penstock.testing import Hang, HTMLPage, Raw, ReceivedRequest, Reply, Reset, Scripted, Status, drop, fail, wait

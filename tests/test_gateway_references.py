@@ -9,7 +9,7 @@ import pytest
 
 from penstock import Message, Opaque, Reasoning, Text, ToolCall
 from penstock.declarations import ToolDeclaration
-from penstock.gateway.references import KeptResponse, with_items
+from penstock.gateway.memory import KeptResponse, with_items
 from penstock.history.client_request import decode_request
 from penstock.testing import ReceivedRequest, Reply, Scripted, call, think
 from tests.asgi import Browser, serving

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from penstock import UsageError
 from penstock.gateway import Healing, Target, Upstream, app
-from penstock.gateway.circuit import FAILURES, OPEN_SECONDS, Circuit
-from penstock.gateway.config import tables as config_tables
+from penstock.gateway.answer import FAILURES, OPEN_SECONDS, Circuit
+from penstock.gateway.config import file as config_tables
 from penstock.gateway.config.file import FileSettings, read_settings, settings_from
 from penstock.gateway.config.upstream_names import read_upstream
 from penstock.gateway.routing import find_candidates

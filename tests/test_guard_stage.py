@@ -34,8 +34,8 @@ from penstock import (
     collect,
 )
 from penstock.guard.checks import Check
-from penstock.guard.splitter import Splitter
 from penstock.guard.stage import STOPPED_BY, GuardStage
+from penstock.guard.text_pieces import Splitter
 from tests.cases import each
 from tests.growth import assert_linear
 

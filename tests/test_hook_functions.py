@@ -12,8 +12,7 @@ import pytest
 import penstock
 from penstock import Agent, HistoryReplaced, Message, Model, Step, StepEnd, StepStart, Tool, UsageError
 from penstock.hooks import ToolSearch, compact, estimate_tokens, fallback, stop_after, stop_when
-from penstock.hooks.compaction import NOTE, SUMMARY
-from penstock.hooks.transcript import MAX_TRANSCRIPT, transcript
+from penstock.hooks.compaction import MAX_TRANSCRIPT, NOTE, SUMMARY, transcript
 from penstock.log.in_memory import MemoryStore
 from penstock.log.take_up import read_log
 from penstock.messages import assistant, image, result, tool_results, user

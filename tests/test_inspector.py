@@ -161,7 +161,7 @@ def test_an_exported_recording_can_be_played_and_inspected_again(tmp_path: Path)
 
 
 def test_a_copied_vector_is_a_vector() -> None:
-    from penstock.inspector.vectors import vector
+    from penstock.inspector.endpoints import vector
 
     for pieces in (ODD, [b": busy\n\n", *ODD]):
         exchange = upstream(Inspections(), pieces)

@@ -115,7 +115,7 @@ def test_a_reader_on_postgres_that_gets_no_notification_polls(
     postgres: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading, writing = postgres
-    monkeypatch.setattr("penstock.log.postgres.listener.Listener.start", lambda self: None)
+    monkeypatch.setattr("penstock.log.postgres.store.Listener.start", lambda self: None)
     follow_two_events(reading, writing)
 
 

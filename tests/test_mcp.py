@@ -40,12 +40,10 @@ from penstock.agent.calls.questions import NoAnswerError
 from penstock.hooks import ToolSearch
 from penstock.mcp import MCPTools, ServerError, tools
 from penstock.mcp.declared import MAX_DESCRIPTION
-from penstock.mcp.lines import Lines, TooLong
 from penstock.mcp.loop import run_on_loop
-from penstock.mcp.progress import INTERVAL
 from penstock.mcp.questions import MAX_ANSWERS, RunningCall
-from penstock.mcp.server import MAX_MESSAGE, MAX_NAME
-from penstock.mcp.stdio import MAX_STDERR
+from penstock.mcp.server import INTERVAL, MAX_MESSAGE, MAX_NAME
+from penstock.mcp.stdio import MAX_STDERR, Lines, TooLong
 from penstock.results import Outcome
 from penstock.testing import Reply, Scripted, call, say
 from tests.npm import install

@@ -22,8 +22,9 @@ from tests.runs import drive, streaming, sync_and_async, texts_of
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
-from penstock.mcp import MCPTools, ServerError, declared, leniency, server, tools
-from penstock.mcp.lines import without_superseded
+from penstock.mcp import MCPTools, ServerError, declared, server, tools
+from penstock.mcp import connection as leniency
+from penstock.mcp.stdio import without_superseded
 from tests.test_mcp import LIAR, LONG, ends, made, run_calls
 
 OBJECT = {"type": "object"}

@@ -17,7 +17,7 @@ from penstock.log import SQLiteStore
 from penstock.run.events import LogEvent
 from penstock.serve import ServeApp, ServerLimits
 from penstock.serve.feeds import feed
-from penstock.serve.feeds import source as feed_source
+from penstock.serve.feeds import feeds as feed_source
 from penstock.serve.public_events import DAMAGED, PUBLIC_FIELDS, EventFrames
 from penstock.serve.runs import api as runs_api
 from penstock.serve.runs.bodies import MAX_ID

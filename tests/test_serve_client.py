@@ -39,7 +39,7 @@ from penstock.run.events import LogEvent, RunStart, innermost
 from penstock.serve import AsyncClient, AsyncRemoteRun, Client, RefusedError, RemoteRun, UnreachableError
 from penstock.serve.client import exchange
 from penstock.serve.client.exchange import MAX_FRAME, Frames, Pause, Ready, Response, Send, request
-from penstock.serve.client.received_events import HIDDEN, received_event
+from penstock.serve.client.remote_run import HIDDEN, received_event
 from penstock.serve.feeds import feed
 from penstock.serve.hosting import read_events
 from penstock.serve.public_events import PUBLIC_FIELDS, public_event, public_messages

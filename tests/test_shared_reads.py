@@ -9,7 +9,7 @@ import pytest
 
 from penstock import StoreError
 from penstock.log import store_retries
-from penstock.serve.feeds.shared_reads import SharedReads
+from penstock.serve.feeds.feeds import SharedReads
 
 
 def test_reads_that_are_wanted_together_share_a_thread_and_keep_their_results() -> None:

@@ -46,7 +46,7 @@ from penstock.testing import (
     frames,
     say,
 )
-from penstock.testing.player import Player
+from penstock.testing.server import Player
 from penstock.transport.http import async_pool
 from penstock.transport.threads.watchdog import watchdog
 from tests.asking import (

@@ -9,8 +9,8 @@ import pytest
 import penstock
 from penstock import StreamChunk, Text
 from penstock.wires.openai_chat.decode_response import OpenAIChat
-from penstock.wires.shared.decode_response.model_name import SEARCHED_FRAMES
 from penstock.wires.shared.decode_response.text_frames import ATTEMPTS
+from penstock.wires.shared.decode_response.wire import SEARCHED_FRAMES
 from tests.support import joined
 
 

@@ -6,13 +6,13 @@ import asyncio
 import gc
 import signal
 import socket
+import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import FrameType
 from typing import Any
 
-from penstock.asgi.closing import ClosingConnections
 from penstock.asgi.limits import ServerLimits
 from penstock.errors import UsageError
 
@@ -220,3 +220,42 @@ def _measured(protocol: Any, most: int) -> Any:
             self.transport.close()
 
     return MeasuredProtocol
+
+
+# Ends closing connections whose clients do not read the rest.
+#
+# A closed transport first sends its buffer. If the client does not read it, the connection would stay open forever and
+# count towards the limit of connections.
+
+
+LONGEST_PAUSE = 1.0
+"""The longest time between two checks, in seconds."""
+
+
+class ClosingConnections:
+    """The unsent bytes of closing connections, and since when their number is unchanged."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._left: dict[asyncio.WriteTransport, tuple[int, float]] = {}
+
+    def end_stuck(self, transports: Iterable[asyncio.WriteTransport], now: float) -> None:
+        """Abort connections whose clients have read nothing for too long."""
+        before, self._left = self._left, {}
+        for transport in transports:
+            if not transport.is_closing():
+                continue
+            size = transport.get_write_buffer_size()
+            last, since = before.get(transport, (size, now))
+            if size < last:
+                since = now
+            self._left[transport] = size, since
+            if now - since >= self._seconds:
+                transport.abort()
+
+    async def watch(self, protocols: Iterable[object]) -> None:
+        """Look at the transports of these protocols again and again, until the task is cancelled."""
+        while True:
+            transports = [transport for each in protocols if (transport := getattr(each, "transport", None))]
+            self.end_stuck(transports, time.monotonic())
+            await asyncio.sleep(min(self._seconds / 4, LONGEST_PAUSE))

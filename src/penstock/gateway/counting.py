@@ -22,7 +22,7 @@ from penstock.gateway.routing import Candidate, find_candidates
 from penstock.history.client_request import ClientRequest, decode_request
 from penstock.transport.policy import Retries, Timeouts
 from penstock.wires import find_token_counter
-from penstock.wires.shared.token_counter import TokenCounter
+from penstock.wires.shared.token_counts import TokenCounter
 
 logger = logging.getLogger("penstock.gateway")
 

@@ -7,7 +7,7 @@ out with a note. An exchange is removed whole, so that no call is ever without i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from penstock.agent.step import Step
 from penstock.errors import PenstockError, UsageError
-from penstock.events import Text, Usage
+from penstock.events import Refusal, Text, ToolCall, ToolCallInvalid, Usage
 from penstock.hooks.tokens import estimate_tokens
-from penstock.hooks.transcript import transcript
+from penstock.jsontext.values import canonical_json
 from penstock.messages import Message, Part, ToolResult, join_messages, user
 from penstock.model.model import Model
 
@@ -217,3 +217,34 @@ async def _summary(model: Model, messages: Sequence[Message], words: int) -> tup
         _logger.warning(_FAILED, turn.error.message if turn.error else f"it ended with {turn.finish_reason}")
         return NOTE, turn.usage
     return turn.text.strip(), turn.usage
+
+
+MAX_PART = 2000
+"""The characters of a text, a call or a result to be summarized; of a longer one the middle is left out."""
+MAX_TRANSCRIPT = 400_000
+"""The characters of a conversation to be summarized; of a longer one the middle is left out."""
+
+
+def transcript(messages: Iterable[Message]) -> str:
+    """The messages as text, one paragraph per part."""
+    return _cut("\n\n".join(line for message in messages for line in _lines(message)), MAX_TRANSCRIPT)
+
+
+def _lines(message: Message) -> Iterator[str]:
+    for part in message.parts:
+        match part:
+            case Text() | Refusal():
+                yield f"{message.role}: {_cut(part.text, MAX_PART)}"
+            case ToolCall():
+                yield f"call of {part.name}: {_cut(canonical_json(part.arguments), MAX_PART)}"
+            case ToolCallInvalid():
+                yield f"invalid call of {part.name}: {_cut(part.arguments_raw, MAX_PART)}"
+            case ToolResult():
+                yield f"{'error' if part.is_error else 'result'} of {part.name}: {_cut(part.text, MAX_PART)}"
+            case _:
+                pass
+
+
+def _cut(text: str, most: int) -> str:
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]} … {text[-half:]}"

@@ -25,12 +25,11 @@ from penstock.model.checks import (
     check_types,
 )
 from penstock.model.connect import Connector, HTTPConnector
-from penstock.model.encoded_history import EncodedHistory, encode_once
+from penstock.model.encoded_history import EncodedHistory, PreparedRequest, encode_once, prepare
 from penstock.model.endpoint import APIKey, Endpoint
 from penstock.model.event_loop import warn_if_blocking
 from penstock.model.options import RequestOptions
 from penstock.model.output_request import output_tool
-from penstock.model.prepared_request import PreparedRequest, prepare
 from penstock.model.stream import AsyncStream, Stream
 from penstock.model.streamed_response import Derived
 from penstock.model.text_calls import CallOptions

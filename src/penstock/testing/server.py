@@ -7,20 +7,23 @@ that any base URL works.
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
+import msgspec
 from aiohttp import web
 
 from penstock.errors import UnknownWireError, UsageError
-from penstock.testing.cuts import Cutting
-from penstock.testing.http_server import HTTPServer
-from penstock.testing.player import Player
-from penstock.testing.request import ReceivedRequest
+from penstock.testing.cuts import Cutting, cuts
+from penstock.testing.faults import Hang, Reset
+from penstock.testing.reply import Drop, Wait
+from penstock.testing.request import ReceivedRequest, route_request
+from penstock.testing.response import Response, recut, respond
 from penstock.testing.script import Responder, Step, as_script
 from penstock.testing.wires.routes import BASES
 from penstock.wires import RESPONSE_FRAMES
@@ -144,3 +147,133 @@ def _stop_accepting(site: web.BaseSite) -> None:
     with suppress(AttributeError, NotImplementedError, OSError):  # not a loop with selectors
         for sock in site._server.sockets:  # type: ignore[union-attr]
             asyncio.get_running_loop().remove_reader(sock.fileno())
+
+
+_MAX_REQUEST = 64 * 1024 * 1024
+_REQUEST_LINE = re.compile(rb"[A-Z]+ [^ \r\n]+ HTTP/1\.[01]\r\n")
+_FRAMING = (b"host", b"content-length", b"transfer-encoding")
+"""Headers that are never joined: two of them are an attack on the framing of requests."""
+
+
+class HTTPServer(web.Server):
+    """A server for one handler of all requests."""
+
+    def __init__(self, handle: Callable[[Any], Awaitable[web.StreamResponse]]) -> None:
+        super().__init__(handle, request_factory=_request, access_log=None, handler_cancellation=True)
+
+    def __call__(self) -> web.RequestHandler:
+        return _RequestHandler(self, loop=self._loop, **self._kwargs)
+
+
+class _RequestHandler(web.RequestHandler):
+    """Reads requests in which a header occurs twice, such as the `User-Agent` of an SDK and of a library around it."""
+
+    __slots__ = ()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(join_repeated_headers(data))
+
+
+def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, protocol._loop, client_max_size=_MAX_REQUEST
+    )  # fmt: skip
+
+
+def join_repeated_headers(data: bytes) -> bytes:
+    """A read that begins a request, with the values of repeated headers joined by commas; any other read unchanged."""
+    head, end, body = data.partition(b"\r\n\r\n")
+    if not end or not _REQUEST_LINE.match(data):
+        return data
+    first, *lines = head.split(b"\r\n")
+    headers: dict[bytes, list[bytes]] = {}
+    for line in lines:
+        headers.setdefault(line.partition(b":")[0].lower(), []).append(line)
+    if all(len(repeated) == 1 for repeated in headers.values()):
+        return data
+    kept = [line for name, repeated in headers.items() for line in _joined(name, repeated)]
+    return b"\r\n".join([first, *kept]) + end + body
+
+
+def _joined(name: bytes, lines: list[bytes]) -> list[bytes]:
+    if name in _FRAMING or len(lines) == 1:
+        return lines
+    values = (line.partition(b":")[2].strip() for line in lines)
+    return [lines[0].partition(b":")[0] + b": " + b", ".join(values)]
+
+
+_MODELS = {
+    "object": "list",
+    "data": [{"id": "sim", "type": "model", "object": "model", "created": 0, "owned_by": "penstock"}],
+    "has_more": False,
+    "models": [{"name": "sim", "model": "sim"}],
+}
+"""A list of models in the formats of several providers at once."""
+
+
+class Player:
+    """Responds to requests by a script. `requests` are those received, with keys masked."""
+
+    def __init__(self, script: Responder, pace: float, cutting: Cutting, is_strict: bool = False) -> None:
+        cuts(b"", cutting)  # a wrong value is reported here, not in the middle of a response
+        self.requests: list[ReceivedRequest] = []
+        self._script = script
+        self._pace = pace
+        self._cutting: Cutting = cutting
+        self._is_strict = is_strict
+
+    async def handle(self, http_request: web.Request) -> web.StreamResponse:
+        """Responds to one HTTP request."""
+        body = _json(await http_request.read())
+        request = route_request(http_request.path, body, http_request.headers, http_request.query)
+        if request is None or http_request.method != "POST":
+            return _unknown_path(http_request)
+        self.requests.append(request)
+        try:
+            return await self._play(http_request, respond(self._script, request, self._is_strict))
+        except ConnectionError:  # the client is gone
+            return web.Response()
+
+    async def _play(self, http_request: web.Request, played: Response | Hang | Reset) -> web.StreamResponse:
+        match played:
+            case Response():
+                return await self._send(http_request, played)
+            case Hang():
+                await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=played.seconds)
+        return _broken(http_request)
+
+    async def _send(self, http_request: web.Request, played: Response) -> web.StreamResponse:
+        response = web.StreamResponse(status=played.status, headers=dict(played.headers))
+        await response.prepare(http_request)
+        for action in recut(played.actions, self._cutting):
+            match action:
+                case Wait():
+                    await asyncio.sleep(action.seconds)
+                case Drop():
+                    return response if action.is_clean else _broken(http_request)
+                case bytes():
+                    await response.write(action)
+                    await asyncio.sleep(self._pace)
+        return response
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    """The body of a request; empty if it is not a JSON object."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.MsgspecError, ValueError):
+        return {}
+
+
+def _unknown_path(http_request: web.Request) -> web.Response:
+    if http_request.method in ("GET", "HEAD") and http_request.path.endswith(("/models", "/api/tags")):
+        return web.json_response(_MODELS)
+    message = f"the loopback server has no {http_request.method} {http_request.path}"
+    return web.json_response({"error": {"message": message, "code": "not_found"}, "message": message}, status=404)
+
+
+def _broken(http_request: web.Request) -> web.Response:
+    """Breaks the connection; the returned response is not sent."""
+    if http_request.transport is not None:
+        http_request.transport.abort()
+    return web.Response()

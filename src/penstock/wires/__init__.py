@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.wires.shared.facts import RunsHere, WireFacts
     from penstock.wires.shared.habits import FindHabits
     from penstock.wires.shared.request import ChooseForm, Encode, LeftOut, OutputFields
-    from penstock.wires.shared.token_counter import TokenCounter
+    from penstock.wires.shared.token_counts import TokenCounter
 
 WireName = Literal["anthropic", "bedrock", "cohere", "gemini", "mistral", "ollama", "openai-chat", "openai-responses"]
 """The names of the wires, and their aliases."""

@@ -103,8 +103,7 @@ def gateway(**options: object) -> None:
 
 def _show_client(options: Options) -> None:
     """Print the settings of a client, and write them with `--write`."""
-    from penstock.cli.client_files import settings_text, write
-    from penstock.cli.client_settings import KEY, Gateway, settings_for
+    from penstock.cli.client_settings import KEY, Gateway, settings_for, settings_text, write
 
     if options.write and not options.model:
         raise UsageError("--write needs --model NAME, the model that the client will request")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from typing import get_args
 
@@ -15,9 +16,8 @@ from penstock.cli.conversation import exit_code
 from penstock.cli.human_time import duration_text, parse_duration
 from penstock.cli.model_options import CommandError, read_prompt
 from penstock.cli.questions import call_text
-from penstock.cli.runs.damaged_runs import damage_text, damaged_hint, repair_advice, retry
 from penstock.cli.runs.lock_holder import find_lock_holder
-from penstock.cli.runs.log_options import Command, find_run, log_option, opened_log
+from penstock.cli.runs.log_options import Command, find_run, log_arguments, log_option, opened_log
 from penstock.cli.runs.logged_events import end_of, follow_events, past_events, spans_of, waiting_calls
 from penstock.cli.runs.owners import parse_owner
 from penstock.cli.runs.run_table import as_json, details_of, print_details, print_table
@@ -33,10 +33,11 @@ from penstock.cli.runs.waiting import (
 )
 from penstock.cli.screen.output import render_run
 from penstock.cli.screen.terminal import escape, open_console, write_lines
-from penstock.log.ending import cancel_claimed
+from penstock.log.ending import cancel_claimed, release_claimed
 from penstock.log.follower import new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
 from penstock.log.store import DamagedRunError, RunPhase, RunRow, Store
+from penstock.log.take_up import read_run, take_up
 from penstock.messages import user
 from penstock.run.events import encode
 
@@ -305,3 +306,46 @@ def prune_runs(log: str, age: str, dry_run: bool) -> None:
                 count += deleted
         verb = "would be deleted" if dry_run else "deleted"
         click.echo(f"{count:,} run{'' if count == 1 else 's'} {verb}")
+
+
+def damage_text(store: Store, row: RunRow) -> str:
+    """The damage of a run's log, also before a worker has found it; empty if there is none."""
+    try:
+        read_run(store, row)
+    except DamagedRunError as error:
+        return str(error)
+    return "nothing any more: the log was repaired" if row.state == "damaged" else ""
+
+
+def repair_advice(row: RunRow, log: str) -> str:
+    """How to continue a damaged run; empty if it has finished."""
+    if row.state == "over":
+        return ""
+    if row.state != "damaged":
+        return "restore the log from a backup, or upgrade penstock if a later version wrote it: no worker can read it"
+    head = shlex.join(["penstock", "runs", *log_arguments(log)])
+    return (
+        f"no worker takes it. Restore the log from a backup, or upgrade penstock if a later version wrote it; then "
+        f"`{head} retry {row.id}`. Or end it: `{head} cancel {row.id}`"
+    )
+
+
+def damaged_hint(rows: Sequence[RunRow], log: str) -> str:
+    """A hint for lists with damaged runs; empty if there are none."""
+    damaged = [row for row in rows if row.state == "damaged"]
+    if not damaged:
+        return ""
+    command = shlex.join(["penstock", "runs", *log_arguments(log), "show", damaged[0].id])
+    return f"Workers skip a damaged run until its log is repaired: `{command}` says what is wrong."
+
+
+def retry(store: Store, row: RunRow) -> str:
+    """Makes a damaged run available to workers, if its log is readable again; returns a message."""
+    if row.state != "damaged":
+        raise CommandError(f"only a damaged run can be retried, and {row.id} is {row.state}")
+    read_run(store, row)
+    claim = store.claim(new_owner(), run_id=row.id)
+    if claim is not None:
+        take_up(store, claim, {})
+        release_claimed(store, claim)
+    return f"{row.id} can be read again: the next worker continues it"

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.declarations import ToolDeclaration
 from penstock.decoder import Decoder
 from penstock.dialects.provenance import Provenance
+from penstock.dialects.stage import TextCalls
 from penstock.dialects.whole_calls import StaysText, WholeCalls
 from penstock.events import Error, Finish, Opaque, Progress, Reasoning, StreamChunk, Text, ToolCall, Unknown, Usage
+from penstock.framing import Body, Frames, FramingName
 from penstock.gateway.config.settings import Healing
 from penstock.gateway.estimate import tokens_of
 from penstock.gateway.healing.calls import CallHealing
 from penstock.gateway.healing.finish_reasons import FinishReasons
-from penstock.gateway.healing.habits import Habits
 from penstock.gateway.healing.names import ToolNames
-from penstock.gateway.healing.reasoning_tail import ReasoningTail
 from penstock.gateway.healing.report import (
     CALL_IN_TEXT,
     DATA_KEEP_ALIVE,
@@ -27,7 +28,7 @@ from penstock.gateway.healing.report import (
     HealingReport,
 )
 from penstock.messages import Message
-from penstock.wires import WireName, error_statuses
+from penstock.wires import WireName, error_statuses, find_habits, find_wire
 from penstock.wires.shared.decode_response.reports import KEEP_ALIVE
 from penstock.wires.shared.decode_response.text_frames import ReadText
 from penstock.wires.shared.encode_request.foreign_blocks import content_of
@@ -211,3 +212,126 @@ class Output:
                 self.size += len(chunk.text)  # type: ignore[union-attr]
             elif kind is ToolCall:
                 self.size += len(chunk.name) + len(chunk.arguments_raw)  # type: ignore[union-attr]
+
+
+# Finds the habits of a server: the quirks of its frames that decoding healed.
+#
+# Frames are examined at the end of a response, and only if it has calls, so that a stream of text costs nearly nothing.
+
+
+MAX_EXAMINED = 256 * 1024
+"""How many bytes of a response are looked at, from its first call on."""
+_STARTS = (b"data", b"event", b":", b"{", b"[")
+_CALLS, _LEGACY = b'"tool_calls"', b'"function_call"'
+LONGEST_SIGN = max(len(_CALLS), len(_LEGACY)) - 1
+
+
+class Habits:
+    """Keeps the part of a response with calls, and reports its habits, independent of how the bytes are cut."""
+
+    def __init__(self, wire: WireName, report: HealingReport) -> None:
+        self._find = find_habits(wire)
+        self._framing: FramingName = find_wire(wire).framing
+        self._report = report
+        self._kept: list[bytes] = []
+        self._size = 0
+        self._line: list[bytes] = []  # the reads since the last line break: a frame that has not ended
+        self._line_size = 0
+        self._last = b""  # the last read with text, or the end of other reads: a sign may be or begin in it
+
+    @property
+    def is_keeping(self) -> bool:
+        """Whether a call has come, from which on everything is kept."""
+        return bool(self._kept)
+
+    def feed_text(self, data: bytes) -> None:
+        """Skip a network read that contains only text, and perhaps the start of another frame."""
+        if self._kept:
+            self.feed(data)
+        else:
+            self._line, self._line_size, self._last = [data], len(data), data
+
+    def feed(self, data: bytes) -> None:
+        """Look at the bytes of a network read."""
+        if self._find is None or self._size >= MAX_EXAMINED:
+            return
+        if self._kept:
+            self._kept.append(data)
+            self._size += len(data)
+            return
+        seen = self._last + data
+        if _CALLS in seen or _LEGACY in seen:
+            self._kept, self._size = [*self._line, data], self._line_size + len(data)
+            return
+        self._last = seen[-LONGEST_SIGN:]
+        if ended := data.rfind(b"\n") + 1:
+            self._line, self._line_size = [data[ended:]], len(data) - ended
+        elif self._line_size < MAX_EXAMINED:
+            self._line.append(data)
+            self._line_size += len(data)
+
+    def close(self) -> None:
+        """Report the habits."""
+        if self._find is None or not self._kept:
+            return
+        body, data = Body(self._framing), b"".join(self._kept)
+        if not data.startswith(_STARTS):  # the first read began in the middle of a frame
+            data = data.partition(b"\n")[2]
+        framed = body.feed(data) + body.close()
+        payloads = [payload for frames in framed if isinstance(frames, Frames) for payload in frames.data]
+        for quirk, count in self._find(filter(None, map(_value, payloads))).items():
+            if count:
+                self._report.add(quirk, count)
+
+
+def _value(payload: bytes) -> object:
+    try:
+        return msgspec.json.decode(payload)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+# Finds calls in reasoning that nothing follows, a common reason why an agent stops.
+#
+# They are noted, and do not run: the model may only have considered them.
+
+
+MAX_TAIL = 16 * 1024
+"""How many characters of the end of the reasoning are looked at."""
+
+
+class ReasoningTail:
+    """The end of the reasoning, while a response has nothing else."""
+
+    def __init__(self, dialects: Sequence[str], tools: Sequence[ToolDeclaration], report: HealingReport) -> None:
+        self._dialects = dialects
+        self._tools = tools
+        self._report = report
+        self._pieces: list[str] = []
+        self._size = 0
+
+    def add(self, chunks: Sequence[StreamChunk]) -> bool:
+        """Add the events of one network read; returns whether there is still nothing but reasoning."""
+        for chunk in chunks:
+            match chunk:
+                case Reasoning():
+                    self._pieces.append(chunk.text)
+                    self._size += len(chunk.text)
+                case Finish():
+                    self._note_calls()
+                    return False
+                case Usage() | Unknown() | Opaque():
+                    pass
+                case _:
+                    return False
+        if self._size > 2 * MAX_TAIL:
+            self._pieces = ["".join(self._pieces)[-MAX_TAIL:]]
+            self._size = MAX_TAIL
+        return True
+
+    def _note_calls(self) -> None:
+        if text := "".join(self._pieces)[-MAX_TAIL:]:
+            stage = TextCalls(self._dialects, self._tools, only_declared=True)
+            for event in [*stage.feed(Text(0, text)), *stage.feed(Finish("stop"))]:
+                if isinstance(event, ToolCall):
+                    self._report.note_reasoning(event.name)

@@ -9,19 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Generic, TypeVar
 
+from msgspec import Struct
+
+from penstock.agent.driver.caller_loop import mailbox_of
 from penstock.events import Usage
-from penstock.log.bodies import body_of
+from penstock.log.bodies import body_of, event_of
 from penstock.log.follow import next_events
-from penstock.log.store import DamagedRunError, Store, UnknownRunError
+from penstock.log.store import Committed, DamagedRunError, Store, StoreError, UnknownRunError
 from penstock.log.store_retries import awith_retries
 from penstock.run.events import Done, LogEvent
-from penstock.serve.feeds.feed import PAGE, PAGE_BYTES, STEP, Feed, Item, Page, page_of
-from penstock.serve.feeds.shared_reads import SharedReads
-from penstock.serve.feeds.source import FeedSource, ReadLog
+from penstock.serve.feeds.feed import PAGE, PAGE_BYTES, STEP, Feed, Item, Newest, Page, page_of
 from penstock.serve.public_events import DAMAGED
 
 logger = logging.getLogger("penstock.serve")
@@ -177,3 +179,165 @@ class Feeds:
                 break
             after, size = new[-1].seq, size + sum(item.size for item in new)
         return items
+
+
+# Keeps a feed up to date, with the commits of this process and the writes of others.
+#
+# The store hands over committed events, from the thread that wrote them. As long as each event follows the last one,
+# the log is not read at all; after a gap, a hint without events, or a while, it is.
+
+
+MAX_POLL = 0.5
+"""The seconds between two checks of a log that was silent for a while, if nothing rings."""
+
+FED_POLL = 2.0
+"""The seconds between two checks of a log that this process writes: another worker may take the run over."""
+
+ReadLog = Callable[[str, int], Awaitable[list[Item]]]
+
+
+class FeedSource:
+    """Adds the events of a run to its feed, in their order, each once."""
+
+    def __init__(self, feed: Feed, read: ReadLog) -> None:
+        self._feed = feed
+        self._read = read
+        self._rows = Newest[Committed]()  # what is dropped is read from the log
+        self._look = asyncio.Event()  # the log must be read
+        self._is_reading = False
+
+    async def run(self, store: Store) -> None:
+        """Add events until the run has finished; an unreadable log is reported to the readers."""
+        post = mailbox_of(asyncio.get_running_loop()).post
+
+        def on_rows(rows: Sequence[Committed]) -> None:  # from any thread
+            self._rows.add(rows)
+            post(self._take if rows else self._look.set)
+
+        with store.watch(self._feed.run_id, on_rows):
+            try:
+                await self._keep_reading(store.poll)
+            except Exception as error:  # noqa: BLE001  # it is reported to the readers
+                self._feed.fail(error)
+
+    async def _keep_reading(self, poll: float) -> None:
+        feed, pause = self._feed, poll
+        while not feed.is_over:
+            self._look.clear()
+            self._is_reading = True
+            items = await self._read(feed.run_id, feed.seq)
+            self._is_reading = False
+            feed.add(items)
+            self._take()
+            if len(items) >= STEP or feed.is_over:
+                continue
+            seq = feed.seq
+            if await _is_set(self._look, pause):
+                pause = MAX_POLL  # whoever writes the log rings
+            elif feed.seq > seq:
+                pause = FED_POLL
+            else:
+                pause = poll if items else min(pause * 2, MAX_POLL)
+
+    def _take(self) -> None:
+        """Add the rows received so far, unless the log is being read: then they are added after that."""
+        if self._is_reading:
+            return
+        feed, items = self._feed, list[Item]()
+        seq = feed.seq
+        for row in self._rows.take():
+            if row.seq == seq + 1:
+                seq = row.seq
+                event = event_of(feed.run_id, seq, row.body) if row.event is None else row.event
+                items.append(Item(seq, row.at, event, row.size))
+            elif row.seq > seq:
+                self._look.set()  # some have not come
+        feed.add(items)
+        if feed.is_over:
+            self._look.set()
+
+
+async def _is_set(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for the event, at most this long; returns whether it was set."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+# Reads of logs that are requested at the same time share one switch to a thread, which costs more than most reads.
+#
+# Equal reads are one: when all readers of a run come back at once, its log is read once.
+
+
+T = TypeVar("T")
+
+
+class _Read(Struct, Generic[T], eq=False):
+    """One read, and its waiting readers."""
+
+    run_id: str
+    after: int
+    futures: list[asyncio.Future[T]]
+
+
+class SharedReads(Generic[T]):
+    """Carries out `read(run_id, after)` on a thread, for all who ask while the last reads are under way."""
+
+    def __init__(self, read: Callable[[str, int], T]) -> None:
+        self._read = read
+        self._waiting: dict[tuple[str, int], _Read[T]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def read(self, run_id: str, after: int) -> T:
+        """What the read returns or raises."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault((run_id, after), _Read(run_id, after, [])).futures.append(future)
+        if self._task is None:
+            self._task = asyncio.create_task(self._work())
+        return await future
+
+    def close(self) -> None:
+        """End all waiting reads."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _work(self) -> None:
+        reads: list[_Read[T]] = []
+        try:
+            while self._waiting:
+                reads, self._waiting = [*self._waiting.values()], {}
+                try:
+                    results = await awith_retries(partial(self._read_all, reads))
+                except StoreError as error:
+                    results = [error] * len(reads)
+                for read, result in zip(reads, results, strict=True):
+                    for future in read.futures:
+                        _settle(future, result)
+        finally:
+            self._task = None
+            for read in (*reads, *self._waiting.values()):  # left over when the server stops
+                for future in read.futures:
+                    future.cancel()
+
+    def _read_all(self, reads: Sequence[_Read[T]]) -> list[T | Exception]:
+        results: list[T | Exception] = []
+        for read in reads:
+            try:
+                results.append(self._read(read.run_id, read.after))
+            except Exception as error:  # it is raised where the read is waited for
+                if isinstance(error, StoreError) and error.is_temporary:
+                    raise  # for all of them, which are tried again
+                results.append(error)
+        return results
+
+
+def _settle(future: asyncio.Future[T], result: T | Exception) -> None:
+    if future.done():  # the waiting reader has left
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

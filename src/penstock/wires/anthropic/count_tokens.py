@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.wires.shared.token_counter import JSONObject, TokenCounter
+from penstock.wires.shared.token_counts import JSONObject, TokenCounter
 
 FIELDS = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "cache_control")
 """The fields of a request that it takes."""

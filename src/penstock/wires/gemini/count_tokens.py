@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.wires.shared.token_counter import JSONObject, TokenCounter
+from penstock.wires.shared.token_counts import JSONObject, TokenCounter
 
 WHOLE = "generateContentRequest"
 FIELDS = ("contents", "systemInstruction", "tools", "generationConfig")

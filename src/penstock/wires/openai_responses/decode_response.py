@@ -9,14 +9,13 @@ The loose path is the reference for `_read_deltas`. `read_typed` has a short pat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 from msgspec import Raw, Struct
 
 from penstock.events import Error, FinishReason
-from penstock.wires.openai_responses.echoed_tools import EchoedTools
 from penstock.wires.openai_responses.facts import USAGE
 from penstock.wires.openai_responses.item import id_of
 from penstock.wires.openai_responses.item_frames import ADDRESS, CALLS, TEXTS, ItemFrames, Place
@@ -301,3 +300,34 @@ def _raw_reason(response: dict[str, Any], verb: str) -> str | None:
     if cause and reason in ("completed", "incomplete"):
         return f"incomplete:{cause}"
     return reason or verb or (None if status else "")
+
+
+class EchoedTools:
+    """The names of the tools that the response repeats; `tools`: the caller's declared tools."""
+
+    def __init__(self, tools: Collection[str]) -> None:
+        self._tools = tools
+        self._echoed: set[str] = set()
+        self._has_echo = False
+        self._answers: dict[str, bool] = {}  # cached results of `is_declared`
+
+    def is_declared(self, name: str) -> bool:
+        """Whether a custom tool is the client's. The first answer stands: the tools may be repeated after the call."""
+        is_declared = not self._has_echo or name in self._echoed or name in self._tools
+        return self._answers.setdefault(name, is_declared)
+
+    def read(self, response: Any) -> None:
+        """Reads the tools that the response repeats."""
+        tools = response.get("tools") if isinstance(response, dict) else None
+        self._has_echo |= bool(tools) or (tools == [] and bool(self._tools))  # an empty one may just be a default
+        for tool in items(tools):
+            if isinstance(tool, dict):
+                self._echoed.update(_names(tool))
+
+
+def _names(tool: dict[str, Any]) -> Iterator[str]:
+    """The name of a tool, and of the tools in it if it is a namespace."""
+    yield text_of(tool.get("name"))
+    for inner in items(tool.get("tools")):
+        if isinstance(inner, dict):
+            yield text_of(inner.get("name"))

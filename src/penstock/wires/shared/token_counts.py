@@ -8,7 +8,7 @@ differ, the counts themselves tell: a part cannot be larger than the whole, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -127,3 +127,24 @@ def _at(raw: dict[str, Any], path: str) -> int:
     if is_float or (isinstance(value, str) and _DIGITS.fullmatch(value)):  # Protocol Buffers: text for large numbers
         value = int(value)
     return value if type(value) is int and value > 0 else 0
+
+
+JSONObject = Mapping[str, Any]
+
+
+class TokenCounter(Struct, frozen=True):
+    """The endpoint of a wire that counts the input tokens of a request.
+
+    `request` returns its URL and body, given those of the request; `counted` the body of the request, given that of the
+    endpoint. `field` has the number in its response.
+    """
+
+    field: str
+    request: Callable[[str, JSONObject], tuple[str, JSONObject]]
+    counted: Callable[[JSONObject], JSONObject]
+
+    def read(self, response: Any) -> int | None:
+        """The number in a response; None if it has none."""
+        tokens = response.get(self.field) if isinstance(response, Mapping) else None
+        is_count = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0
+        return tokens if is_count else None

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import msgspec
+from msgspec import Struct, field
+
 from penstock.events import Finish, FinishReason, Progress, Retry, StreamChunk, Text
 from penstock.framing import FramingName
 from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
 from penstock.wires.shared.decode_response.answers import Answers
 from penstock.wires.shared.decode_response.loose_frames import LooseFrames
-from penstock.wires.shared.decode_response.model_name import ModelName
 from penstock.wires.shared.decode_response.progress import ResponseProgress, is_interruption
 from penstock.wires.shared.decode_response.reports import Reports
 from penstock.wires.shared.token_counts import UsageTable, UsageWriter
@@ -133,3 +135,52 @@ class Wire:
         if reason == "tool_calls" and not answer.calls:
             return "other"  # QUIRKS 54
         return reason
+
+
+SEARCHED_FRAMES = 8
+"""In how many frames at the start of a response the name is looked for; some begin with frames that lack it."""
+
+
+class _Envelope(Struct):
+    model: str | None = None
+
+
+class _Frame(Struct):
+    """The places of the name: in the frame, or in the message or response that it announces."""
+
+    model: str | None = None
+    version: str | None = field(name="modelVersion", default=None)
+    message: _Envelope | None = None
+    response: _Envelope | None = None
+
+
+_decode = msgspec.json.Decoder(_Frame).decode
+
+
+class ModelName:
+    """Looks for the name in the frames of a response, while it `is_wanted`."""
+
+    __slots__ = ("_frames_left", "is_wanted", "name")
+
+    def __init__(self, name: str | None = None) -> None:
+        self.name = name or ""
+        self.is_wanted = name is None
+        self._frames_left = SEARCHED_FRAMES
+
+    def look(self, payloads: list[bytes]) -> None:
+        for payload in payloads[: self._frames_left]:
+            self._frames_left -= 1
+            self.name = _name_in(payload)
+            if self.name:
+                break
+        self.is_wanted = not self.name and self._frames_left > 0
+
+
+def _name_in(payload: bytes) -> str:
+    """The name of the model in a frame; empty if it has none."""
+    try:
+        frame = _decode(payload)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return ""
+    envelope = frame.message or frame.response or _Envelope()
+    return frame.model or frame.version or envelope.model or ""
