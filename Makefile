@@ -18,8 +18,8 @@ CLI := $(VENV)/.installed-cli
 DEV := $(VENV)/.installed-dev
 FUZZ := $(VENV)/.installed-fuzz
 DOCS := $(VENV)/.installed-docs
-QUICK := tests/test_layers.py tests/test_framing.py tests/test_laws.py tests/test_texts.py tests/test_run.py \
-    tests/test_agent.py tests/test_model.py tests/test_history.py -k 'not cut and not prefix'
+QUICK := tests/project/test_layers.py tests/framing/test_framing.py tests/wires/test_laws.py tests/dialects/test_texts.py tests/run/test_run.py \
+    tests/agent/test_agent.py tests/model/test_model.py tests/history/test_history.py -k 'not cut and not prefix'
 FUZZ_TARGETS = $(sort $(wildcard tests/fuzz/fuzz_*.py))
 SOURCES = $(wildcard src tests benchmarks examples)
 

@@ -1,6 +1,6 @@
 """How much the expensive tests try: `make test` has a budget of time, `THOROUGH=1` tries everything.
 
-THOROUGH=1 python -m pytest tests/test_laws.py
+THOROUGH=1 python -m pytest tests/wires/test_laws.py
 
 Behind THOROUGH are, beside what the tests themselves say: all places to cut a vector or a text (`places`; else about
 two dozen, spread over it); all cases of the tests that call `sample`, or `each` with `few` (calls quoted in every

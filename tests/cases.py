@@ -1,7 +1,7 @@
 """Many cases in one test, for tests that take less time than pytest takes to collect, run and report them.
 
 `each` is used as `pytest.mark.parametrize` is. It tries every case also after one has failed, and the failure names all
-of them. `CASE=name python -m pytest tests/test_laws.py` tries only the cases whose names contain `name`, also
+of them. `CASE=name python -m pytest tests/wires/test_laws.py` tries only the cases whose names contain `name`, also
 those that the budget left out.
 """
 

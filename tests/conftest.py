@@ -25,7 +25,9 @@ from tests.budget import SEED, share
 from tests.log_stores import Clock, open_store
 from tests.postgres import NoServer, server
 
-pytest.register_assert_rewrite("tests.runs", "tests.leaks", "tests.growth")  # so that their asserts show what differs
+pytest.register_assert_rewrite(
+    "tests.scripted_runs", "tests.leaks", "tests.growth"
+)  # so that their asserts show what differs
 
 settings.register_profile(
     "usual", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], max_examples=share(100, 35)

@@ -16,7 +16,7 @@ from google import genai
 
 from penstock.gateway import GatewayApp, GatewaySettings, Healing, ModelRoute, Target, Upstream, app
 from penstock.testing import Scripted
-from tests.asgi import Browser
+from tests.asgi_client import Browser
 
 SHELL = {
     "name": "shell",

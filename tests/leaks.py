@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.transport.threads.loop_thread import shared_loop
-from tests.runs import SOON
+from tests.scripted_runs import SOON
 
 SHARED = {"penstock-watchdog", "penstock-loop", "penstock-driver", "penstock-mcp", "penstock-idle"}
 """The threads of the process, which no run owns."""

@@ -1,6 +1,6 @@
 """Many runs in one process, some of them interrupted anywhere: nothing grows, and nothing is left.
 
-`make soak` does 10,000 runs; `tests/test_soak.py` does some of them.
+`make soak` does 10,000 runs; `tests/agent/ending/test_soak.py` does some of them.
 """
 
 from __future__ import annotations

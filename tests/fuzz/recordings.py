@@ -16,7 +16,7 @@ MAX_FRAMES = 60
 @cache
 def recordings(wire: str) -> list[tuple[str, list[Any]]]:
     """The recordings of a wire that are not long, by name."""
-    from tests.test_corpus import SPOKEN  # here, because it reads the whole corpus
+    from tests.wires.test_corpus import SPOKEN  # here, because it reads the whole corpus
 
     name = find_wire(wire).name
     found = [(case.meta["id"], frames_of(wire, case.body())) for case in SPOKEN if case.wire == name]

@@ -30,7 +30,7 @@ from penstock.run.steps import ENDS
 from penstock.tools.policy import ToolPolicy
 from penstock.turn import TurnBuilder
 from tests.fuzz.run_scripts import Script
-from tests.runs import check_ends, check_history
+from tests.scripted_runs import check_ends, check_history
 
 
 class Broken(Exception):

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import vectors
-from tests.test_corpus import ALL, NOT_SPOKEN, SPOKEN
 from tests.texts import shared_texts, text_vectors
+from tests.wires.test_corpus import ALL, NOT_SPOKEN, SPOKEN
 
 
 def write_inputs(path: Path) -> None:
