@@ -36,7 +36,7 @@ from penstock import (
 from penstock.declarations import read_declarations, tool_names
 from penstock.messages import user
 from penstock.testing import Scripted
-from penstock.tools.tool import as_tools, tool_table
+from penstock.tools.tool_table import as_tools, tool_table
 from tests.tool_types import PARAMETERS, Json, Person, google, taking
 
 

@@ -23,7 +23,8 @@ from penstock.output.output_type import OutputType, output_type
 from penstock.run.limits import Limits
 from penstock.tools.policy import Approvals, StartPolicy, ToolPolicy
 from penstock.tools.source import ToolSource, split_sources
-from penstock.tools.tool import Tool, tool_table
+from penstock.tools.tool import Tool
+from penstock.tools.tool_table import tool_table
 from penstock.transport.policy import Retries, Timeouts
 
 REPAIRABLE: frozenset[Fault] = frozenset(get_args(Fault)) - {"cut"}

@@ -100,13 +100,8 @@ def run_server(
 
         @contextmanager
         def capture_signals(self) -> Generator[None]:
-            with super().capture_signals():  # for SIGINT and SIGTERM; raises captured signals again at its end
-                before = {number: signal.signal(number, self.handle_exit) for number in signals}
-                try:
-                    yield
-                finally:
-                    for number, handler in before.items():
-                        signal.signal(number, handler)
+            with super().capture_signals(), _handled(signals, self.handle_exit):  # it captures SIGINT and SIGTERM
+                yield
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             super().handle_exit(sig, frame)
@@ -114,6 +109,17 @@ def run_server(
 
     with suppress(KeyboardInterrupt):  # which uvicorn raises again when it has stopped
         Server(config).run(sockets=[listener])
+
+
+@contextmanager
+def _handled(signals: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
+    """Handles these signals with a function, and restores the handlers from before at the end."""
+    before = {number: signal.signal(number, handler) for number in signals}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def _timed(protocol: Any, seconds: float) -> Any:

@@ -12,7 +12,8 @@ from penstock.agent.step import Step
 from penstock.errors import UsageError
 from penstock.messages import Message
 from penstock.tools.source import split_sources
-from penstock.tools.tool import Tool, as_tools
+from penstock.tools.tool import Tool
+from penstock.tools.tool_table import as_tools
 
 MAX_QUERY = 1000
 """The characters of a query of `ToolSearch` that are read."""

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from penstock.agent.config import AgentConfig
 from penstock.errors import UsageError
-from penstock.tools.tool import Tool, tool_table
+from penstock.tools.tool import Tool
+from penstock.tools.tool_table import tool_table
 
 CLIENT_TOOLS = "client_tools"
 """Where the declarations are in the `meta` of a run."""

@@ -11,8 +11,7 @@ import functools
 import inspect
 import re
 import types
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import (
     Any,
     Concatenate,
@@ -27,7 +26,7 @@ from typing import (
 
 import msgspec
 
-from penstock.declarations import ToolDeclaration, check_tool_list, read_declarations
+from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.errors import UsageError
 from penstock.jsontext.values import deep_copy
 from penstock.results import ToolOutput
@@ -52,9 +51,7 @@ __all__ = [
     "ToolOptions",
     "ToolOutput",
     "as_tool",
-    "as_tools",
     "tool",
-    "tool_table",
 ]
 
 P = ParamSpec("P")
@@ -377,30 +374,6 @@ def _declares_itself(source: Any) -> bool:
     if inspect.isroutine(source) or isinstance(source, str | type | Tool) or not getattr(source, "name", ""):
         return False
     return any(declaration.parameters for declaration in read_declarations([source]))
-
-
-def as_tools(tools: Iterable[Any] | None) -> list[Tool[..., Any]]:
-    """Converts each to a `Tool`; one declaration may hold several."""
-    sources = tools or ()
-    check_tool_list(sources)
-    groups = (read_declarations([source]) if isinstance(source, Mapping) else [source] for source in sources)
-    return [as_tool(source) for group in groups for source in group]
-
-
-def tool_table(tools: Iterable[Any] | None) -> dict[str, Tool[..., Any]]:
-    """The tools by name, which must be unique; hosted tools that nothing here runs may share one, and get a number."""
-    table: dict[str, Tool[..., Any]] = {}
-    every = as_tools(tools)
-    counts = Counter(tool.name for tool in every)
-    for tool in every:
-        is_shared = counts[tool.name] > 1 or not tool.name
-        name = f"hosted:{len(table)}" if tool.is_hosted and tool.is_deferred and is_shared else tool.name
-        if name in table:
-            raise UsageError(
-                f"two tools have the name {name!r}: {origin_of(table[name])} and {origin_of(tool)}; rename one of them"
-            )
-        table[name] = tool
-    return table
 
 
 def _bound_method(method: Tool[..., Any]) -> Tool[..., Any]:

@@ -22,7 +22,8 @@ from penstock.events import Refusal, Text, ToolCall, ToolCallInvalid
 from penstock.messages import Message, ToolResult
 from penstock.model.model import Model
 from penstock.run.events import Done, StepStart
-from penstock.tools.tool import Tool, as_tools
+from penstock.tools.tool import Tool
+from penstock.tools.tool_table import as_tools
 
 _GENERATED = re.compile(r"(text_)?call_\d+(_\d+)?\Z")  # the id of a call that the provider sent without one
 

@@ -53,50 +53,36 @@ class SyncDriver(Driver):
         self._user_loop = RunLoop()
         driven = DrivenRun(config, run, deps, owned, UserCode(self._user_loop))
         super().__init__(driven, None if self._is_unseen else self._arrivals)
-        self._loop: LoopThread | None = None  # once the run has begun
-        self._process = 0  # in which it has begun
+        self._loop = _UsedLoop()
         self._starting = threading.Lock()  # several threads may want something of a run that has not begun
-        self._is_on_loop = False
-        self._units = 0  # that the reader has taken
-        self._failure: BaseException | None = None  # of what waited for the reader
-
-    @property
-    def _is_inherited(self) -> bool:
-        """Whether the run began before this process was forked: its loop is in the parent process."""
-        return self._loop is not None and self._process != os.getpid()
+        self._units = 0  # units that the reader has taken
+        self._failure: BaseException | None = None  # the error of a gate: the reader gets it
 
     def start(self) -> None:
-        """Begin, on the loop that drives the runs of sync code.
-
-        Code of the user that runs on this loop all the same, such as a validator of an output, gets another one.
-        """
-        if self._has_begun or self._is_inherited:
+        """Begin, on the loop that drives the runs of sync code."""
+        if self._has_begun or self._loop.is_inherited:
             return
         with self._starting:
-            if self._loop is None:
+            if not self._loop.was_used:
                 self._start()
 
     def _start(self) -> None:
-        self._process = os.getpid()
         self._user_loop.attach()
-        self._loop = LoopThread("penstock-driver") if driver_loop.is_here else driver_loop
-        self._is_on_loop = True
-        if self._loop is driver_loop:
-            driver_loop.enter()
+        loop = self._loop.use()
         try:
-            entered = self._loop.begin(self.enter(), copy_context())
+            entered = loop.begin(self.enter(), copy_context())
             _wait_for(entered)
             entered.result()
         except BaseException:
             if not self._has_begun:
-                self._left()
+                self._loop.leave()
             raise
 
     # -- what its reader wants -------------------------------------------------------------------------------------
 
     def call(self, look: Callable[[], T]) -> T:
         """Look at the run, or change it, on its loop: nothing else happens to it meanwhile."""
-        if not self._has_begun or self._is_inherited or self._dispatcher.loop.is_here:
+        if not self._has_begun or self._loop.is_inherited or self._dispatcher.loop.is_here:
             return look()
         result: Future[T] = Future()
 
@@ -110,7 +96,7 @@ class SyncDriver(Driver):
         return result.result() if result.done() else look()
 
     def cancel(self, why: str) -> None:
-        if not self._is_inherited:
+        if not self._loop.is_inherited:
             super().cancel(why)
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str) -> None:
@@ -218,7 +204,7 @@ class SyncDriver(Driver):
 
         A run that is detached continues on its loop.
         """
-        if self._is_inherited:
+        if self._loop.is_inherited or self._loop.was_left:
             self._is_closed = True
         elif self._has_begun:
             self._run(self.aclose(), 3 * MAX_WAIT)
@@ -228,14 +214,14 @@ class SyncDriver(Driver):
 
     async def end(self) -> None:
         await super().end()
-        self._left()
+        self._loop.leave()
 
     def end_now(self) -> None:
         """Give the run back, if it has not ended, because the program ends."""
         self._run(self.end(), 3 * MAX_WAIT)
 
     def abandon(self) -> None:
-        if not self._is_inherited:
+        if not self._loop.is_inherited:
             super().abandon()
 
     def _drop(self) -> None:
@@ -258,13 +244,45 @@ class SyncDriver(Driver):
         if done.done() and not done.cancelled():
             done.result()
 
-    def _left(self) -> None:
-        """The run does not need its loop any more."""
-        if self._is_on_loop:
-            self._is_on_loop = False
+
+class _UsedLoop:
+    """The loop of one run in sync code, from the beginning of the run to its end."""
+
+    def __init__(self) -> None:
+        self._loop: LoopThread | None = None
+        self._process = 0  # the process in which the run began
+        self._is_used = False
+
+    @property
+    def was_used(self) -> bool:
+        """Whether the run has begun."""
+        return self._loop is not None
+
+    @property
+    def was_left(self) -> bool:
+        """Whether the run has ended, and its loop may be gone."""
+        return self._loop is not None and not self._is_used
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether the run began before this process was forked: its loop is in the parent process."""
+        return self._loop is not None and self._process != os.getpid()
+
+    def use(self) -> LoopThread:
+        """The run begins. One that code on the shared loop begins, such as an output validator, has its own loop."""
+        self._process, self._is_used = os.getpid(), True
+        self._loop = loop = LoopThread("penstock-driver") if driver_loop.is_here else driver_loop
+        if loop is driver_loop:
+            driver_loop.enter()
+        return loop
+
+    def leave(self) -> None:
+        """The run has ended."""
+        if self._is_used and self._loop is not None:
+            self._is_used = False
             if self._loop is driver_loop:
                 driver_loop.leave()
-            elif self._loop is not None:
+            else:
                 self._loop.close()
 
 
