@@ -28,7 +28,7 @@ API = dict[str, str]
 """The public names with their declarations: `def (…)` of a function, `class`, or the type of an attribute."""
 
 
-UNDOCUMENTED = {"penstock.inspector.InspectedExchange.received(at)"}
+UNDOCUMENTED: set[str] = set()
 """Incompatible changes of names that are public, but that no page has ever described."""
 
 
