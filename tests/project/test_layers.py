@@ -7,10 +7,13 @@ import inspect
 import re
 import subprocess
 import sys
+from collections import Counter
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import get_args
+
+import pytest
 
 import penstock
 from penstock.events import Event
@@ -47,6 +50,17 @@ def inside(path: Path, package: str) -> tuple[str, ...]:
     """The parts of a module's name below a package."""
     parts = path.relative_to(SOURCE).with_suffix("").parts
     return parts[1:] if parts[0] == package else ()
+
+
+MAX_MODULES = 20
+"""The modules of a folder, without `__init__`: more are sorted into subfolders."""
+
+
+@pytest.mark.parametrize(("root", "pattern"), [(SOURCE, "*.py"), (SOURCE.parents[1] / "tests", "test_*.py")])
+def test_no_folder_has_more_modules_than_a_reader_takes_in(root: Path, pattern: str) -> None:
+    modules = [path for path in root.rglob(pattern) if path.name != "__init__.py" and "node_modules" not in path.parts]
+    counts = Counter(path.parent.relative_to(root).as_posix() for path in modules)
+    assert not {folder: count for folder, count in counts.items() if count > MAX_MODULES}
 
 
 def test_every_part_of_the_package_has_a_layer() -> None:
