@@ -430,9 +430,10 @@ def test_a_stream_that_was_read_leaves_nothing_behind(mode: str) -> None:
         if mode == "async":
             asyncio.run(check(model_at(server)))
         else:
+            before = watchdog.count  # other tests of this process may have left theirs to the collector
             for _ in range(3):
                 read("sync", model_at(server))
-            assert watchdog.count == 0
+            assert watchdog.count <= before
 
 
 # Connections, event loops and clients.

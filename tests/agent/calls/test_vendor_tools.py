@@ -396,8 +396,8 @@ def test_a_run_with_vendor_calls_is_rebuilt_from_any_prefix_of_its_log(name: str
     again: Any = None
     for length in range(1, len(events) + 1):
         again = rebuild(events[:length], agent_policies(agent))
-        assert check(again.history) == []
-    assert (again.phase, again.ending[0]) == ("over", "answered")
+        assert check(again.state.history) == []
+    assert (again.state.phase, again.state.ending[0]) == ("over", "answered")
 
 
 def agent_policies(agent: penstock.Agent) -> Any:
