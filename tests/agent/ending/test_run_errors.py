@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import httpx2
 import pytest
 
 from penstock import (
@@ -25,7 +26,7 @@ from penstock import (
 )
 from penstock.messages import assistant, user
 from penstock.run.machine import Run
-from penstock.testing import Loopback, Reply, Status, call, drop, fail, say
+from penstock.testing import Loopback, Reply, Status, always, call, drop, fail, say
 from penstock.transport.threads.worker_threads import WorkerThreads
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.scripted_runs import (
@@ -235,11 +236,18 @@ def test_a_run_ends_if_no_thread_for_a_tool_can_be_started(monkeypatch: pytest.M
         assert results(done) == ["RuntimeError: can't start new thread"] * 400
 
 
-def test_a_run_ends_with_an_error_if_no_thread_for_the_model_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_tools_needs_no_worker_thread_unless_its_http_client_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refuse(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    agent = made([Reply("Hi.")])
-    monkeypatch.setattr(WorkerThreads, "start", refuse)
-    done = end_of(events_of(agent, "sync"))
-    assert (done.reason, done.why) == ("error", "RuntimeError: can't start new thread")
+    with Loopback(always(Reply("Hi."))) as server, httpx2.Client() as client:
+        agents = [
+            Agent(Model("openai-compatible:m", server.base_url("openai-chat"), "-", client=used))
+            for used in (None, client)
+        ]
+        monkeypatch.setattr(WorkerThreads, "start", refuse)
+        plain, blocking = (end_of(events_of(agent, "sync")) for agent in agents)
+    assert (plain.reason, plain.why) == ("answered", "")
+    assert (blocking.reason, blocking.why) == ("error", "RuntimeError: can't start new thread")
