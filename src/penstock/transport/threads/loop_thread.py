@@ -75,9 +75,13 @@ class LoopThread:
     def close(self) -> threading.Thread | None:
         """Cancel the tasks of the loop and stop it; returns its thread, which may take a while to end."""
         with self._lock:
-            thread, self._thread = self._thread, None
-            if thread is not None:
-                self._loop.call_soon_threadsafe(self._stop.set)
+            return self._stopped()
+
+    def _stopped(self) -> threading.Thread | None:
+        """Stop the loop; the lock is held."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
         return thread
 
     def _start(self) -> None:
@@ -275,8 +279,9 @@ class DriverLoop(LoopThread):
 
     def close_unused(self) -> None:
         """Stop the loop, with its connections, if it drives no run."""
-        if not self._runs:
-            self.close()
+        with self._lock:  # else a run could begin between the check and the end
+            if not self._runs:
+                self._stopped()
 
 
 shared_loop = process_loop(LoopThread("penstock-loop"))
