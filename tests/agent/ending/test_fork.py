@@ -242,3 +242,28 @@ assert run.output == "Done.", run.output
 """
     with Loopback(echo) as server:
         run(code, server, "sync")
+
+
+def test_a_child_that_reads_an_inherited_run_gets_an_error() -> None:
+    code = """
+import signal, penstock
+from penstock import Agent
+from penstock.testing import Scripted
+
+with Agent(Model("openai:gpt", via=Scripted(["Done."]))).stream("Hi.") as run:
+    events = iter(run)
+    next(events)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        try:
+            list(events)
+        except penstock.UsageError as error:
+            assert "parent process" in str(error)
+            os._exit(0)
+    assert ended_well(pid)
+    list(events)
+assert run.output == "Done."
+"""
+    with Loopback(echo) as server:
+        run(code, server, "sync")

@@ -56,6 +56,7 @@ class SyncDriver(Driver):
         self._loop = _UsedLoop()
         self._starting = threading.Lock()  # several threads may want something of a run that has not begun
         self._units = 0  # units that the reader has taken
+        self._is_at_gate = False  # the reader gets nothing until the loop has called the gate to which it came
         self._failure: BaseException | None = None  # the error of a gate: the reader gets it
 
     def start(self) -> None:
@@ -126,7 +127,7 @@ class SyncDriver(Driver):
         take = outbox.take
         try:
             while True:
-                if not outbox.items:
+                if self._is_at_gate or not outbox.items:
                     self._wait()
                     continue
                 was_full, item = outbox.is_full, take()
@@ -134,6 +135,7 @@ class SyncDriver(Driver):
                 if was_full and not outbox.is_full:
                     on_loop(self._dispatcher.has_room.set)
                 if callable(item):
+                    self._is_at_gate = True
                     on_loop(partial(self._reach, item))
                     continue
                 events = item or ()
@@ -155,7 +157,7 @@ class SyncDriver(Driver):
             arrivals.get()
         if self._failure is not None:
             raise self._failure
-        if self._driven.outbox.items:
+        if self._driven.outbox.items and not self._is_at_gate:
             return
         if self._driven.run.state.phase == "tools":
             self._dispatcher.loop.call_soon(partial(self._pause, self._units))
@@ -173,6 +175,7 @@ class SyncDriver(Driver):
             gate()
         except BaseException as error:  # noqa: BLE001  # the reader gets it
             self._failure = error
+        self._is_at_gate = False
         self._arrived.set()  # also if nothing follows: the run may have to pause
 
     def _read_end(self) -> Iterator[StreamEvent]:
