@@ -5,8 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from penstock import ToolEnd, ToolStart, tool
-from penstock.testing import Reply, call
+import pytest
+
+import penstock.agent.driver.sync_driver as module
+from penstock import ToolEnd, ToolStart, UsageError, tool
+from penstock.testing import Reply, call, wait
+from penstock.tools.source import Listing, ToolSource
 from penstock.transport.threads.loop_thread import DriverLoop, driver_loop
 from tests.agent.test_streams import until
 from tests.asking import PATIENCE
@@ -48,6 +52,66 @@ def test_a_reader_gets_nothing_between_its_request_and_the_start_of_a_tool() -> 
                 has_read.set()
     assert was_early == [False]
     assert run.output == "Done."
+
+
+class SlowSource(ToolSource):
+    """Lists its tools when it may."""
+
+    is_listed = False
+
+    def __init__(self, *tools: Any) -> None:
+        self.may_list = threading.Event()
+        self.has_been_asked = threading.Event()
+        self._tools = tools
+
+    def listing(self) -> Listing:
+        self.has_been_asked.set()
+        assert self.may_list.wait(PATIENCE)
+        self.is_listed = True
+        return self._tools
+
+    async def alisting(self) -> Listing:
+        raise NotImplementedError
+
+
+def test_a_run_whose_start_was_interrupted_does_not_begin_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    @tool(read_only=True)
+    def look() -> str:
+        """Look."""
+        looks.append(1)
+        return "seen"
+
+    source = SlowSource(look)
+    source.may_list.set()
+    agent = made([Reply(call("look"), wait(0.01)), "Done."], source)
+    with agent.stream("Hi.") as run:
+        while not isinstance(next(run), ToolStart):
+            pass
+        stored = run.dump()
+    until(lambda: driver_loop._runs == 0)
+    source.is_listed = False
+    source.may_list.clear()
+    source.has_been_asked.clear()
+    before = len(looks)
+
+    def interrupt(*_: object) -> None:
+        assert source.has_been_asked.wait(PATIENCE)
+        raise KeyboardInterrupt
+
+    again = agent.resume(stored)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_wait_for", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            again.__enter__()
+    source.may_list.set()
+    until(lambda: driver_loop._runs == 0)
+    until(lambda: not is_running("penstock-tools"))
+    assert not again._driver._has_begun  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match="start another one"):
+        next(again)
+    assert len(looks) == before
 
 
 def test_closing_an_unused_loop_leaves_no_moment_for_a_run_to_begin() -> None:

@@ -26,6 +26,7 @@ from penstock.agent.config import AgentConfig
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.agent.driver.driver import MAX_WAIT, Driver, is_due_after_cancel, keep
 from penstock.agent.driver.user_code import UserCode
+from penstock.errors import UsageError
 from penstock.log.store import OwnedRun
 from penstock.messages import Message
 from penstock.run.events import Done, StreamEvent
@@ -66,18 +67,31 @@ class SyncDriver(Driver):
         with self._starting:
             if not self._loop.was_used:
                 self._start()
+            elif not self._has_begun:
+                raise UsageError("the run was interrupted, or failed, before it began: start another one")
 
     def _start(self) -> None:
         self._user_loop.attach()
         loop = self._loop.use()
         try:
             entered = loop.begin(self.enter(), copy_context())
+        except RuntimeError:  # no thread can be started
+            self._loop.leave()
+            raise
+        try:
             _wait_for(entered)
             entered.result()
-        except BaseException:
-            if not self._has_begun:
-                self._loop.leave()
+        except BaseException:  # the start failed, or Ctrl-C interrupted the wait for it
+            entered.stop()
+            entered.add_done_callback(self._start_failed)
             raise
+
+    def _start_failed(self, _: Future[Any]) -> None:
+        """Nobody reads the run: its start was interrupted or failed, and has ended now."""
+        if self._has_begun:
+            self.abandon()
+        else:
+            self._loop.leave()
 
     # -- what its reader wants -------------------------------------------------------------------------------------
 
@@ -209,11 +223,11 @@ class SyncDriver(Driver):
         """
         if self._loop.is_inherited or self._loop.was_left:
             self._is_closed = True
-        elif self._has_begun:
-            self._run(self.aclose(), 3 * MAX_WAIT)
-        else:
+        elif not self._has_begun:
             self._is_closed = True
             self.cancel("the reader closed the run")
+        else:
+            self._run(self.aclose(), 3 * MAX_WAIT)
 
     async def end(self) -> None:
         await super().end()
