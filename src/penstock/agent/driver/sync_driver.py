@@ -171,6 +171,8 @@ class SyncDriver(Driver):
             arrivals.get()
         if self._failure is not None:
             raise self._failure
+        if self._loop.is_inherited:
+            raise UsageError("the run began in the parent process, which reads it: start another one in this process")
         if self._driven.outbox.items and not self._is_at_gate:
             return
         if self._driven.run.state.phase == "tools":
