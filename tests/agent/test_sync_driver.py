@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import threading
 from typing import Any
 
@@ -11,7 +13,7 @@ import penstock.agent.driver.sync_driver as module
 from penstock import ToolEnd, ToolStart, UsageError, tool
 from penstock.testing import Reply, call, wait
 from penstock.tools.source import Listing, ToolSource
-from penstock.transport.threads.loop_thread import DriverLoop, driver_loop
+from penstock.transport.threads.loop_thread import DriverLoop, LoopThread, driver_loop, shared_loop
 from tests.agent.test_streams import until
 from tests.asking import PATIENCE
 from tests.leaks import nothing_is_left  # noqa: F401
@@ -21,6 +23,46 @@ from tests.scripted_runs import made
 def is_running(name: str) -> bool:
     """Whether a thread of this name is alive."""
     return any(thread.name == name for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("loop", [driver_loop, shared_loop], ids=["driver", "shared"])
+def test_an_iterator_that_is_collected_on_a_loop_does_not_wait_there(
+    loop: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The garbage collector runs in any thread. The end of the run needs these loops."""
+    waits: list[bool] = []
+    is_collected = threading.Event()
+
+    @tool(read_only=True)
+    async def linger() -> str:
+        """Linger."""
+        await asyncio.sleep(PATIENCE)
+        return "never"
+
+    def note(*_: object) -> None:
+        waits.append(loop.is_here)
+
+    def collect() -> None:
+        gc.collect()
+        is_collected.set()
+
+    run: Any = made([Reply(call("linger"))], linger).stream("Hi.")
+    events = iter(run)
+    while not isinstance(next(events), ToolStart):
+        pass
+    cycle: list[Any] = [run, events]
+    cycle.append(cycle)
+    monkeypatch.setattr(module, "_wait_for", note)
+    gc.collect()
+    gc.disable()
+    try:
+        del cycle, run, events
+        loop.call_soon(collect)
+        assert is_collected.wait(PATIENCE)
+    finally:
+        gc.enable()
+    until(lambda: driver_loop._runs == 0)
+    assert waits == []
 
 
 def test_a_reader_gets_nothing_between_its_request_and_the_start_of_a_tool() -> None:

@@ -228,6 +228,10 @@ class SyncDriver(Driver):
         elif not self._has_begun:
             self._is_closed = True
             self.cancel("the reader closed the run")
+        elif self._dispatcher.loop.is_here or self._user_loop.is_here:
+            # The garbage collector freed the iterator of the reader here. The end of the run needs this loop.
+            self.abandon()
+            self._is_closed = True
         else:
             self._run(self.aclose(), 3 * MAX_WAIT)
 
