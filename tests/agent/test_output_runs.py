@@ -176,9 +176,18 @@ def test_a_validator_that_raises_something_else_fails_the_run() -> None:
         def model_post_init(self, context: Any) -> None:
             raise RuntimeError("no")
 
-    agent = Agent(Model("openai:gpt-5", via=Scripted(always(GOOD))), output=Odd)
+    agent = Agent(Model("openai:gpt-5", via=Scripted(always(GOOD))), output=Odd, name="odd")
     result = agent.run("Go.")
     assert (result.reason, str(result.error)) == ("error", "no")
+    assert [message.text for message in result.messages] == ["Go.", GOOD]  # the response is in it once
+
+    from penstock.log.take_up import read_log
+
+    store, config = penstock.log.memory(), agent.config
+    logged = agent.run("Go.", log=store, run_id="one")
+    log: list[LogEvent] = [event for _, _, event in read_log(store, "one")]
+    rebuilt = rebuild(log, config.policies, config.limits, (), config.output)
+    assert rebuilt.state.messages == list(logged.messages)
 
 
 class BrokenError(Exception):

@@ -177,6 +177,18 @@ class RunState:
             self._result = (self.rules.output.read(self.output),)
         return self._result[0]
 
+    def output_problem(self, turn: Turn) -> OutputError | None:
+        """What is wrong with the output in a last response; a validator of the user may raise anything."""
+        output = self.rules.output
+        if output is None or turn.client_work or turn.finish_reason == "length":
+            return None
+        self.output = find_output(turn.parts, output)
+        try:
+            self.read_output()
+        except OutputError as error:
+            return error
+        return None
+
     @property
     def waiting(self) -> list[ApprovalRequest]:
         """The calls of this run waiting for a decision, a result from elsewhere or the answer to a question."""

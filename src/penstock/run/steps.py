@@ -101,6 +101,8 @@ class Steps:
         end = "content_filter" if turn.refusal else turn.finish_reason
         if end in ("error", "cut") and (again := self.fall_back(turn.error.message if turn.error else ENDS[end][1])):
             return again
+        is_last = end not in ENDS and not calls_of(turn.parts) and not state.new_messages
+        problem = state.output_problem(turn) if is_last else None  # first: if it raises, the response is not over
         outputs: list[Output] = []
         for call in turn.invalid_calls:
             if (execution := executions.table.at(call.block)) is None or not execution.is_confirmed:
@@ -110,8 +112,8 @@ class Steps:
         if end in ENDS:
             message = turn.error.message if turn.error else turn.finish_message
             return outputs + self.end(ENDS[end][0], message or ENDS[end][1])
-        if not calls_of(turn.parts) and not state.new_messages:
-            return outputs + self._end_without_calls(turn)
+        if is_last:
+            return outputs + self._end_without_calls(turn, problem)
         repeats = max((state.tally.seen.get(fingerprint, 0) for fingerprint in executions.table.repeats), default=0)
         waiting = executions.table.count("held", "checking", "ready")
         if over := state.tally.over(state.rules.limits, waiting, repeats):
@@ -164,18 +166,13 @@ class Steps:
             outputs = [StopAsking(), StepEnd(state.step, finish, turn.usage)]
         return outputs + self.end(reason, why)
 
-    def _end_without_calls(self, turn: Turn) -> list[Output]:
+    def _end_without_calls(self, turn: Turn, problem: OutputError | None) -> list[Output]:
         """End the run after a response without calls; the model is asked again if the output is not valid."""
         if turn.client_work:
             return self.end("paused", _waits_for_client(turn.client_work))
         if turn.finish_reason == "length":
             return self.end("length", "")
-        if self.state.rules.output is not None:
-            try:
-                self.state.read_output()
-            except OutputError as error:
-                return self._reject(error)
-        return self.end("answered", "")
+        return self.end("answered", "") if problem is None else self._reject(problem)
 
     def _reject(self, error: OutputError) -> list[Output]:
         """The output is not valid: the model is asked again, with what is wrong with it, a limited number of times."""
