@@ -50,6 +50,18 @@ def surplus_call(limit: int) -> str:
     return f"{not_run(f'a response may have {limit} calls, and this one has more')} Make the others in the next one."
 
 
+def skipped(name: str, call_id: str, failure: str) -> str:
+    """A call that runs alone, after a call before it that was not successful."""
+    why = f"{name} ({call_id}), which comes before it, {failure}"
+    after = "This tool runs only after the calls before it have succeeded."
+    return f"{not_run(why)} {after} Make the call again if it is still needed."
+
+
+def awaits_call(name: str, call_id: str) -> str:
+    """A call that waits for one before it."""
+    return f"Not run yet: it waits for {name} ({call_id})."
+
+
 def too_many_calls(limit: int) -> str:
     """A call after as many calls as there may be."""
     return not_run(f"there may be {limit} calls")
@@ -116,6 +128,7 @@ def _effect(may_have_effect: bool) -> str:
 
 UNREAD = "Discarded: its call was not read."
 UNREAD_REST = "Discarded: the tool ran, but the run was stopped before the rest of its call was read."
+HELD_BY_EARLIER = "a call before it turned out to have side effects. It runs again after that call"
 STARTED_BEFORE = "What was started before that was known has been discarded."
 
 

@@ -96,7 +96,7 @@ def random_policies(chance: Random) -> dict[str, ToolPolicy]:
         "look": ToolPolicy(start="closed", is_read_only=True, retries=chance.choice([None, 0, 2])),
         "write": ToolPolicy(start=chance.choice(["call", "turn"]), check=chance.choice([None, check])),
         "shell": ToolPolicy(
-            start=chance.choice(["call", "turn"]), is_parallel=False, timeout=1.0, is_idempotent=chance.random() < 0.3
+            start=chance.choice(["call", "turn"]), parallel=False, timeout=1.0, is_idempotent=chance.random() < 0.3
         ),
         "ask": ToolPolicy(
             start=chance.choice(["call", "turn", "closed"]), check=chance.choice([None, check]),

@@ -239,12 +239,12 @@ def test_tools_that_were_renamed_since_do_not_start(moment: str, store: Store, c
             return function
 
         tools = [
-            tool(run("pay"), approval=True), tool(run("put"), idempotent=True), tool(run("send")),
-            tool(run("ask"), deferred=True),
+            tool(run("put"), idempotent=True), tool(run("send")), tool(run("ask"), deferred=True),
+            tool(run("pay"), approval=True),
         ]  # fmt: skip
 
         def answer(request: Any) -> Reply | str:
-            names = ("pay", "put", "send", "ask")
+            names = ("put", "send", "ask", "pay")
             return "Done." if request.results else Reply(*(call(name, id=name) for name in names))
 
         return Agent(Model("openai:gpt-5", via=Scripted(answer)), tools=tools)

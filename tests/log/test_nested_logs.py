@@ -65,7 +65,7 @@ class Desk:
 
         deep = Agent(Model("openai:gpt-5", via=second(Reply(call("pay")), "deep")), [pay], name="deep")
         helper = Agent(
-            Model("openai:gpt-5", via=second(Reply("I pay.", call("pay"), call("deep", {"prompt": "x"})), "helped")),
+            Model("openai:gpt-5", via=second(Reply("I pay.", call("deep", {"prompt": "x"}), call("pay")), "helped")),
             [pay, deep.as_tool(description="Go deeper.")], name="helper",
         )  # fmt: skip
         calls = Reply(call("helper", {"prompt": "one"}), call("helper", {"prompt": "two"}))

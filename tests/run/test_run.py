@@ -255,7 +255,7 @@ def answer(step: int) -> list[StreamChunk]:
 
 
 POLICIES = {
-    "look": LOOK, "write": ToolPolicy(start="turn"), "shell": ToolPolicy(start="turn", is_parallel=False),
+    "look": LOOK, "write": ToolPolicy(start="turn"), "shell": ToolPolicy(start="turn", parallel=False),
 }  # fmt: skip
 
 
@@ -386,7 +386,7 @@ def many_calls(count: int, policy: ToolPolicy) -> None:
     assert run.state.step == 2
 
 
-@pytest.mark.parametrize("policy", [LOOK, ToolPolicy(), ToolPolicy(is_parallel=False)], ids=["early", "turn", "alone"])
+@pytest.mark.parametrize("policy", [LOOK, ToolPolicy(), ToolPolicy(parallel=False)], ids=["early", "turn", "alone"])
 def test_many_calls_in_one_response_take_linear_time(policy: ToolPolicy) -> None:
     assert_linear(lambda count: lambda: many_calls(count, policy), 500, 8)
 

@@ -127,7 +127,7 @@ def test_a_call_of_a_clients_tool_ends_the_response_and_its_result_resumes_the_r
     run(tmp_path, (Reply("I paint. ", call("paint", {"color": "red"})), "Painted."), test)
 
 
-TWO = Reply(call("paint", {"color": "red"}), call("look", {"city": "Rome"}), call("fetch", {"url": "a"}))
+TWO = Reply(call("look", {"city": "Rome"}), call("paint", {"color": "red"}), call("fetch", {"url": "a"}))
 
 
 def results_of(request: Any) -> str:
@@ -147,12 +147,34 @@ def test_calls_of_agent_and_client_in_one_answer_are_answered_together_in_any_or
         assert [call.name for call in first.tool_calls] == ["paint", "fetch"]
         answers = results(first, "red paint", "a page")
         second = await client.send(Message("tool", answers.parts[::-1]))
-        assert second.text == "paint: red paint; look: Rome is sunny; fetch: a page"
+        assert second.text == "look: Rome is sunny; paint: red paint; fetch: a page"
         kinds = [event["type"] for event in await events_of(browser, client.run_ids[0])]
         assert (kinds.count("tool_start"), kinds.count("step_start")) == (1, 2)
         assert len(await rows(browser)) == 1
 
     run(tmp_path, (two_calls,), test)
+
+
+@every_path
+def test_a_read_between_two_client_calls_sees_the_first_and_not_the_second(tmp_path: Path, path: str) -> None:
+    async def test(browser: Browser) -> None:
+        client = Client(browser, path)
+        first = await client.send(user("Go."))
+        assert [call.name for call in first.tool_calls] == ["paint"]
+        second = await client.send(results(first, "red"))
+        assert [call.name for call in second.tool_calls] == ["fetch"]
+        third = await client.send(results(second, "a page"))
+        assert third.text == "paint: red; look: Rome is sunny; fetch: a page"
+        events = await events_of(browser, client.run_ids[0])
+        order = ("approval_request", "tool_start", "tool_end")
+        kinds = [(event["type"], event["name"]) for event in events if event["type"] in order]
+        look = [("tool_start", "look"), ("tool_end", "look")]
+        paint, fetch = [[("approval_request", name), ("tool_end", name)] for name in ("paint", "fetch")]
+        assert kinds == [*paint, *look, *fetch]
+        assert [event["type"] for event in events].count("step_start") == 2
+
+    calls = [call("paint", {"color": "red"}), call("look", {"city": "Rome"}), call("fetch", {"url": "a"})]
+    run(tmp_path, (lambda request: results_of(request) if request.results else Reply(*calls),), test)
 
 
 @every_path
@@ -259,7 +281,7 @@ def test_results_for_a_run_that_has_gone_on_start_another_from_where_it_asked(tm
         again.messages = [*client.messages]
         await client.send(results(first, "red", "a page"))
         other = await again.send(results(first, "blue", "no page"))
-        assert other.text == "paint: blue; look: Rome is sunny; fetch: no page"  # also what the client has not seen
+        assert other.text == "look: Rome is sunny; paint: blue; fetch: no page"  # also what the client has not seen
         assert again.run_ids != client.run_ids[:1]
         looks = [event["type"] for row in await rows(browser) for event in await events_of(browser, row["id"])]
         assert looks.count("tool_start") == 1  # the agent's tool has not run again
@@ -275,7 +297,7 @@ def test_results_for_a_run_that_was_cancelled_start_another(tmp_path: Path, path
         await browser.post(f"/runs/{client.run_ids[0]}/cancel")
         assert (await events_of(browser, client.run_ids[0]))[-1]["reason"] == "cancelled"
         second = await client.send(results(first, "red", "a page"))
-        assert second.text == "paint: red; look: Rome is sunny; fetch: a page"
+        assert second.text == "look: Rome is sunny; paint: red; fetch: a page"
 
     run(tmp_path, (two_calls,), test)
 
@@ -382,7 +404,7 @@ def test_results_alone_resume_the_run_of_a_client_that_counts_on_the_server(
         client.messages = []
         body = client.body(results(first, "red", "a page")) | continued
         reply = await browser.post(path, body)
-        assert "paint: red; look: Rome is sunny; fetch: a page" in reply.body.decode()
+        assert "look: Rome is sunny; paint: red; fetch: a page" in reply.body.decode()
         unknown = await browser.post(path, client.body(user("Go on.")) | continued)
         assert unknown.status == 404  # the text of earlier answers is not kept
         assert code in unknown.body
@@ -547,7 +569,7 @@ def test_another_process_resumes_the_run(tmp_path: Path, path: str) -> None:
         async with serving(served(tmp_path, (two_calls,))) as browser:
             client.browser = browser
             second = await client.send(results(first, "red", "a page"))
-            assert second.text == "paint: red; look: Rome is sunny; fetch: a page"
+            assert second.text == "look: Rome is sunny; paint: red; fetch: a page"
             assert len(await rows(browser)) == 1
 
     asyncio.run(main())

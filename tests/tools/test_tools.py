@@ -96,7 +96,7 @@ def test_async_functions_and_generators_are_recognised() -> None:
 
 def test_options_have_defaults_and_are_stored() -> None:
     names = ("read_only", "start", "approval", "timeout", "retries", "parallel", "strict")
-    assert [getattr(weather, name) for name in names] == [False, None, None, None, 3, True, None]
+    assert [getattr(weather, name) for name in names] == [False, None, None, None, 3, None, None]
 
     def risky(arguments: Json) -> bool:
         return bool(arguments["days"] > 3)

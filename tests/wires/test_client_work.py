@@ -109,6 +109,7 @@ def test_a_run_that_leaves_work_to_the_client_is_paused(name: str, mode: str) ->
     check_history(list(ended.messages))
 
 
+@penstock.tool(parallel=True)
 def tide() -> str:
     """The tide."""
     return "high"

@@ -42,6 +42,8 @@ class AgentTool(Tool[..., Any]):
         self, agent: Agent[Any, Any], name: str, description: str, prompt: Callable[..., Any], options: ExecutionOptions
     ) -> None:
         _check(name, options)
+        if options.get("read_only"):
+            _expect_reads_only(name, agent)
         signature = read_signature(prompt)
         description = description or ("" if prompt is task else signature.description)
         if not description:
@@ -84,6 +86,15 @@ def _check(name: str, options: ExecutionOptions) -> None:
             raise UsageError(
                 f"tool {name!r}: leave out {option}=, which an agent cannot have: it runs in this process, and after a "
                 f"crash it continues where it was"
+            )
+
+
+def _expect_reads_only(name: str, agent: Agent[Any, Any]) -> None:
+    """Raise for an agent whose tools have side effects: a read-only tool may start before its call is confirmed."""
+    for inner, policy in agent.config.policies.items():
+        if policy.may_have_effect:
+            raise UsageError(
+                f"tool {name!r}: leave out read_only=, because {inner!r}, a tool of the agent, may have side effects"
             )
 
 

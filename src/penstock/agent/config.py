@@ -94,7 +94,7 @@ class AgentConfig(AgentSettings, frozen=True, kw_only=True):
             timeout=tool.timeout,
             expires=tool.expires,
             retries=tool.retries,
-            is_parallel=tool.parallel,
+            parallel=tool.parallel,
             is_deferred=tool.is_deferred,
             is_hosted=tool.is_hosted,
             is_read_only=tool.read_only,

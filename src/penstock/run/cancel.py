@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 from penstock.messages import Message
 from penstock.run.calls.execution import discarded_result
-from penstock.run.calls.start_rules import Starts
 from penstock.run.commands import CancelTool, Command, Emit, Output, StopAsking, sort_outputs
 from penstock.run.events import Done, Nested, StepEnd, StepStart, StreamEvent, ToolEnd, ToolStart, is_chunk
 from penstock.run.inner_runs import InnerRun, InnerRuns, split
+from penstock.run.rules import Starts
 from penstock.run.state import ReadPart, RunState
 from penstock.run.steps import Steps
 

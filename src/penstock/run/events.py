@@ -14,8 +14,12 @@ from penstock.run.step_changes import UNCHANGED, Splice, StepChanges
 
 EndReason = Literal["answered", "length", "refused", "cut", "error", "limit", "stopped", "cancelled", "paused"]
 """How a run ended; `stopped` by a hook, `paused` if it waits for an approval, a result or the client."""
-ToolEnding = Literal["done", "failed", "declined", "cancelled", "discarded"]
-"""How a call ended; `discarded` if its tool was started early, and the call then changed or was withdrawn."""
+ToolEnding = Literal["done", "failed", "declined", "cancelled", "discarded", "skipped"]
+"""How a call ended.
+
+`discarded` if its tool was started early, and then the call changed, was withdrawn, or turned out to come after a side
+effect; `skipped` if it did not run because a call before it was not successful.
+"""
 RequestKind = Literal["approval", "deferred", "input"]
 """What a call waits for: a decision, its result from elsewhere, or the answer to a question of its tool."""
 

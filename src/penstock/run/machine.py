@@ -16,8 +16,9 @@ A tool starts by its policy. `closed`: as soon as the JSON of its arguments clos
 the call; if the call then changes, the execution is discarded and it runs again. `call`: when the call is confirmed.
 `turn`: when the response has ended with a reason that lets tools run, so that a refusal, a filter or a broken
 connection cannot cause a side effect. A call that needs approval waits for a person after that; a deferred call is
-handed over when it would start, and waits for its result. A damaged call does not run, unless the caller opted in to
-repaired arguments for its fault, and then only after the turn.
+handed over when it would start, and waits for its result. Calls of one response wait for each other: see
+`calls/call_order.py`. A damaged call does not run, unless the caller opted in to repaired arguments for its fault, and
+then only after the turn.
 """
 
 from __future__ import annotations
@@ -28,12 +29,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from penstock.errors import UsageError
-from penstock.events import Error, Fault, Retry, StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, Usage
+from penstock.events import Error, Fault, Retry, StreamChunk, Usage
 from penstock.jsontext.values import deep_copy
 from penstock.messages import Message
 from penstock.output.output_type import OutputType
 from penstock.results import Outcome, error_outcome
-from penstock.run.calls.start_rules import RunRules
 from penstock.run.cancel import cancel_inner, cancel_logged, cancel_unlogged, end_unread
 from penstock.run.commands import (
     AnswerTool,
@@ -62,6 +62,7 @@ from penstock.run.inner_runs import MAX_LEVELS, InnerRuns, has_step_end, outcome
 from penstock.run.input_checks import expect_open, expect_undecided, expect_waiting
 from penstock.run.limits import Limits, over_budget
 from penstock.run.record import CONSEQUENTIAL
+from penstock.run.rules import RunRules
 from penstock.run.state import RunState
 from penstock.run.step_changes import StepDecision
 from penstock.run.steps import Steps
@@ -111,9 +112,10 @@ class Run:
             case "tools":
                 for inner in self.inner:
                     inner.run.state.seconds_left = state.seconds_left
+                interrupted = state.executions.interrupt()
                 expiries = state.executions.wait_on(state.seconds_left)
                 requests = [] if state.is_logged else state.waiting
-                outputs = [*state.executions.interrupt(), *requests, *expiries]
+                outputs = [*interrupted, *requests, *expiries]
                 return self._commands(outputs + steps.after(state.executions.release()))
             case "hook":
                 return self._commands(steps.ask())
@@ -344,8 +346,7 @@ class Run:
         running = sum(inner.run.is_waiting for inner in self.inner)
         if table.count("checking", "starting") or table.count("running") > running:
             return False
-        is_next_blocked = running > 0 or not table.count("ready")
-        return is_next_blocked and (running > 0 or bool(table.waiting))
+        return running > 0 or bool(table.waiting)  # what is ready waits for one of these: else it would have started
 
     @property
     def done(self) -> Done | None:
@@ -376,12 +377,6 @@ class Run:
         """The consequences of a chunk, besides passing it on."""
         state = self.state
         match chunk:
-            case ToolCallClosed(choice=0):
-                return state.executions.closed(chunk)
-            case ToolCall(choice=0):
-                return state.executions.confirmed(chunk)
-            case ToolCallInvalid(choice=0):
-                return state.executions.invalid(chunk)
             case Retry():
                 return state.withdraw(chunk)
             case Usage():
@@ -389,7 +384,7 @@ class Run:
             case Error():
                 state.error = chunk
             case _:
-                pass
+                return state.executions.feed(chunk)
         return []
 
 

@@ -224,8 +224,8 @@ class Replay:
         state, table = self._state, self._state.executions.table
         execution = table.find(end.key)
         if state.phase == "answer" and end.ending == "discarded":
-            if execution is not None and not execution.is_confirmed:
-                state.executions.calls.void(execution.block, "")
+            if execution is not None:
+                state.executions.calls.run_again(execution, "")
             return
         if execution is None:
             other = table.at(_block(end.key))
@@ -245,7 +245,7 @@ class Replay:
             if request.kind == "input" and execution.state == "running":
                 state.executions.table.ask(execution, request.arguments)
             elif request.kind != "input" and execution.state == "held":
-                execution.expires = request.expires
+                execution.expires, execution.has_waited = request.expires, True
                 state.executions.table.set_state(execution, request.kind)
                 if request.kind == "deferred":
                     state.starts.began.add(execution.key)

@@ -41,12 +41,12 @@ from penstock.run.events import (
 from penstock.sentences import UNREAD
 from penstock.turn import TurnBuilder
 
-CONSEQUENTIAL = frozenset({ToolCallClosed, ToolCall, ToolCallInvalid, Opaque, Retry, Usage, Error})
+CONSEQUENTIAL = frozenset({ToolCallStart, ToolCallClosed, ToolCall, ToolCallInvalid, Opaque, Retry, Usage, Error})
 """Chunks with consequences for the run, or whose order matters."""
 
 _CALLS = ToolCallClosed | ToolCall | ToolCallInvalid
 _OF_CALLS = ToolStart | ToolEnd | ApprovalRequest
-_KEPT = CONSEQUENTIAL | {
+_KEPT = CONSEQUENTIAL - {ToolCallStart} | {
     StepStart, StepEnd, ToolStart, ToolEnd, ToolResults, ApprovalRequest, Decision, Said, HistoryReplaced,
     OutputInvalid,
 }  # fmt: skip

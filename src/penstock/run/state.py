@@ -18,12 +18,12 @@ from penstock.messages import Message, Part, ToolResult, join_messages, result, 
 from penstock.output.find import find_output
 from penstock.run.calls.execution import discarded_result
 from penstock.run.calls.executions import Executions
-from penstock.run.calls.start_rules import RunRules, Starts
 from penstock.run.commands import AskModel, Output
 from penstock.run.events import ApprovalRequest, EndReason, RequestKind
 from penstock.run.limits import Tally
 from penstock.run.numbering import RunNumbering
 from penstock.run.record import Record
+from penstock.run.rules import RunRules, Starts
 from penstock.run.step_changes import UNCHANGED, Splice, StepChanges, spliced
 from penstock.sentences import STILL_GROWING
 from penstock.turn import Turn, TurnBuilder

@@ -79,7 +79,7 @@ class Steps:
         state.phase = "tools"
         restarted = [*state.executions.interrupt(), *state.executions.wait_on(state.seconds_left)]
         ends = self._inner.end_stopped(state.abandon_calls("the run was interrupted", except_started=True))
-        return self.after([StepEnd(state.step, "cut", turn.usage), *restarted, *ends])
+        return self.after([StepEnd(state.step, "cut", turn.usage), *restarted, *ends, *state.executions.proceed()])
 
     def _withdraw(self, why: str, model: str = "") -> list[Output] | None:
         """Withdraw the response so far; None if a call in it had side effects."""

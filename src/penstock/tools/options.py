@@ -22,7 +22,7 @@ class ExecutionOptions(TypedDict, total=False):
     expires: float | None
     timeout: float | None
     retries: int | None
-    parallel: bool
+    parallel: bool | None
     deferred: bool
 
 

@@ -30,7 +30,8 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     start policy `closed` is read-only. One that `is_idempotent` may run twice for one call, with the same effect as
     once. With `asks_if_in_text`, a call that was found in the text needs approval. `expires` is how many seconds a call
     waits for approval, or for its result. `new_run` is for a tool that is an agent: it makes the run
-    of a call from its first messages.
+    of a call from its first messages. `parallel` is the place of its calls in the order of a response: None for that of
+    reads and effects, False for a tool that runs alone, True for one that holds nobody and is held by nobody.
     """
 
     start: StartPolicy = "turn"
@@ -39,7 +40,7 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     expires: float | None = None
     retries: int | None = None
-    is_parallel: bool = True
+    parallel: bool | None = None
     is_deferred: bool = False
     is_hosted: bool = False
     is_read_only: bool = False

@@ -94,7 +94,7 @@ class Tool(Generic[P, R]):
         expires: float | None = None,
         timeout: float | None = None,
         retries: int | None = DEFAULT_RETRIES,
-        parallel: bool = True,
+        parallel: bool | None = None,
         deferred: bool = False,
     ) -> None:
         called: Any = functools.partial(_no_function, declaration.name) if function is None else function
@@ -238,7 +238,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
       declined, or as failed.
     - `timeout`: how many seconds a call may take.
     - `retries`: how often the model may retry after consecutive failures; None means no limit.
-    - `parallel`: False if the tool must not run at the same time as others.
+    - `parallel`: the order of its calls in a response. None: a `read_only` call sees the effects of all calls before
+      it; calls with side effects run beside each other. False: it runs alone, after all calls before it and before all
+      after it. True: it neither waits for other calls nor do they wait for it.
     - `deferred`: the tool runs elsewhere. Its function only declares it, and the run waits for a result (`provide`).
     - `strict`: asks the provider to enforce the schema.
     - `vendor`: the provider's own declaration of a tool that it defines and the function runs, such as

@@ -64,7 +64,7 @@ def test_an_approval_predicate_gets_the_arguments_of_the_tool(mode: str) -> None
         call("pay", {}), call("pay", {"amount": "500"}), call("pay", {"amount": None}),
     ]  # fmt: skip
     free = [call("wipe", {"path": "a", "force": "no"}), call("pay", {"amount": 5})]
-    events = events_of(made([Reply(*large, *free)], wipe, pay), mode)
+    events = events_of(made([Reply(*free, *large)], wipe, pay), mode)
     assert sum(isinstance(event, ApprovalRequest) for event in events) == len(large)
     assert sorted(map(str, ran)) == sorted(["('a', False, <Size.SMALL: 'small'>)", "5"])
 
@@ -132,7 +132,7 @@ def test_a_predicate_that_raises_requires_approval(mode: str) -> None:
         ran.append(amount)
         return "paid"
 
-    done = events_of(made([Reply(call("pay"), call("pay", {"amount": 3}))], pay), mode)[-1]
+    done = events_of(made([Reply(call("pay", {"amount": 3}), call("pay"))], pay), mode)[-1]
     assert isinstance(done, Done)
     assert (done.reason, ran) == ("paused", [3])
 
@@ -207,7 +207,7 @@ def test_a_predicate_that_blocks_does_not_delay_the_check_of_a_later_call() -> N
 
 
 def paying(bench: Bench) -> Agent:
-    """An agent that asks before it pays, and writes something beside it."""
+    """An agent that writes something, and asks before it pays."""
 
     @tool(approval=True)
     def pay(amount: int) -> str:
@@ -215,7 +215,7 @@ def paying(bench: Bench) -> Agent:
         bench.ran[f"pay {amount}"] += 1
         return "paid"
 
-    replies = [Reply(call("pay", {"amount": 5}), call("write", {"text": "a"})), Reply("Done.")]
+    replies = [Reply(call("write", {"text": "a"}), call("pay", {"amount": 5})), Reply("Done.")]
     return made(replies, pay, *bench.tools)
 
 
@@ -378,14 +378,14 @@ def test_a_paused_run_has_a_valid_history_and_stays_open_in_its_dump(mode: str) 
     assert done.reason == running.finish_reason == "paused"
     assert done.messages == tuple(running.messages)
     check_history(running.messages)
-    waiting, written = running.messages[-1].results
+    written, waiting = running.messages[-1].results
     assert (waiting.text, waiting.is_error) == ("Not run yet: it waits for approval.", True)
     assert written.text == "written"
     with pytest.raises(UsageError, match="paused"):
         running.decide(waiting.call_id, True)
     _, resumed = drive(resuming(agent, running.dump()), mode, answer_with(True))
     assert resumed.finish_reason == "answered"
-    assert resumed.messages[2].results[0].text == "paid"
+    assert resumed.messages[2].results[1].text == "paid"
     assert bench.ran == Counter({"pay 5": 1, "write a": 1})
     check_history(resumed.messages)
     result = made([Reply("Fine.")]).run("And now?", running.messages)

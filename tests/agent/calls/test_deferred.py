@@ -30,7 +30,7 @@ RAW = {
 }  # fmt: skip
 
 
-REPLIES = (Reply(call("build", {"target": "x"}), call("write", {"text": "a"})), Reply("Done."))
+REPLIES = (Reply(call("write", {"text": "a"}), call("build", {"target": "x"})), Reply("Done."))
 
 
 @sync_and_async
@@ -48,7 +48,7 @@ def test_other_calls_run_while_one_is_deferred(declared: Any, mode: str) -> None
     agent = made(REPLIES, declared, *bench.tools)
     events, running = drive(streaming(agent), mode, on_event)
     assert [(one.kind, one.name, one.arguments) for one in requests] == [("deferred", "build", {"target": "x"})]
-    assert [result.text for result in running.messages[2].results] == ['{"ok":true}', "written"]
+    assert [result.text for result in running.messages[2].results] == ["written", '{"ok":true}']
     assert running.finish_reason == "answered"
     check_history(running.messages)
     for event in events:
@@ -60,7 +60,7 @@ def test_a_run_with_a_deferred_call_is_stored_and_continued(mode: str) -> None:
     bench = Bench()
     _, running = drive(streaming(made(REPLIES[:1], build, *bench.tools)), mode)
     assert (running.finish_reason, running.done.why) == ("paused", "a call waits for its result from elsewhere")
-    assert "has not come yet" in running.messages[-1].results[0].text
+    assert "has not come yet" in running.messages[-1].results[1].text
     check_history(running.messages)
 
     def on_event(resumed: Any, event: StreamEvent) -> None:
@@ -80,7 +80,7 @@ def test_a_run_with_a_deferred_call_is_stored_and_continued(mode: str) -> None:
 @sync_and_async
 def test_a_result_may_come_before_the_resumed_run_is_read(mode: str) -> None:
     _, running = drive(streaming(made(REPLIES[:1], build, *Bench().tools)), mode)
-    call_id = running.messages[1].tool_calls[0].id
+    call_id = running.messages[1].tool_calls[1].id
     line = Scripted(REPLIES[1:])
     agent = Agent(Model("openai-compatible:m", via=line), [build, *Bench().tools])
 
@@ -98,7 +98,7 @@ def test_a_result_may_come_before_the_resumed_run_is_read(mode: str) -> None:
     else:
         resumed = asyncio.run(read())
     assert (resumed.output, len(line.requests)) == ("Done.", 1)
-    assert resumed.messages[2].results[0].text == "built"
+    assert resumed.messages[2].results[1].text == "built"
 
 
 def test_a_deferred_call_with_invalid_arguments_is_not_handed_over() -> None:
@@ -123,7 +123,7 @@ def test_a_deferred_call_may_need_approval() -> None:
     agent = made(REPLIES, as_tool(RAW, approval=True), *Bench().tools)
     _, running = drive(streaming(agent), "sync", on_event)
     assert kinds == ["approval", "deferred"]
-    assert running.messages[2].results[0].text == 'The user changed the arguments to {"target": "y"}.\ny'
+    assert running.messages[2].results[1].text == 'The user changed the arguments to {"target": "y"}.\ny'
 
 
 @sync_and_async

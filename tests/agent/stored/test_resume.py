@@ -44,7 +44,7 @@ def ask(question: str) -> str:
 def answer(request: ReceivedRequest) -> Reply | str:
     if request.results:
         return "; ".join(result.text for result in request.results)
-    calls = call("pay", {"amount": 500}, id="c1"), call("look", {}, id="c2"), call("ask", {"question": "?"}, id="c3")
+    calls = call("look", {}, id="c2"), call("ask", {"question": "?"}, id="c3"), call("pay", {"amount": 500}, id="c1")
     return Reply(*calls)
 
 

@@ -260,3 +260,4 @@ class Dispatcher:
             self.report(partial(self._driven.failed, answer))
         else:
             self.report(partial(self._driven.run.approval_checked, check.key, answer))
+        self.wake()  # also if nothing was emitted: a call before this one holds it, and the run may have to pause

@@ -18,6 +18,7 @@ from penstock.sentences import (
     NOT_RUN_YET,
     UNCONFIRMED_YET,
     UNREAD_REST,
+    awaits_call,
     cancelled,
     left_elsewhere,
     no_result_within,
@@ -28,7 +29,7 @@ from penstock.sentences import (
 )
 from penstock.tools.policy import ToolPolicy
 
-State = Literal["held", "checking", "approval", "ready", "starting", "deferred", "running", "finished"]
+State = Literal["held", "checking", "approval", "ready", "starting", "deferred", "running", "returned", "finished"]
 
 STATES: tuple[State, ...] = get_args(State)
 
@@ -37,12 +38,14 @@ class Execution(Struct):
     """A tool call until it has a result. `key` identifies it in the run; a call that runs again has another.
 
     While it is `checking`, a predicate decides whether it needs approval; while it is `starting`, its start has been
-    emitted, but not yet read: it has not begun.
+    emitted, but not yet read: it has not begun. It has `returned` if its end is not emitted yet, because it or a call
+    before it is not confirmed.
 
     `fingerprint` is equal for calls with the same name and arguments, and empty if the call cannot run.
     `needs_approval` is None until it is known. `note` stands before the result if the arguments were changed; `fault`
     is that of a damaged call that runs with repaired arguments. `is_in_text`: the model wrote the call into its text.
     `expires` is how many seconds a call that waits may wait. `kind` and `safety_checks` are those of the call.
+    It `has_waited` for a person, or for its result from elsewhere; it `has_expired` if it waited or ran for too long.
     """
 
     key: str
@@ -64,6 +67,8 @@ class Execution(Struct):
     question: dict[str, Any] | None = None  # the question of the running tool; not stored
     kind: CallKind = "function"
     safety_checks: tuple[dict[str, Any], ...] = ()
+    has_waited: bool = False
+    has_expired: bool = False
 
     @property
     def request_kind(self) -> RequestKind:
@@ -90,6 +95,21 @@ class Execution(Struct):
         """The event for its end."""
         assert self.result is not None
         return ToolEnd(self.key, self.result, self.ending, self.data)
+
+    @property
+    def failure(self) -> str:
+        """How an unsuccessful call ended, as the end of a sentence."""
+        match self.ending:
+            case "declined":
+                return "was not approved in time" if self.has_expired else "was declined"
+            case "cancelled":
+                return "was interrupted, so it may have had an effect"
+            case "skipped" | "discarded":
+                return "was not run"
+            case "failed" if not self.fingerprint:
+                return "was not a valid call"
+            case _:
+                return "timed out, so it may have had an effect" if self.has_expired else "failed"
 
     def finish(self, outcome: Outcome, ending: ToolEnding | None) -> None:
         """Set the result; the ending follows from the outcome unless it is given."""
@@ -124,6 +144,7 @@ class ExecutionTable:
         self._waiting: dict[str, Execution] = {}  # executions by call id
         self._counts: dict[State, int] = dict.fromkeys(STATES, 0)
         self._repeats: dict[str, int] = {}
+        self.ended: list[Execution] = []  # executions whose ends the order has not seen yet
 
     def __iter__(self) -> Iterator[Execution]:
         return iter([self._by_block[block] for block in sorted(self._by_block)])
@@ -194,8 +215,13 @@ class ExecutionTable:
 
     def finish(self, execution: Execution, outcome: Outcome, ending: ToolEnding | None = None) -> ToolEnd:
         """End an execution with this outcome; returns the event for it."""
-        self.set_state(execution, "finished")
         execution.finish(outcome, ending)
+        return self.end(execution)
+
+    def end(self, execution: Execution) -> ToolEnd:
+        """Emit the end of an execution that has a result."""
+        self.set_state(execution, "finished")
+        self.ended.append(execution)
         return execution.end
 
     def _index(self, execution: Execution) -> None:
@@ -239,7 +265,7 @@ def abandoned_outcome(
 ) -> tuple[Outcome, ToolEnding]:
     """The outcome of an open call in this state when its run ends."""
     match state:
-        case "finished":
+        case "returned" | "finished":
             return error_outcome(unconfirmed(why)), "discarded"
         case "running":
             text = cancelled(why, may_have_effect=may_have_effect(policy))
@@ -255,12 +281,14 @@ def discarded_result(known: ToolResult) -> ToolResult:
     return ToolResult(known.call_id, known.name, (Text(0, UNREAD_REST),), is_error=True)
 
 
-def result_so_far(execution: Execution, state: State, policy: ToolPolicy | None) -> ToolResult:
-    """The result of a call in this state; for an open call, a result with the reason."""
+def result_so_far(
+    execution: Execution, state: State, policy: ToolPolicy | None, holder: Execution | None = None
+) -> ToolResult:
+    """The result of a call in this state; for an open call, a result with the reason: perhaps another call holds it."""
     match state:
-        case "finished" if execution.is_confirmed and execution.result is not None:
+        case "returned" | "finished" if execution.is_confirmed and execution.result is not None:
             return execution.result
-        case "finished":
+        case "returned" | "finished":
             text = UNCONFIRMED_YET
         case "running":
             text = still_running(may_have_effect=may_have_effect(policy))
@@ -268,6 +296,8 @@ def result_so_far(execution: Execution, state: State, policy: ToolPolicy | None)
             text = NO_RESULT_YET
         case "approval":
             text = AWAITS_APPROVAL
+        case _ if holder is not None:
+            text = awaits_call(holder.name, holder.call_id)
         case _:
             text = NOT_RUN_YET
     return ToolResult(execution.call_id, execution.name, (Text(0, text),), is_error=True)

@@ -7,10 +7,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from penstock.errors import ArgumentsError, UsageError
-from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
+from penstock.events import StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, ToolCallStart
 from penstock.jsontext.values import canonical_json
 from penstock.messages import ToolResult
 from penstock.results import Outcome, error_outcome
+from penstock.run.calls.call_order import CallOrder
 from penstock.run.calls.execution import (
     Execution,
     State,
@@ -19,31 +20,48 @@ from penstock.run.calls.execution import (
     may_have_effect,
     result_so_far,
 )
-from penstock.run.calls.start_rules import RunRules, StartRules, Starts
+from penstock.run.calls.start_rules import StartRules
 from penstock.run.calls.step_calls import StepCalls
 from penstock.run.commands import CancelTool, ExpireLater, Output, StartTool
 from penstock.run.limits import Tally
-from penstock.sentences import STARTED_BEFORE, declined, interrupted, invalid_call, surplus_call, timed_out
+from penstock.run.rules import RunRules, Starts
+from penstock.sentences import (
+    HELD_BY_EARLIER,
+    STARTED_BEFORE,
+    declined,
+    interrupted,
+    invalid_call,
+    skipped,
+    surplus_call,
+    timed_out,
+)
 
 
 class Executions:
-    """The calls of one step. Its methods are named for what happened, and return events and commands."""
+    """The calls of one step. Its methods are named for what happened, and return events and commands.
+
+    Anything that happens to one call may let others start, so every input ends with `proceed`.
+    """
 
     def __init__(self, step: int, rules: RunRules, tally: Tally, starts: Starts) -> None:
         self.calls = StepCalls(step, rules)
         self.table = self.calls.table
         self._rules = rules
         self._starts = starts
-        self._start = StartRules(self.table, rules, tally, starts)
+        self.order = CallOrder(self.table, rules)
+        self._start = StartRules(self.table, self.order, rules, tally, starts)
 
     # -- what happened ---------------------------------------------------------------------------------------------
 
     def load(self, executions: list[Execution]) -> None:
         """Continue with what was stored. Calls that were ready have not started."""
         for execution in executions:
+            execution.has_waited = execution.state in ("approval", "deferred")
             if execution.state in ("checking", "ready", "starting"):
                 execution.state = "held"
-            elif execution.fingerprint:
+            elif execution.state == "finished" and not execution.is_confirmed:
+                execution.state = "returned"
+            elif execution.fingerprint and execution.state != "approval":
                 self._starts.began.add(execution.key)
             self.table.add(execution)
 
@@ -51,23 +69,44 @@ class Executions:
         """The process of the tools has ended: repeatable tools start again, the others end here."""
         outputs: list[Output] = []
         for execution in self.table:
+            self.order.place(execution.block, execution.name)
+            if execution.state == "finished":
+                self.table.ended.append(execution)
             if execution.state != "running" or not execution.is_confirmed:
                 continue
             policy = self.calls.policy(execution)
             if policy is not None and policy.may_run_again:
-                outputs += self._start.start_again(execution, policy)
+                outputs += self._start.queue(execution)
             else:
                 text = interrupted(may_have_effect=may_have_effect(policy))
                 outputs.append(self.table.finish(execution, error_outcome(text), "cancelled"))
         return outputs
 
+    def feed(self, chunk: StreamChunk) -> list[Output]:
+        """The response brought this; of several answers, the calls of the first one run."""
+        match chunk:
+            case ToolCallStart(choice=0):
+                return self.began(chunk)
+            case ToolCallClosed(choice=0):
+                return self.closed(chunk)
+            case ToolCall(choice=0):
+                return self.confirmed(chunk)
+            case ToolCallInvalid(choice=0):
+                return self.invalid(chunk)
+            case _:
+                return []
+
+    def began(self, call: ToolCallStart) -> list[Output]:
+        """The name of a call is known; its arguments follow."""
+        return [*self._place(call.block, call.name), *self.proceed()]
+
     def closed(self, call: ToolCallClosed) -> list[Output]:
         """The arguments of a call have closed; the protocol may still change them."""
         execution, outputs = self.calls.closed(call)
-        if execution is None:
-            return outputs
-        policy = self._rules.policies[execution.name]
-        return outputs + self._start.start_closed(execution, policy) + self._start.start_ready()
+        outputs += self._place(call.block, call.name)
+        if execution is not None:
+            outputs += self._start.start_closed(execution, self._rules.policies[execution.name])
+        return [*outputs, *self.proceed()]
 
     def confirmed(self, call: ToolCall) -> list[Output]:
         """A call is whole and will not change any more."""
@@ -76,23 +115,20 @@ class Executions:
         if execution is None:
             return outputs
         if is_surplus:
-            return [*outputs, self._refuse(execution)]
-        if execution.state == "finished":
-            outputs.append(execution.end)
-        else:
+            outputs.append(self._refuse(execution))
+        outputs += self._place(call.block, call.name)
+        if not is_surplus:
             is_early = call.sealed_by not in ("finish", "done")  # else the same frame may end the response badly
             outputs += self._start.start_confirmed(execution, is_early=is_early)
-        return outputs + self._start.start_ready()
+        return [*outputs, *self.proceed()]
 
     def invalid(self, call: ToolCallInvalid) -> list[Output]:
         """A call is cut or malformed: its result says so, unless the caller opted in to repaired arguments."""
         execution, outputs = self.calls.invalid(call)
-        if execution is None or execution.fault:
-            return outputs + self._start.start_ready()
-        text = invalid_call(call)
-        if outputs:
-            text += f" {STARTED_BEFORE}"
-        return [*outputs, self.table.finish(execution, error_outcome(text)), *self._start.start_ready()]
+        if execution is not None and not execution.fault:
+            text = f"{invalid_call(call)} {STARTED_BEFORE}" if outputs else invalid_call(call)
+            outputs.append(self.table.finish(execution, error_outcome(text)))
+        return [*outputs, *self._place(call.block, call.name), *self.proceed()]
 
     def release(self) -> list[Output]:
         """The turn ended well: what was held starts, or waits for approval."""
@@ -103,26 +139,28 @@ class Executions:
                 outputs += self.calls.void(execution.block, "the call was never confirmed")
             elif execution.state == "held":
                 outputs += self._start.start_released(execution)
-        return outputs + self._start.start_ready()
+        self.order.close()
+        return [*outputs, *self.proceed()]
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str) -> list[Output]:
         """A person decided about a call that waits for approval."""
         execution = self.table.waiting[call_id]
         if not approved:
-            return [self.table.finish(execution, error_outcome(declined(reason)), "declined")]
+            return [self.table.finish(execution, error_outcome(declined(reason)), "declined"), *self.proceed()]
         execution.approve(None if arguments is None else json.loads(_json(arguments)))
-        return self._start.queue(execution) + self._start.start_ready()
+        return [*self._start.queue(execution), *self.proceed()]
 
     def provide(self, call_id: str, outcome: Outcome) -> list[Output]:
         """The result of a deferred call has come."""
-        return [self.table.finish(self.table.waiting[call_id], outcome)]
+        return [self.table.finish(self.table.waiting[call_id], outcome), *self.proceed()]
 
     def expired(self, call_id: str) -> list[Output]:
         """The time for a decision or a result is over; an answered call is ignored."""
         execution = self.table.waiting.get(call_id)
         if execution is None or not execution.can_expire:
             return []
-        return [self.table.finish(execution, *expired_outcome(execution))]
+        execution.has_expired = True
+        return [self.table.finish(execution, *expired_outcome(execution)), *self.proceed()]
 
     def wait_on(self, left: Mapping[str, float]) -> list[Output]:
         """Calls of a stored run go on waiting: `left` are their remaining seconds, by call id."""
@@ -138,7 +176,7 @@ class Executions:
         execution = self.table.find(key)
         if execution is None or execution.state != "checking":
             return []
-        return self._start.checked(execution, answer) + self._start.start_ready()
+        return [*self._start.checked(execution, answer), *self.proceed()]
 
     def reached(self, start: StartTool) -> bool:
         """The reader has come to the start of a tool; returns whether it is still to begin."""
@@ -150,14 +188,17 @@ class Executions:
         execution = self.table.running(key)
         if execution is None:
             return []
-        end = self.table.finish(execution, outcome)
-        return [*([end] if execution.is_confirmed else []), *self._start.start_ready()]
+        execution.finish(outcome, None)
+        self.table.set_state(execution, "returned")
+        self.order.returned(execution)
+        return self.proceed()
 
     def late(self, key: str) -> list[Output]:
         """The timeout of an execution expired."""
         execution = self.table.running(key)
         if execution is None:
             return []
+        execution.has_expired = True
         policy = self._rules.policies[execution.name]
         return self.done(key, error_outcome(timed_out(policy.timeout or 0.0, may_have_effect=policy.may_have_effect)))
 
@@ -169,7 +210,9 @@ class Executions:
 
     def void_all(self, why: str) -> list[Output]:
         """The response was withdrawn."""
-        return self.calls.withdraw_all(why)
+        outputs = self.calls.withdraw_all(why)
+        self.order.close()
+        return outputs
 
     def abandon(self, why: str, blocks: Collection[int], *, except_started: bool = False) -> list[Output]:
         """The run ends: each open call gets a result with the reason.
@@ -182,14 +225,16 @@ class Executions:
             if except_started and execution.block not in blocks:
                 outputs += self.calls.void(execution.block, why)
                 continue
-            if except_started and execution.is_confirmed and execution.state in ("starting", "running", "deferred"):
+            policy, state = self.calls.policy(execution), self._known_state(execution)
+            if except_started and execution.is_confirmed and state in ("starting", "running", "deferred"):
                 continue
-            is_open = execution.state != "finished" or not execution.is_confirmed
-            if not is_open or (execution.block not in blocks and execution.state not in ("running", "finished")):
+            if state == "finished" or (execution.block not in blocks and state not in ("running", "returned")):
+                continue
+            if state == "returned" and execution.is_confirmed and execution.block in blocks:
+                outputs.append(self.table.end(execution))
                 continue
             if execution.state == "running":
                 outputs.append(CancelTool(execution.key))
-            policy, state = self.calls.policy(execution), self._known_state(execution)
             outcome, ending = abandoned_outcome(execution, state, policy, why)
             end = self.table.finish(execution, outcome, ending if execution.block in blocks else "discarded")
             outputs.append(end)
@@ -220,14 +265,46 @@ class Executions:
     @property
     def results(self) -> dict[int, ToolResult]:
         """The results of all calls by block; an open call has one with the reason."""
-        return {
-            execution.block: result_so_far(execution, self._known_state(execution), self.calls.policy(execution))
-            for execution in [*self.calls.withdrawn.values(), *self.table]
-        }
+        executions = [*self.calls.withdrawn.values(), *self.table]
+        return {execution.block: self._result_so_far(execution) for execution in executions}
+
+    def _result_so_far(self, execution: Execution) -> ToolResult:
+        state = self._known_state(execution)
+        holder = self.order.holder(execution.block) if state == "ready" else None
+        before = None if holder is None else self.table.at(holder)
+        return result_so_far(execution, state, self.calls.policy(execution), before)
+
+    # -- what follows ----------------------------------------------------------------------------------------------
+
+    def proceed(self) -> list[Output]:
+        """What follows for the other calls: some are skipped, some ends are emitted, and some calls start."""
+        outputs: list[Output] = []
+        while True:
+            for execution in self.table.ended:
+                self.order.ended(execution)
+            self.table.ended.clear()
+            following: list[Output] = [self._skip(*pair) for pair in self.order.take_stopped()]
+            following += [self.table.end(execution) for execution in self.order.take_settled()]
+            following = following or self._start.start_next()  # an end may stop what would start
+            if not following:
+                return outputs
+            outputs += following
+
+    def _place(self, block: int, name: str) -> list[Output]:
+        """A call appeared, or its name changed: started reads that it holds are discarded, and run again after it."""
+        outputs: list[Output] = []
+        for early in self.order.place(block, name):
+            again, discarded = self.calls.run_again(early, HELD_BY_EARLIER)
+            outputs += [*discarded, *self._start.queue(again)]
+        return outputs
+
+    def _skip(self, execution: Execution, stop: Execution) -> Output:
+        """End a call that does not run because a call before it was not successful."""
+        return self.table.finish(execution, error_outcome(skipped(stop.name, stop.call_id, stop.failure)), "skipped")
 
     def _known_state(self, execution: Execution) -> State:
         """The state for the history: a tool that starts again counts as running, since it may have had an effect."""
-        is_again = execution.state == "starting" and execution.key in self._starts.began
+        is_again = execution.state in ("ready", "starting") and execution.key in self._starts.began
         return "running" if is_again else execution.state
 
     def _refuse(self, execution: Execution) -> Output:

@@ -1,100 +1,28 @@
-"""When a call may start: its tool's policy, approvals, the limits of the run, and what runs already."""
+"""When a call may start: its tool's policy, approvals, the limits of the run, and the order of the calls."""
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any
-
-from msgspec import Struct
-
-from penstock.events import Fault
 from penstock.jsontext.values import deep_copy
-from penstock.output.output_type import OutputType
 from penstock.results import Outcome, error_outcome
+from penstock.run.calls.call_order import CallOrder
 from penstock.run.calls.execution import APPROVED, Execution, ExecutionTable, State
 from penstock.run.commands import CheckApproval, ExpireLater, Output, StartTool
 from penstock.run.events import ToolStart
-from penstock.run.limits import Limits, Tally
+from penstock.run.limits import Tally
+from penstock.run.rules import RunRules, Starts
 from penstock.sentences import no_such_tool
 from penstock.tools.policy import ToolPolicy
-
-_ELSEWHERE = ToolPolicy(is_deferred=True)
-
-
-class RunRules(Struct, frozen=True):
-    """The rules of a run: the policies of its tools, its limits, and the faults with which a call still runs.
-
-    The policies may change between steps, with the tools. `output` is the type that the final answer must have; None
-    for text.
-    """
-
-    policies: dict[str, ToolPolicy]
-    limits: Limits = Limits()
-    run_repaired: frozenset[Fault] = frozenset()
-    output: OutputType[Any] | None = None
-
-    def policy(self, execution: Execution) -> ToolPolicy | None:
-        """The policy of the tool that an execution runs; None if there is no such tool.
-
-        What a provider asks of the client waits for it, also if no tool was declared for it.
-        """
-        usual = _ELSEWHERE if execution.kind in ("vendor", "approval") else None
-        return self.policies.get(execution.name, usual)
-
-
-class Starts:
-    """The keys of the executions of a run whose start was emitted (`announced`), and of those that `began`."""
-
-    def __init__(self) -> None:
-        self.announced: set[str] = set()
-        self.began: set[str] = set()
-
-
-class ReadyQueue:
-    """The calls that may start, in order; a tool that is not parallel runs alone."""
-
-    def __init__(self) -> None:
-        self._parallel: deque[Execution] = deque()
-        self._alone: deque[Execution] = deque()
-        self.runs_alone = False  # whether the execution taken last runs alone
-
-    def add(self, execution: Execution, is_parallel: bool) -> None:
-        (self._parallel if is_parallel else self._alone).append(execution)
-
-    def take(self, running: int) -> Execution | None:
-        """The next execution that may start while this many are running."""
-        if running and self.runs_alone:
-            return None
-        parallel, alone = _head(self._parallel), _head(self._alone)
-        if parallel is not None and (alone is None or parallel.block < alone.block):
-            self.runs_alone = False
-            return self._parallel.popleft()
-        if alone is not None and not running:
-            self.runs_alone = True
-            return self._alone.popleft()
-        return None
-
-
-def _start_command(execution: Execution, timeout: float | None, awaits_reader: bool) -> StartTool:
-    return StartTool(execution.key, execution.call_id, execution.name, execution.arguments, timeout, awaits_reader)
-
-
-def _head(queue: deque[Execution]) -> Execution | None:
-    """The first ready execution of a queue."""
-    while queue and queue[0].state != "ready":
-        queue.popleft()
-    return queue[0] if queue else None
 
 
 class StartRules:
     """Decides for the executions of one step when they start, and starts them."""
 
-    def __init__(self, table: ExecutionTable, rules: RunRules, tally: Tally, starts: Starts) -> None:
+    def __init__(self, table: ExecutionTable, order: CallOrder, rules: RunRules, tally: Tally, starts: Starts) -> None:
         self._table = table
+        self._order = order
         self._rules = rules
         self._tally = tally
         self._starts = starts
-        self._ready = ReadyQueue()
         self._last: set[str] = set()  # keys of calls confirmed by the end of the response, which may end badly
         self.is_turn_over = False
 
@@ -145,49 +73,47 @@ class StartRules:
         return self.start_closed(execution, self._rules.policies[execution.name])
 
     def queue(self, execution: Execution) -> list[Output]:
-        """It starts when the tools that run allow it; a deferred one is announced, to run elsewhere."""
+        """It starts when the calls before it and the limits allow it."""
         policy = self._rules.policy(execution)
         if policy is None:
             return [self._end_unknown(execution)]
         if policy.is_deferred and execution.kind == "approval":
             return [self._table.finish(execution, APPROVED)]  # the provider runs it
-        if policy.is_deferred:
-            return self._defer(execution, policy)
         self._table.set_state(execution, "ready")
-        self._ready.add(execution, policy.is_parallel)
+        self._order.ready(execution)
         return []
 
-    def start_ready(self) -> list[Output]:
-        """Start the ready executions, within the limit of parallel tools."""
-        outputs: list[Output] = []
+    def start_next(self) -> list[Output]:
+        """Start the first call that may start now, if there is one."""
+        execution = self._order.take(has_slot=self._has_slot)
+        if execution is None:
+            return []
+        policy = self._rules.policy(execution)
+        assert policy is not None
+        return self._defer(execution, policy) if policy.is_deferred else self._start(execution, policy)
+
+    @property
+    def _has_slot(self) -> bool:
         limit = self._rules.limits.parallel
-        while limit is None or self._table.count("starting", "running") < limit:
-            if (execution := self._ready.take(self._table.count("starting", "running"))) is None:
-                break
-            policy = self._rules.policies[execution.name]
-            self._table.set_state(execution, "starting")
-            self._starts.announced.add(execution.key)
-            self._tally.calls += 1
-            call = execution.key, execution.call_id, execution.name
-            arguments = deep_copy(execution.arguments)
-            outputs.append(ToolStart(*call, arguments, not self.is_turn_over, execution.fault))
-            outputs.append(_start_command(execution, policy.timeout, policy.may_have_effect))
-            if not policy.may_have_effect:
-                self.begin(execution.key)
-        return outputs
+        return limit is None or self._table.count("starting", "running") < limit
 
-    def start_again(self, execution: Execution, policy: ToolPolicy) -> list[Output]:
-        """Start an interrupted tool again; its start was emitted before.
+    def _start(self, execution: Execution, policy: ToolPolicy) -> list[Output]:
+        """Start a tool. The start of one that was running when its process ended was emitted then.
 
-        An agent continues at once: its own tools and requests wait for the reader.
+        Such an agent continues at once: its own tools and requests wait for the reader.
         """
+        is_again = execution.key in self._starts.began
         self._table.set_state(execution, "starting")
         self._starts.announced.add(execution.key)
-        self._ready.runs_alone = not policy.is_parallel
-        awaits_reader = policy.may_have_effect and policy.new_run is None
+        awaits_reader = policy.may_have_effect and not (is_again and policy.new_run is not None)
         if not awaits_reader:
             self.begin(execution.key)
-        return [_start_command(execution, policy.timeout, awaits_reader)]
+        call = execution.key, execution.call_id, execution.name
+        command = StartTool(*call, execution.arguments, policy.timeout, awaits_reader)
+        if is_again:
+            return [command]
+        self._tally.calls += 1
+        return [ToolStart(*call, deep_copy(execution.arguments), not self.is_turn_over, execution.fault), command]
 
     def begin(self, key: str) -> bool:
         """Mark an execution as running; False unless it is starting."""
@@ -209,7 +135,7 @@ class StartRules:
     def _wait(self, execution: Execution, policy: ToolPolicy, state: State) -> list[Output]:
         """Let a call wait for a decision, or for its result from elsewhere, as long as its tool allows."""
         self._table.set_state(execution, state)
-        execution.expires = policy.expires
+        execution.expires, execution.has_waited = policy.expires, True
         expiry = [] if policy.expires is None else [ExpireLater(execution.call_id, policy.expires)]
         return [execution.request, *expiry]
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
 from penstock.jsontext.values import readable_json
 from penstock.results import error_outcome
 from penstock.run.calls.execution import Execution, ExecutionTable, fingerprint_of
-from penstock.run.calls.start_rules import RunRules
 from penstock.run.commands import CancelTool, Output
+from penstock.run.rules import RunRules
 from penstock.sentences import discarded
 from penstock.tools.policy import ToolPolicy
 
@@ -101,9 +103,7 @@ class StepCalls:
         self, call: ToolCallClosed | ToolCall | ToolCallInvalid, arguments: dict[str, Any], fingerprint: str = ""
     ) -> Execution:
         """Add a call that has not started."""
-        suffix = f".{self._voided}" if self._voided else ""
-        key = f"{self._step}.{call.block}{suffix}"
-        execution = Execution(key, call.block, call.id, call.name, arguments, fingerprint)
+        execution = Execution(self._new_key(call.block), call.block, call.id, call.name, arguments, fingerprint)
         if not isinstance(call, ToolCallClosed):
             execution.is_in_text, execution.kind = call.origin.startswith("text:"), call.kind
         if isinstance(call, ToolCall):
@@ -118,19 +118,32 @@ class StepCalls:
             return []
         self._voided += 1
         self.table.remove(early)
-        if early.state == "finished" and early.is_confirmed:
+        if early.state == "finished":
             return []
         was_running = early.state == "running"
-        is_open = early.state in ("starting", "running", "deferred", "finished")
+        is_open = early.state in ("starting", "running", "deferred", "returned")
         early.state = "finished"  # removes it from the queue of ready calls
         early.finish(error_outcome(discarded(why)), "discarded")
         return [*([CancelTool(early.key)] if was_running else []), *([early.end] if is_open else [])]
+
+    def run_again(self, execution: Execution, why: str) -> tuple[Execution, list[Output]]:
+        """Discard an execution, and add its call again, with another key and as it was before it started."""
+        outputs = self.void(execution.block, why)
+        again = replace(
+            execution, key=self._new_key(execution.block), state="held", result=None, ending="done", data=None
+        )
+        self.table.add(again)
+        return again, outputs
+
+    def _new_key(self, block: int) -> str:
+        suffix = f".{self._voided}" if self._voided else ""
+        return f"{self._step}.{block}{suffix}"
 
     def withdraw_all(self, why: str) -> list[Output]:
         """Discard all calls: their response was withdrawn. Until the reader has read that, they are in the history."""
         outputs: list[Output] = []
         for execution in self.table:
-            is_started = execution.state in ("starting", "running", "deferred", "finished")
+            is_started = execution.state in ("starting", "running", "deferred", "returned", "finished")
             outputs += self.void(execution.block, why)
             if is_started:
                 execution.is_confirmed = True  # no confirmation will come

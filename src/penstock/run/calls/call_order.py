@@ -1,0 +1,245 @@
+"""The order of the calls of one response: which of the ready ones may start.
+
+Calls run as if one after the other. A read sees the effects of every call before it, and of none after it. Effects
+that nobody is asked about run beside each other. May a call start while this one is before it?
+
+| the call before it | read | effect | handover | alone |
+|---|---|---|---|---|
+| free, and confirmed | yes | yes | yes | yes |
+| free, read or unknown, not confirmed | provisionally | no | no | no |
+| read, and confirmed | yes | no | no | no |
+| effect, not confirmed | no | no | no | no |
+| effect that may ask a person, or waits for one | no | no | no | no |
+| effect that runs elsewhere (a handover) | no | no | yes | no |
+| effect that is ready or running | no | yes | yes | no |
+| alone | no | no | no | no |
+| over, whatever its ending | yes | yes | yes | yes, unless it stops them |
+
+A free call may always start. A provisional start is discarded if a call before it gets a kind that holds it: its name
+has grown, or its first event came late. Effects cannot be taken back, so they wait until every call before them is
+confirmed. A call is over when its end was emitted.
+
+Within a kind, being allowed to start is prefix-closed: one frontier per kind, the first place that may hold it, is
+enough, and it moves only forward unless a call appears or changes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import Literal
+
+from penstock.run.calls.execution import Execution, ExecutionTable
+from penstock.run.rules import RunRules
+from penstock.tools.policy import ToolPolicy
+
+Kind = Literal["read", "effect", "handover", "alone", "free"]
+HELD: tuple[Kind, ...] = ("read", "effect", "handover", "alone")
+"""The kinds of calls that a call before them may hold."""
+
+
+class PlacedCalls:
+    """The calls of one response by block, each from its first event on: their kinds, and whom they hold."""
+
+    def __init__(self, table: ExecutionTable, rules: RunRules) -> None:
+        self.blocks: list[int] = []  # in order
+        self._table = table
+        self._rules = rules
+        self._names: dict[int, str] = {}  # the tool of each block
+        self._gone: set[int] = set()  # blocks that did not become a call
+
+    def place(self, block: int, name: str) -> bool:
+        """A call appeared, or its tool is another one; False if it is known."""
+        known = self._names.get(block)
+        if known is None:
+            insort(self.blocks, block)
+        self._names[block] = name
+        return known != name
+
+    def close(self) -> None:
+        """The response has ended: what did not become a call holds nobody."""
+        self._gone = {block for block in self.blocks if block not in self._table}
+
+    def kind(self, block: int) -> Kind:
+        policy = self._policy(block)
+        if policy is None:
+            return "free"  # there is no such tool
+        if policy.parallel is not None:
+            return "free" if policy.parallel else "alone"
+        if not policy.may_have_effect:
+            return "read"
+        return "handover" if policy.is_deferred else "effect"
+
+    def holds(self, block: int, kind: Kind) -> bool:
+        """Whether a call holds later calls of this kind."""
+        execution, own = self._table.at(block), self.kind(block)
+        if self.is_over(block):
+            return False
+        if kind == "read":
+            return own in ("effect", "handover", "alone")
+        if execution is None or not execution.is_confirmed:
+            return True  # its tool may still be another one, and an effect cannot be taken back
+        if own == "free":
+            return False
+        if kind == "alone" or own in ("read", "alone"):
+            return True
+        return self.may_ask(execution) or (own == "handover" and kind == "effect")
+
+    def may_ask(self, execution: Execution) -> bool:
+        """Whether a person decides about the call, or it is not known yet that nobody does."""
+        policy = self._policy(execution.block)
+        asks = bool(policy and policy.needs_approval) or bool(execution.safety_checks) or execution.kind == "approval"
+        asks = asks or (execution.is_in_text and policy is not None and policy.asks_if_in_text)
+        return execution.needs_approval is True or (execution.needs_approval is None and asks)
+
+    def is_over(self, block: int) -> bool:
+        execution = self._table.at(block)
+        return block in self._gone or (execution is not None and execution.state == "finished")
+
+    def is_confirmed(self, block: int) -> bool:
+        execution = self._table.at(block)
+        return block in self._gone or (execution is not None and execution.is_confirmed)
+
+    def is_deferred(self, block: int) -> bool:
+        policy = self._policy(block)
+        return policy is not None and policy.is_deferred
+
+    def _policy(self, block: int) -> ToolPolicy | None:
+        execution, name = self._table.at(block), self._names.get(block, "")
+        if execution is None or (name and execution.name != name):
+            return self._rules.policies.get(name)
+        return self._rules.policy(execution)
+
+
+class CallOrder:
+    """The order of the calls of one response: it is told what happened, and says what starts, ends or is skipped."""
+
+    def __init__(self, table: ExecutionTable, rules: RunRules) -> None:
+        self._table = table
+        self._calls = PlacedCalls(table, rules)
+        self._frontiers = dict.fromkeys(HELD, 0)  # the first place that may hold calls of this kind
+        self._confirmed = 0  # the first place whose call may still change
+        self._ready: dict[Kind, list[int]] = {kind: [] for kind in (*HELD, "free")}
+        self._returned: list[Execution] = []
+        self._alone = set[int]()  # blocks of calls that run alone, until they are over
+        self._stop: Execution | None = None
+
+    # -- what happened ---------------------------------------------------------------------------------------------
+
+    def place(self, block: int, name: str) -> list[Execution]:
+        """A call appeared, or its tool is another one; returns the provisional executions that it holds."""
+        if not self._calls.place(block, name):
+            return []
+        if self._calls.kind(block) == "alone":
+            self._alone.add(block)
+        place = bisect_left(self._calls.blocks, block)
+        self._confirmed = min(self._confirmed, place)
+        for kind in HELD:
+            self._frontiers[kind] = min(self._frontiers[kind], place)
+        if not self._calls.holds(block, "read"):
+            return []
+        later = [self._table.at(other) for other in self._calls.blocks[place + 1 :]]
+        return [execution for execution in later if execution is not None and self._is_provisional(execution)]
+
+    def ready(self, execution: Execution) -> None:
+        """A call may start as soon as the order allows it."""
+        blocks = self._ready[self._calls.kind(execution.block)]
+        at = bisect_left(blocks, execution.block)
+        if blocks[at : at + 1] != [execution.block]:
+            blocks.insert(at, execution.block)
+
+    def returned(self, execution: Execution) -> None:
+        """A tool returned; its end is emitted when the call is settled."""
+        self._returned.append(execution)
+
+    def ended(self, execution: Execution) -> None:
+        """The end of a call was emitted: an unsuccessful one may stop later calls that run alone."""
+        if execution.ending != "done" and self._stops_others(execution):
+            self._stop = min(self._stop or execution, execution, key=_block)
+
+    def close(self) -> None:
+        """The response has ended: what did not become a call holds nobody."""
+        self._calls.close()
+
+    # -- what follows ----------------------------------------------------------------------------------------------
+
+    def take(self, *, has_slot: bool) -> Execution | None:
+        """The first of the calls that may start now; without a slot, of those that run elsewhere."""
+        heads = [head for blocks in self._ready.values() if (head := self._head(blocks)) is not None]
+        may_start = [
+            head
+            for head in heads
+            if (has_slot or self._calls.is_deferred(head.block)) and self.holder(head.block) is None
+        ]
+        if not may_start:
+            return None
+        first = min(may_start, key=_block)
+        self._ready[self._calls.kind(first.block)].pop(0)
+        return first
+
+    def take_settled(self) -> list[Execution]:
+        """The calls whose tools have returned, and that nothing can discard any more."""
+        if not self._returned:
+            return []
+        returned = [execution for execution in self._returned if execution.state == "returned"]
+        settled = [execution for execution in returned if self.is_settled(execution)]
+        self._returned = [execution for execution in returned if not self.is_settled(execution)]
+        return sorted(settled, key=_block)
+
+    def take_stopped(self) -> list[tuple[Execution, Execution]]:
+        """The confirmed calls that an unsuccessful one stops, each with that one."""
+        stop = self._stop
+        if stop is None or not self._alone:
+            return []
+        self._alone = {block for block in self._alone if not self._calls.is_over(block)}
+        later = [self._table.at(block) for block in sorted(self._alone) if block > stop.block]
+        return [(execution, stop) for execution in later if execution is not None and self._is_stopped(execution)]
+
+    # -- what can be asked -----------------------------------------------------------------------------------------
+
+    def holder(self, block: int) -> int | None:
+        """The block of the call that holds a ready one; None if it may start."""
+        kind = self._calls.kind(block)
+        if kind == "free":
+            return None
+        place, frontier = bisect_left(self._calls.blocks, block), self._frontiers[kind]
+        while frontier < place and not self._calls.holds(self._calls.blocks[frontier], kind):
+            frontier += 1
+        self._frontiers[kind] = frontier
+        return self._calls.blocks[frontier] if frontier < place else None
+
+    def is_settled(self, execution: Execution) -> bool:
+        """Whether a call and all calls before it are confirmed; a free call, by itself."""
+        if not execution.is_confirmed or self._calls.kind(execution.block) == "free":
+            return execution.is_confirmed
+        place = bisect_left(self._calls.blocks, execution.block)
+        while self._confirmed < place and self._calls.is_confirmed(self._calls.blocks[self._confirmed]):
+            self._confirmed += 1
+        return self._confirmed >= place
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _is_provisional(self, execution: Execution) -> bool:
+        """Whether a read has started that a change of an earlier call can still discard."""
+        has_started = execution.state in ("starting", "running", "deferred", "returned")
+        return has_started and self._calls.kind(execution.block) == "read"
+
+    def _stops_others(self, execution: Execution) -> bool:
+        kind = self._calls.kind(execution.block)
+        return kind == "alone" or (kind in ("effect", "handover") and execution.has_waited)
+
+    def _is_stopped(self, execution: Execution) -> bool:
+        has_begun = execution.state not in ("held", "checking", "approval", "ready")
+        return execution.is_confirmed and not has_begun and self._calls.kind(execution.block) == "alone"
+
+    def _head(self, blocks: list[int]) -> Execution | None:
+        """The first call in a queue that is still ready."""
+        while blocks:
+            execution = self._table.at(blocks[0])
+            if execution is not None and execution.state == "ready":
+                return execution
+            blocks.pop(0)
+        return None
+
+
+def _block(execution: Execution) -> int:
+    return execution.block

@@ -1,0 +1,386 @@
+"""Random responses whose calls share a world, played against the machine of a run: did they run as if in order?
+
+`play(seed)` makes a response of one to seven calls with random tools, plays it in a random order of events (pieces of
+the response, tools that return, decisions, results from elsewhere, a crash), and returns what was wrong. The judgement
+is stated apart from the rules of `run.calls.call_order`, over the starts and ends that were seen.
+
+An effect changes the world when its tool returns; a read looks at the world when it starts and when it returns.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.events import Finish, StreamChunk, Text, ToolCall, ToolCallClosed, ToolCallInvalid, ToolCallStart
+from penstock.messages import user
+from penstock.results import Outcome
+from penstock.run.commands import AskModel, CancelTool, CheckApproval, Command, Emit, ExpireLater, StartTool
+from penstock.run.events import ApprovalRequest, LogEvent, RunStart, ToolEnd, ToolStart
+from penstock.run.limits import Limits
+from penstock.run.machine import Run
+from penstock.run.rebuild import rebuild
+from penstock.tools.policy import ToolPolicy
+
+READ, EFFECT, ALONE, FREE = "read", "effect", "alone", "free"
+
+
+def ask(arguments: dict[str, Any]) -> bool:
+    """The predicate of tools that ask about some calls."""
+    return bool(arguments.get("asks"))
+
+
+POLICIES = {
+    "read": ToolPolicy(start="closed", is_read_only=True),
+    "late_read": ToolPolicy(start="turn", is_read_only=True),
+    "write": ToolPolicy(),
+    "eager_write": ToolPolicy(start="call"),
+    "careful_write": ToolPolicy(needs_approval=True, expires=9.0),
+    "wary_write": ToolPolicy(needs_approval=ask),
+    "again": ToolPolicy(is_idempotent=True),
+    "browser": ToolPolicy(is_deferred=True, expires=9.0),
+    "edit": ToolPolicy(parallel=False),
+    "eager_edit": ToolPolicy(parallel=False, start="call"),
+    "careful_edit": ToolPolicy(parallel=False, needs_approval=True),
+    "free_read": ToolPolicy(start="closed", is_read_only=True, parallel=True),
+    "free_write": ToolPolicy(parallel=True),
+    "read_more": ToolPolicy(),  # its name begins like that of a read
+}
+
+
+def order_of(name: str) -> str:
+    """The class of a tool's calls in the order of a response; empty for an unknown tool."""
+    if (policy := POLICIES.get(name)) is None:
+        return ""
+    if policy.parallel is not None:
+        return FREE if policy.parallel else ALONE
+    return READ if policy.is_read_only else EFFECT
+
+
+def place_of(call_id: str) -> int:
+    """The place of a call; the run makes the ids of a repeated response unique."""
+    return int(call_id[1:].partition("_")[0])
+
+
+@dataclass
+class Ran:
+    """One execution: when it began and ended, and the effects that were there."""
+
+    name: str
+    place: int
+    began: int
+    ended: int = 0
+    ending: str = ""
+    seen: list[frozenset[int]] = field(default_factory=list)
+
+
+@dataclass
+class Played:
+    """One response, its world, and what happened in it."""
+
+    chance: random.Random
+    limit: int
+    names: list[str] = field(default_factory=list)
+    fails: set[int] = field(default_factory=set)
+    asks: set[int] = field(default_factory=set)
+    declines: set[int] = field(default_factory=set)
+    world: set[int] = field(default_factory=set)
+    clock: int = 0
+    ran: dict[str, Ran] = field(default_factory=dict)
+    ends: dict[int, tuple[int, str]] = field(default_factory=dict)  # by place: when, and how
+    asked: dict[int, int] = field(default_factory=dict)  # by place: when a person was asked
+    decided: dict[int, int] = field(default_factory=dict)
+    appeared: set[int] = field(default_factory=set)  # blocks of which something has come
+    handed: set[int] = field(default_factory=set)  # places of calls that were handed over
+    log: list[LogEvent] = field(default_factory=list)
+    running: dict[str, StartTool] = field(default_factory=dict)
+    checks: list[CheckApproval] = field(default_factory=list)
+    waiting: dict[str, ApprovalRequest] = field(default_factory=dict)
+    is_answered: bool = False
+    problems: list[str] = field(default_factory=list)
+    steps: int = 0
+    crashes: int = 0
+
+    # -- playing ---------------------------------------------------------------------------------------------------
+
+    def play(self) -> None:
+        """Play the response to its end."""
+        chance = self.chance
+        self.names = [chance.choice([*POLICIES, "unknown"]) for _ in range(chance.randint(1, 7))]
+        self.fails = {place for place in range(len(self.names)) if chance.random() < 0.2}
+        self.asks = {place for place in range(len(self.names)) if chance.random() < 0.5}
+        self.declines = {place for place in range(len(self.names)) if chance.random() < 0.4}
+        run = self._new_run()
+        self.log.append(RunStart((user("go"),)))
+        self._carry_out(run, run.begin())
+        pieces = list(self._response())
+        may_crash = chance.random() < 0.25
+        for _ in range(500):
+            if self.is_answered:
+                return
+            if may_crash and chance.random() < 0.1 and self.crashes < 2:
+                run, pieces = self._crash(pieces)
+                continue
+            actions = [*self._actions(), *([None] if pieces else [])]
+            if not actions:
+                self.problems.append(f"stuck: {[repr(one.state) for one in run.state.executions.table]}")
+                return
+            action = chance.choice(actions)
+            if action is None:
+                piece = pieces.pop(0)
+                self.appeared.add(getattr(piece, "block", -1))
+                self._carry_out(run, run.chunks([piece]))
+                if isinstance(piece, Finish):
+                    self._carry_out(run, run.ended())
+            else:
+                self._act(run, action)
+            self._check_rest(run)
+        self.problems.append("too many steps")
+
+    def _new_run(self) -> Run:
+        return Run([user("go")], POLICIES, Limits(parallel=self.limit, takeovers=None))
+
+    def _response(self) -> Iterator[StreamChunk]:
+        """The events of the response: each call starts, closes and is confirmed; some wires mix or delay these."""
+        style = self.chance.choice(["in turn", "at the end", "mixed"])
+        lines = [list(self._call(place, style == "in turn")) for place in range(len(self.names))]
+        if style == "in turn":
+            yield from (event for line in lines for event in line)
+        elif style == "at the end":
+            yield from (event for line in lines for event in line[:-1])
+            yield from (line[-1] for line in lines)
+        else:
+            begun = 0  # starts come in order, everything else in any
+            while any(lines):
+                open_lines = [at for at, line in enumerate(lines) if line and at <= begun]
+                at = self.chance.choice(open_lines)
+                begun = max(begun, at + 1)
+                yield lines[at].pop(0)
+        yield Finish("tool_calls")
+
+    def _call(self, place: int, is_in_turn: bool) -> Iterator[StreamChunk]:
+        """The events of a call. On some wires the first event of a call that is invalid comes late."""
+        name, call_id, block = self.names[place], f"c{place}", place
+        arguments = {"place": place, "asks": place in self.asks}
+        first = "read" if name == "read_more" and self.chance.random() < 0.7 else name
+        is_invalid = self.chance.random() < 0.08
+        if self.chance.random() < 0.95 or not (is_invalid or is_in_turn):
+            yield ToolCallStart(block, call_id, first)
+        else:
+            yield Text(100 + place, "-")
+        if first != name and self.chance.random() < 0.7:
+            yield ToolCallClosed(block, call_id, first, {"place": place, "asks": False})
+        if self.chance.random() < 0.8 and not is_invalid:
+            yield ToolCallClosed(block, call_id, name, arguments)
+        if is_invalid:
+            yield ToolCallInvalid(block, call_id, name, "{", "malformed", "no")
+        else:
+            yield ToolCall(call_id, name, arguments, block=block, sealed_by="call_end")
+
+    def _crash(self, pieces: list[StreamChunk]) -> tuple[Run, list[StreamChunk]]:
+        """The process ends: what ran may have had its effect, and the run is rebuilt from its log."""
+        self.crashes += 1
+        for start in self.running.values():
+            ran = self.ran[start.key]
+            if order_of(ran.name) in (EFFECT, ALONE, FREE) and self.chance.random() < 0.5:
+                self.world.add(ran.place)
+            ran.ended, ran.ending = self._tick(), "lost"
+        self.running.clear()
+        self.checks.clear()
+        self.waiting.clear()
+        run = rebuild(self.log, POLICIES, Limits(parallel=self.limit, takeovers=None))
+        was_answering = run.state.phase == "answer"
+        for request in run.waiting:
+            self.waiting[request.call_id] = request
+        commands = run.begin()
+        if was_answering and any(isinstance(command, AskModel) for command in commands):
+            pieces = list(self._response())
+            self.asked.clear()
+            self.handed.clear()
+            self.appeared.clear()
+            self.ran.clear()
+            self.ends.clear()
+        elif was_answering:
+            pieces = []
+        self._carry_out(run, commands)
+        return run, pieces
+
+    def _actions(self) -> list[Any]:
+        return [*self.running, *self.checks, *self.waiting.values()]
+
+    def _act(self, run: Run, action: Any) -> None:
+        match action:
+            case CheckApproval():
+                self.checks.remove(action)
+                self._carry_out(run, run.approval_checked(action.key, action.arguments["asks"]))
+            case ApprovalRequest(kind="approval"):
+                place = place_of(action.call_id)
+                self.decided[place] = self._tick()
+                self.waiting.pop(action.call_id)
+                if place in self.declines and action.expires is not None and self.chance.random() < 0.5:
+                    self._carry_out(run, run.call_expired(action.call_id))
+                else:
+                    self._carry_out(run, run.decide(action.call_id, place not in self.declines))
+            case ApprovalRequest():
+                place = place_of(action.call_id)
+                self.waiting.pop(action.call_id)
+                if place not in self.fails:
+                    self.world.add(place)
+                self._carry_out(run, run.provide(action.call_id, self._outcome(place)))
+            case _:
+                self._return(run, action)
+
+    def _return(self, run: Run, key: str) -> None:
+        start, ran = self.running.pop(key), self.ran[key]
+        if order_of(start.name) != READ and ran.place not in self.fails:
+            self.world.add(ran.place)
+        ran.seen.append(frozenset(self.world))
+        ran.ended = self._tick()
+        self._carry_out(run, run.tool_done(key, self._outcome(ran.place)))
+
+    def _outcome(self, place: int) -> Outcome:
+        return Outcome((Text(0, "failed" if place in self.fails else "done"),), is_error=place in self.fails)
+
+    def _tick(self) -> int:
+        self.clock += 1
+        return self.clock
+
+    def _carry_out(self, run: Run, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case Emit():
+                    self.log.extend(command.logged)
+                    for event in command.events:
+                        self._see(event)
+                case StartTool():
+                    if run.reached(command) or not command.awaits_reader:
+                        self._begin(command)
+                case CancelTool():
+                    if self.running.pop(command.key, None):
+                        self.ran[command.key].ended = self._tick()
+                case CheckApproval():
+                    self.checks.append(command)
+                case AskModel():
+                    self.steps += 1
+                    self.is_answered = self._has_results(command)
+                case ExpireLater():
+                    pass
+                case _:
+                    self.problems.append(f"unexpected: {command}")
+
+    def _has_results(self, command: AskModel) -> bool:
+        return command.messages[-1].role == "tool"
+
+    def _begin(self, command: StartTool) -> None:
+        place = command.arguments["place"]
+        self.running[command.key] = command
+        began = self.ran.get(command.key)
+        if began is not None and not POLICIES[command.name].may_run_again:
+            self.problems.append(f"{command.name} {place} ran twice")
+        self.ran[command.key] = Ran(command.name, place, self._tick(), seen=[frozenset(self.world)])
+        self._check_start(command.name, place)
+
+    def _see(self, event: object) -> None:
+        match event:
+            case ToolEnd():
+                place = place_of(event.call_id)
+                self.waiting.pop(event.call_id, None)
+                if event.key in self.ran:
+                    self.ran[event.key].ending = event.ending
+                if event.ending != "discarded":
+                    if place in self.ends:
+                        self.problems.append(f"{event.name} {place} ended twice")
+                    self.ends[place] = self._tick(), event.ending
+            case ApprovalRequest():
+                place = place_of(event.call_id)
+                self.waiting[event.call_id] = event
+                if event.kind == "approval":
+                    self.asked[place] = self._tick()
+                else:
+                    self.handed.add(place)
+                    self._check_start(self.names[place], place)
+            case ToolStart() if event.key in self.ran:
+                self.problems.append(f"{event.key} was announced twice")
+            case _:
+                pass
+
+    # -- judging ---------------------------------------------------------------------------------------------------
+
+    def _check_start(self, name: str, place: int) -> None:
+        """Judge a start by what has ended: law 12, as it is written."""
+        order = order_of(name)
+        if order == FREE:
+            return
+        for before in range(place):
+            earlier = order_of(self.names[before])
+            if earlier in (FREE, "") or before in self.ends or not self._has_appeared(before):
+                continue
+            if ALONE in (order, earlier):
+                self.problems.append(f"{name} {place} is not apart from {self.names[before]} {before}")
+            elif (order == READ) != (earlier == READ) and not (order == READ and self._has_other_name(before)):
+                self.problems.append(f"{name} {place} started before {self.names[before]} {before} was over")
+            elif order == EFFECT and self._may_ask(before):
+                self.problems.append(f"{name} {place} overtook {self.names[before]} {before}")
+            elif order == EFFECT and POLICIES[self.names[before]].is_deferred and not POLICIES[name].is_deferred:
+                self.problems.append(f"{name} {place} overtook the handover {before}")
+        if order == ALONE and (stop := self._stop_before(place)) is not None:
+            self.problems.append(f"{name} {place} ran after {self.names[stop]} {stop} was not successful")
+
+    def _has_appeared(self, place: int) -> bool:
+        """Whether anything of a call has come; one whose first event comes late is invalid, and does not run."""
+        return place in self.appeared
+
+    def _has_other_name(self, place: int) -> bool:
+        """Whether a call may have looked like a read when a later read started: that one is then discarded."""
+        return self.names[place] == "read_more"
+
+    def _may_ask(self, place: int) -> bool:
+        policy = POLICIES[self.names[place]]
+        if place in self.decided:
+            return False
+        return policy.needs_approval is True or (callable(policy.needs_approval) and place in self.asks)
+
+    def _stop_before(self, place: int) -> int | None:
+        for before in range(place):
+            ending = self.ends.get(before, (0, "done"))[1]
+            order = order_of(self.names[before])
+            has_waited = before in self.asked or before in self.handed
+            if ending != "done" and (order == ALONE or (order == EFFECT and has_waited and ending != "cancelled")):
+                return before
+        return None
+
+    def _check_rest(self, run: Run) -> None:
+        """Nothing that may start stays: every ready call is held by an earlier one, or by the limit."""
+        executions = run.state.executions
+        if run.state.phase != "tools" or executions.table.count("starting", "running") >= self.limit:
+            return
+        for execution in executions.table:
+            if execution.state == "ready" and executions.order.holder(execution.block) is None:
+                self.problems.append(f"{execution.name} {execution.block} may start, and does not")
+
+    def judge(self) -> list[str]:
+        """What was wrong, also with what the reads saw."""
+        for ran in self.ran.values():
+            if ran.ending not in ("done", "failed") or order_of(ran.name) not in (READ, ALONE):
+                continue
+            held = {place for place, name in enumerate(self.names) if order_of(name) in (EFFECT, ALONE)}
+            for seen in ran.seen:
+                if future := {place for place in seen & held if place > ran.place}:
+                    self.problems.append(f"{ran.name} {ran.place} saw the effects of {future}, which come after it")
+            happened = {place for place in self.world & held if place < ran.place}
+            if missing := happened - ran.seen[0]:
+                self.problems.append(f"{ran.name} {ran.place} did not see the effects of {missing}")
+        if self.is_answered and not self.crashes and len(self.ends) != len(self.names):
+            self.problems.append(f"{len(self.names)} calls have {len(self.ends)} ends")
+        return self.problems
+
+
+def play(seed: str) -> Played:
+    """Play a random response, and judge it."""
+    chance = random.Random(seed)
+    played = Played(chance, chance.choice([1, 2, 32]))
+    played.play()
+    played.judge()
+    return played
