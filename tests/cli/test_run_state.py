@@ -38,6 +38,18 @@ def note(text: str) -> str:
     return "written"
 
 
+@penstock.tool(approval=True, parallel=False)
+def commit() -> str:
+    """Commit."""
+    return "committed"
+
+
+@penstock.tool(approval=True, parallel=False)
+def push() -> str:
+    """Push."""
+    return "pushed"
+
+
 def agent_of(answer, *tools):
     return penstock.Agent(penstock.Model("openai-compatible:m", via=Scripted(answer)), tools=list(tools))
 
@@ -60,6 +72,12 @@ def both(request):
     return Reply("Both.", call("pay", {"amount": 5}), call("deliver", {"to": "Rome"}))
 
 
+def committing(request):
+    if request.results:
+        return "Told: " + ", ".join(result.text for result in request.results)
+    return Reply(call("commit", {}), call("push", {}))
+
+
 def delivering(request):
     return "Delivered." if request.results else Reply("Off.", call("deliver", {"to": "Rome"}))
 
@@ -75,6 +93,7 @@ porter = agent_of(delivering, deliver)
 stranger = agent_of(once)
 poor = penstock.Agent("openai:gpt-5", [pay])
 sly = agent_of(hostile, note)
+coder = agent_of(committing, commit, push)
 '''
 
 
@@ -125,6 +144,16 @@ def test_a_saved_run_continues_with_a_verdict(folder: Path, verdict: str, answer
     assert answer in done.stdout
     assert paid(folder) == book
     assert not (folder / "run.json").exists(), "the run is over"
+
+
+@pytest.mark.parametrize(("verdict", "answer"), [
+    ("--yes", "Told: committed, pushed"), ("--no", "This tool runs only after the calls before it have succeeded."),
+])  # fmt: skip
+def test_a_verdict_answers_calls_that_run_one_after_the_other(folder: Path, verdict: str, answer: str) -> None:
+    assert run(folder, "coder", "Go.").returncode == 4
+    done = run(folder, "coder", verdict, "-q")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert answer in done.stdout
 
 
 def test_without_a_verdict_a_saved_run_still_waits(folder: Path) -> None:

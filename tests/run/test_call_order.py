@@ -315,6 +315,33 @@ def test_a_skipped_call_withdraws_its_question() -> None:
     assert len(machine.requests) == 2
 
 
+def test_a_decision_about_a_skipped_call_changes_nothing() -> None:
+    machine = Machine(edit=ToolPolicy(parallel=False, needs_approval=True))
+    respond(machine, "edit", "edit")
+    machine.take(machine.run.decide("c0", False))
+    assert machine.run.decide("c1", True) == []
+    with pytest.raises(UsageError, match="c2"):
+        machine.run.decide("c2", True)
+
+
+@sync_and_async
+@pytest.mark.parametrize("approved", [True, False])
+def test_a_program_may_decide_about_all_that_waits_though_the_first_decision_skips_the_rest(
+    mode: str, approved: bool
+) -> None:
+    pushed: list[str] = []
+
+    def on_event(running: Any, event: StreamEvent) -> None:
+        waiting = running.waiting
+        if isinstance(event, ApprovalRequest) and len(waiting) == 2:
+            for request in waiting:
+                running.decide(request.call_id, approved)
+
+    _, running = drive(streaming(made(COMMIT_AND_PUSH, *git_tools(pushed, both=True))), mode, on_event)
+    assert running.finish_reason == "answered"
+    assert pushed == (["commit", "push"] if approved else [])
+
+
 @sync_and_async
 def test_a_run_pauses_when_the_last_predicate_lets_a_call_go_that_another_one_holds(mode: str) -> None:
     def is_large(arguments: dict[str, Any]) -> bool:

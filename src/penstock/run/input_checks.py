@@ -8,7 +8,7 @@ from penstock.errors import UsageError, type_name
 from penstock.events import Text
 from penstock.jsontext.surrogates import join_surrogates
 from penstock.messages import Message
-from penstock.run.events import RequestKind
+from penstock.run.events import RequestKind, ToolEnd
 
 if TYPE_CHECKING:
     from penstock.run.machine import Run
@@ -55,7 +55,20 @@ def expect_waiting(run: Run, call_id: str, kind: RequestKind) -> None:
 
 
 def expect_undecided(run: Run, call_id: str, approved: bool, arguments: dict[str, Any] | None) -> None:
-    """Raise unless the call waits for a decision; an `ArgumentsError` if it cannot run with these arguments."""
+    """Raise unless the call waits for a decision; an `ArgumentsError` if it cannot run with these arguments.
+
+    A call that was skipped since it asked is no mistake of the caller: a decision before this one may have caused it.
+    """
+    if not run.state.waits_for(call_id, "approval") and _was_skipped(run, call_id):
+        return
     expect_waiting(run, call_id, "approval")
     if approved and arguments is not None:
         run.state.executions.check(call_id, arguments)
+
+
+def _was_skipped(run: Run, call_id: str) -> bool:
+    """Whether a call of the run, or of one inside it, did not run because of a call before it."""
+    events = (event for inner in run.tree() for event in reversed(inner.state.record.events))
+    return any(
+        isinstance(event, ToolEnd) and event.ending == "skipped" and event.call_id == call_id for event in events
+    )

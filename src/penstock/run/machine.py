@@ -230,8 +230,10 @@ class Run:
     def decide(
         self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
     ) -> list[Command]:
-        """A person approved or declined a call."""
+        """A person approved or declined a call; for one that was skipped since it asked, nothing follows."""
         expect_undecided(self, call_id, approved, arguments)
+        if not self.state.waits_for(call_id, "approval"):
+            return []
         decision = Decision(call_id, approved, deep_copy(arguments), reason)
         return self._after([decision, *self.state.executions.decide(call_id, approved, arguments, reason)])
 
