@@ -14,7 +14,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from rich.console import Console
@@ -50,7 +50,7 @@ from penstock.cli.screen.rows import plain, wrap
 from penstock.cli.screen.run_page import RunPage
 from penstock.dialects.prompt import prompts
 from penstock.messages import result
-from penstock.run.events import decode
+from penstock.run.events import ToolEnding, decode
 from penstock.wires import ALIASES, WIRES
 from tests.cases import each
 from tests.command import run_command
@@ -448,6 +448,21 @@ def test_a_waiting_call_names_its_reason() -> None:
     assert rows_after(call, ApprovalRequest("a", "pay", {}))[1][-1] == "╰─ ? waits for your approval"
     deferred = ApprovalRequest("a", "pay", {}, "deferred")
     assert rows_after(call, deferred)[1][-1] == "╰─ ? waits for its result from elsewhere"
+    assert rows_after(StepStart(1), call, StepEnd(1, "tool_calls"))[1][-1] == "╰─ · waits for other calls"
+
+
+def test_a_skipped_call_no_longer_waits_for_approval() -> None:
+    call = ToolCall("a", "push", {})
+    skipped = ToolEnd("1.0", result(call, "Not run: commit (b) was declined."), "skipped")
+    final, moving = rows_after(StepStart(1), call, ApprovalRequest("a", "push", {}), skipped)
+    assert (final, moving) == (["╭─ push", "╰─ ■ Not run: commit (b) was declined."], [])
+
+
+@pytest.mark.parametrize("ending", get_args(ToolEnding))
+def test_every_ending_of_a_call_is_shown(ending: ToolEnding) -> None:
+    call = ToolCall("a", "push", {})
+    final, moving = rows_after(StepStart(1), call, ToolEnd("1.0", result(call, "So it ended."), ending))
+    assert ("So it ended." in final[-1], moving) == (True, [])
 
 
 def test_a_call_that_waits_for_approval_is_not_interrupted_at_the_end() -> None:

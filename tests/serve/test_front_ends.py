@@ -135,6 +135,22 @@ def test_a_withdrawn_response_leaves_nothing_in_a_message() -> None:
     assert message["metadata"]["usage"]["totalTokens"] == 30
 
 
+@pytest.mark.parametrize("name", ["ai6", "ai7", "agui"])
+def test_the_question_about_a_skipped_call_is_withdrawn(name: str) -> None:
+    one = encoder(name)
+    asked = LOG[: LOG.index(Waiting())]
+    why = "Not run: commit (c0), which comes before it, was declined."
+    one.feed(asked)
+    sent = frames(b"".join(one.feed([ToolEnd("k1", returned("c1", "pay", why), "skipped"), Waiting()])))
+    last = [*sent, *frames(b"".join(one.close()))][-1]
+    if name == "agui":
+        [result] = [event for event in sent if event["type"] == "TOOL_CALL_RESULT"]
+        assert (result["content"], result["metadata"]) == (why, {"isError": True})
+        assert "interrupts" not in last.get("outcome", {})
+    else:
+        assert sent[0] == {"type": "tool-output-error", "toolCallId": "c1", "errorText": why}
+
+
 def test_version_6_gets_no_chunk_that_only_version_7_knows() -> None:
     sent = {chunk["type"] for chunk in frames(b"".join(encoder("ai6").feed(LOG)))}
     assert not sent & {"reset-step", "steering-message", "tool-approval-response", "custom", "reasoning-file"}

@@ -8,16 +8,25 @@ import hashlib
 import re
 from importlib.resources import files
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import penstock.serve
 from penstock import Agent, Model
 from penstock.asgi.page import Page
+from penstock.run.events import ToolEnding
 from penstock.testing import Scripted
 from tests.asgi_client import Browser, Reply, serving
 
 FOLDER = files("penstock.serve") / "page"
+
+
+@pytest.mark.parametrize("ending", get_args(ToolEnding))
+def test_the_page_has_words_for_every_ending_of_a_call(ending: str) -> None:
+    states = re.search(r"CALL_STATES = \{(.*?)\};", (FOLDER / "call.js").read_text(), re.DOTALL)
+    assert states is not None
+    assert re.search(rf"\b{ending}: \"", states.group(1))
 
 
 def served(**options: str) -> penstock.serve.ServeApp:

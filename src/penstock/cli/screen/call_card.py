@@ -170,7 +170,7 @@ class CallCard:
             case "writing":
                 return _status(f"{spin(now)} writing", "arguments")
             case "held":
-                return _status("· waits for the end of the response", "busy")
+                return _status(f"· {progress.message or 'waits for the end of the response'}", "busy")
             case "asking" | "left":
                 return _status(f"? {progress.message}", "busy")
             case "running" if progress.seconds is not None:

@@ -109,8 +109,8 @@ class Page(ABC, Generic[AnyEvent]):
         self._waiting_since = None
         self.blocks.settle_text()
         for card in self.blocks.open_cards:
-            is_open = card.progress.phase == "asking"
-            card.end("left" if is_open else "void", card.progress.message if is_open else reason)
+            waits_for = card.progress.message if card.progress.phase in ("asking", "held") else ""
+            card.end("left" if waits_for else "void", waits_for or reason)
 
     def interrupt(self) -> None:
         """Settles everything after Ctrl-C, with a mark in an open call or at the end."""

@@ -36,6 +36,7 @@ from penstock.run.inner_runs import unwrap
 
 PHASES: dict[ToolEnding, Phase] = {
     "done": "done", "failed": "failed", "declined": "failed", "cancelled": "void", "discarded": "void",
+    "skipped": "void",
 }  # fmt: skip
 WAITS: dict[RequestKind, str] = {
     "approval": "waits for your approval",
@@ -66,6 +67,9 @@ class RunPage(Page[Shown]):
                 self._cards = {}
             case StepEnd():
                 self.blocks.settle_text()
+                for card in self._cards.values():
+                    if card.progress.phase == "held":
+                        card.progress.message = "waits for other calls"
             case ToolStart():
                 card = self._card_by_id(event.call_id, event.name, event.arguments)
                 card.progress = Progress("running", event.call_id, now, event.is_early)

@@ -3,7 +3,7 @@
 
 const CALL_STATES = {
   growing: "writing arguments", ready: "ready", waiting: "waiting for you", running: "running", done: "done", failed: "failed",
-  declined: "declined", cancelled: "cancelled", discarded: "discarded", invalid: "not run",
+  declined: "declined", cancelled: "cancelled", discarded: "discarded", skipped: "not run", invalid: "not run",
 };
 const running = new Set(); // calls whose tool runs: one timer shows the time of all of them
 setInterval(() => { for (const card of running) card.tick(); }, 100);
