@@ -97,10 +97,10 @@ format: $(DEV) ## write what repeats the code, format it, and fix the lint that 
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-fuzz: $(FUZZ) ## damaged streams, random runs, changed states, and the atheris targets of tests/fuzz, FUZZ_SECONDS (60) each
-	@for name in streams runs states; do \
+fuzz: $(FUZZ) ## damaged streams, random runs and orders of calls, changed states, and the atheris targets of tests/fuzz, FUZZ_SECONDS (60) each
+	@for name in fuzz.streams fuzz.runs fuzz.states call_orders; do \
 	    printf '==> %s, %s seconds\n' $$name $(FUZZ_SECONDS); \
-	    $(BIN)/python -m tests.fuzz.$$name --seconds $(FUZZ_SECONDS) || exit 1; \
+	    $(BIN)/python -m tests.$$name --seconds $(FUZZ_SECONDS) || exit 1; \
 	done
 	@test -n '$(FUZZ_TARGETS)' || { echo 'tests/fuzz has no fuzz_*.py' >&2; exit 1; }
 	@for target in $(FUZZ_TARGETS); do \

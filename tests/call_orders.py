@@ -5,11 +5,17 @@ the response, tools that return, decisions, results from elsewhere, a crash), an
 is stated apart from the rules of `run.calls.call_order`, over the starts and ends that were seen.
 
 An effect changes the world when its tool returns; a read looks at the world when it starts and when it returns.
+
+python -m tests.call_orders --seconds 60
+python -m tests.call_orders --seed "657 12"    # one response again
 """
 
 from __future__ import annotations
 
+import argparse
 import random
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +31,8 @@ from penstock.run.rebuild import rebuild
 from penstock.tools.policy import ToolPolicy
 
 READ, EFFECT, ALONE, FREE = "read", "effect", "alone", "free"
+MAX_SHOWN = 5
+"""How many violations are printed."""
 
 
 def ask(arguments: dict[str, Any]) -> bool:
@@ -384,3 +392,36 @@ def play(seed: str) -> Played:
     played.play()
     played.judge()
     return played
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed")
+    options = parser.parse_args()
+    if options.seed is not None:
+        played = play(options.seed)
+        sys.stdout.writelines(f"{line}\n" for line in (", ".join(played.names), *played.problems))
+        sys.exit(bool(played.problems))
+    sys.exit(try_orders(options.seconds))
+
+
+def try_orders(seconds: float) -> bool:
+    """Plays responses until the time is over; returns whether one of them did not run as if in order."""
+    start, number, crashes, violations = time.monotonic(), 0, 0, 0
+    first = random.randrange(2**40)
+    while time.monotonic() - start < seconds:
+        played = play(f"{first} {number}")
+        number += 1
+        crashes += played.crashes
+        if played.problems:
+            violations += 1
+            if violations <= MAX_SHOWN:
+                again = f"python -m tests.call_orders --seed '{first} {number - 1}'"
+                sys.stdout.write(f"{', '.join(played.names)}: {'; '.join(played.problems)}\nagain: {again}\n")
+    sys.stdout.write(f"{number} responses tried, with {crashes} crashes, {violations} not as if in order\n")
+    return bool(violations)
+
+
+if __name__ == "__main__":
+    main()
