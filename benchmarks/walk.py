@@ -37,9 +37,9 @@ class Budget:
 BUDGETS = {
     "sync": Budget(18, 18),
     "async": Budget(18, 18),
-    "logged sync": Budget(40, 47),
-    "logged async": Budget(40, 48),
-    "served": Budget(60, 63),
+    "logged sync": Budget(40, 40),
+    "logged async": Budget(40, 40),
+    "served": Budget(60, 57),
     "gateway in its lane": Budget(12, 12),
     "gateway out of its lane": Budget(60, 67),
 }

@@ -18,6 +18,7 @@ from penstock.log.in_memory import MemoryStore
 from penstock.log.take_up import read_log
 from penstock.run.events import RunStart, encode
 from penstock.testing import Crashed, FakeClock, crash_at
+from tests.log.sqlite.connections import connection_of
 from tests.log_stores import Clock, Desk, interrupted_desk
 
 Damage = Callable[[Store, int], Callable[[], None]]
@@ -28,9 +29,9 @@ def write(store: Store, seq: int, body: bytes | None) -> None:
     """Replace or delete an event, which no operation of a store does."""
     match store:
         case SQLiteStore():
-            store._file.own.connection.execute("DELETE FROM events WHERE run_id = 'r' AND seq = ?", (seq,))
+            connection_of(store._file).execute("DELETE FROM events WHERE run_id = 'r' AND seq = ?", (seq,))
             if body is not None:
-                store._file.own.connection.execute("INSERT INTO events VALUES (NULL, 'r', ?, 0, ?, 0)", (seq, body))
+                connection_of(store._file).execute("INSERT INTO events VALUES (NULL, 'r', ?, 0, ?, 0)", (seq, body))
         case PostgresStore():
             store._execute("DELETE FROM {schema}.events WHERE run_id = 'r' AND seq = %(seq)s", seq=seq)
             if body is not None:
@@ -224,7 +225,7 @@ def test_the_command_line_decides_nothing_for_a_run_that_cannot_be_read(damage: 
     """Also if nobody has set it aside yet."""
     write(log, 3, STEP)
     damage(log, row_of(log).seq)
-    log._file.own.connection.execute("UPDATE runs SET state = 'waiting'")
+    connection_of(log._file).execute("UPDATE runs SET state = 'waiting'")
     decided = penstock("decide", "r", "--yes")
     assert (decided.exit_code, type(decided.exception)) == (2, SystemExit), decided
     assert decided.stderr.count("\n") == 1
@@ -235,7 +236,7 @@ def test_the_command_line_decides_nothing_for_a_run_that_cannot_be_read(damage: 
 def test_the_command_line_shows_what_can_be_read_of_a_run_that_nobody_has_set_aside(
     state: str, log: SQLiteStore
 ) -> None:
-    log._file.own.connection.execute("UPDATE runs SET state = ?", (state,))
+    connection_of(log._file).execute("UPDATE runs SET state = ?", (state,))
     shown = penstock("show", "r", "--plain")
     assert shown.exit_code == 0
     assert "damage     event 3 of the run r cannot be read" in shown.stdout

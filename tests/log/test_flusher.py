@@ -25,8 +25,16 @@ SECONDS = 30.0
 class Commits:
     """The numbers of units that were committed together, in order."""
 
+    writer: RunWriter
+
     def __init__(self) -> None:
         self.units = SimpleQueue[int]()
+        self._known = 0
+
+    def add(self) -> None:
+        units = self.writer.units - self._known
+        self._known += units
+        self.units.put(units)
 
     def next(self) -> int:
         return self.units.get(timeout=SECONDS)
@@ -44,7 +52,7 @@ def writer(tmp_path: Path, commits: Commits) -> Iterator[RunWriter]:
     claim = store.claim("one")
     assert claim is not None
     ignore = lambda _: None  # noqa: E731
-    writer = flusher_of(store).attach(claim, RunCallbacks(commits.units.put, ignore, ignore))
+    commits.writer = writer = flusher_of(store).attach(claim, RunCallbacks(commits.add, ignore, ignore))
     yield writer
     flusher_of(store).remove(writer)
     store.close()
@@ -134,7 +142,7 @@ def test_what_one_run_cannot_write_does_not_end_the_others(tmp_path: Path, monke
     append = store.append
 
     def callbacks_of(run_id: str) -> RunCallbacks:
-        return RunCallbacks(lambda _: committed.put(run_id), lambda _: None, lambda error: lost.put((run_id, error)))
+        return RunCallbacks(lambda: committed.put(run_id), lambda _: None, lambda error: lost.put((run_id, error)))
 
     def refuse(batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         if any(batch.run_id == "large" for batch in batches):
@@ -179,7 +187,7 @@ def test_after_a_long_outage_the_lease_is_renewed_before_the_run_continues(
     assert claim is not None
     owned = SimpleQueue[bool]()
     ignore = lambda _: None  # noqa: E731
-    callbacks = RunCallbacks(lambda _: owned.put(log.is_owner), ignore, ignore)
+    callbacks = RunCallbacks(lambda: owned.put(log.is_owner), ignore, ignore)
     log = flusher_of(store).attach(claim, callbacks)
     log.put([Said(user("Hello."))])
     assert owned.get(timeout=SECONDS)
@@ -197,7 +205,7 @@ def test_what_ends_the_thread_reaches_the_runs_that_wait_for_it(
     lost = SimpleQueue[Exception]()
     ignore = lambda _: None  # noqa: E731
     monkeypatch.setattr(store, "inputs", lambda run_ids: 1 // 0)
-    flusher_of(store).attach(claim, RunCallbacks(ignore, ignore, lost.put))
+    flusher_of(store).attach(claim, RunCallbacks(lambda: None, ignore, lost.put))
     assert isinstance(lost.get(timeout=SECONDS), ZeroDivisionError)
     store.close()
 
@@ -216,8 +224,8 @@ def test_a_run_that_its_process_claims_again_is_lost_for_its_earlier_writer(
     again = store.claim("one")
     assert first is not None
     assert again is not None
-    earlier = flusher_of(store).attach(first, RunCallbacks(ignore, ignore, lost.put))
-    writer = flusher_of(store).attach(again, RunCallbacks(commits.units.put, ignore, lost.put))
+    earlier = flusher_of(store).attach(first, RunCallbacks(lambda: None, ignore, lost.put))
+    commits.writer = writer = flusher_of(store).attach(again, RunCallbacks(commits.add, ignore, lost.put))
     assert isinstance(lost.get(timeout=SECONDS), LostRunError)
     earlier.put([Said(user("Is not written."))])
     writer.put([Said(user("Hello."))])

@@ -27,6 +27,7 @@ from penstock.messages import user
 from penstock.run.events import RunStart
 from penstock.runs.worker import Worker
 from penstock.testing import FakeClock
+from tests.log.sqlite.connections import connection_of
 from tests.log_stores import Clock, Desk, interrupted_desk
 from tests.postgres import NoServer, drop, new_schema, own_server
 
@@ -81,7 +82,7 @@ def forget_event(store: Store, run_id: str, seq: int) -> None:
     """Delete an event, which no operation of a store does."""
     match store:
         case SQLiteStore():
-            store._file.own.connection.execute("DELETE FROM events WHERE run_id = ? AND seq = ?", (run_id, seq))
+            connection_of(store._file).execute("DELETE FROM events WHERE run_id = ? AND seq = ?", (run_id, seq))
         case PostgresStore():
             store._execute("DELETE FROM {schema}.events WHERE run_id = %(run)s AND seq = %(seq)s", run=run_id, seq=seq)
         case MemoryStore():

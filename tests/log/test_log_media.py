@@ -13,6 +13,7 @@ from penstock.log.bodies import body_of, event_of
 from penstock.log.media import MEDIA_SIZE, put_back, take_out
 from penstock.log.store import Batch
 from penstock.run.events import RunStart
+from tests.log.sqlite.connections import connection_of
 from tests.log_stores import Clock
 
 PICTURE = random.Random(1).randbytes(5_000_000)
@@ -28,7 +29,7 @@ def stored_media(store: Store) -> int:
         return len(fields["_media"])
     if "_connections" in fields and hasattr(fields["_connections"], "execute"):
         return int(fields["_connections"].execute(f"SELECT count(*) FROM {fields['_schema']}.media")[0][0])
-    return int(store._file.own.connection.execute("SELECT count(*) FROM media").fetchone()[0])  # type: ignore[attr-defined]
+    return int(connection_of(store._file).execute("SELECT count(*) FROM media").fetchone()[0])  # type: ignore[attr-defined]
 
 
 def add_run(store: Store, run_id: str) -> None:

@@ -25,6 +25,7 @@ from penstock.messages import user
 from penstock.run.events import Taken
 from penstock.runs import runs as runs_module
 from penstock.testing import Crashed, Reply, Scripted, call, crash_at
+from tests.log.sqlite.connections import connection_of
 from tests.log_stores import Clock, Desk
 
 SOON = 30.0
@@ -56,7 +57,7 @@ def test_a_tool_that_would_begin_after_the_end_of_its_log_does_not_begin_and_the
     claim = store.claim("worker", run_id=run_id)
     assert claim is not None
     ownership = Ownership(None)
-    ownership.log = flusher_of(store).attach(claim, RunCallbacks(lambda units: None, lambda input: None, errors.append))
+    ownership.log = flusher_of(store).attach(claim, RunCallbacks(lambda: None, lambda input: None, errors.append))
     assert ownership.may_start()
     ownership.log.deadline = 0.0
     assert not ownership.may_start()
@@ -361,7 +362,7 @@ def test_an_append_that_fails_leaves_nothing(store: Store) -> None:
         store.create(RunRow(id=run_id, agent="desk"), b"start")
         assert store.claim("one", run_id=run_id) is not None
     if isinstance(store, SQLiteStore):
-        store._file.own.connection.execute(
+        connection_of(store._file).execute(
             "CREATE TRIGGER failing BEFORE INSERT ON events WHEN new.run_id = 'b' AND new.seq = 4 "
             "BEGIN SELECT RAISE(ABORT, 'the disk failed'); END"
         )

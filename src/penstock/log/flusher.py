@@ -216,7 +216,8 @@ class Flusher(Shared):
                 continue
             if batch.state == "over" and points.hook is not None:
                 points.hook("after_done", (), writer)
-            writer.callbacks.on_committed(batch.units)
+            writer.units += batch.units
+            writer.callbacks.on_committed()
 
     def _fail(self, gathered: _Gathered, error: Exception) -> None:
         """Report to the runs that they cannot be written. If one of several may be the cause, each is tried alone."""

@@ -108,7 +108,9 @@ class Follower:
         """Start or find the run; claim it if it has no owner."""
         start, asked = self._start, time.monotonic()
         if self.store.create(start.row, body_of(start.start), owner=self._owner):
-            self._own(*begin(self.store, first_claim(self.store, start.row, asked), start.start, *self._rules))
+            claim = first_claim(self.store, start.row, asked)
+            self._own(*begin(self.store, claim, start.start, *self._rules))
+            self.seq = claim.seq  # a reader gets none of the events before
             return
         row = self._row()
         check_version(row)

@@ -47,12 +47,12 @@ _encode_piece = msgspec.json.Encoder().encode
 class RunCallbacks(Struct, frozen=True):
     """The callbacks of a run, which the thread of the flusher calls: none of them may block.
 
-    `on_committed` gets the number of units that were committed, `on_input` an input from another process, `on_lost` the
-    error after which this process must not continue the run. `can_go_on` is called before the lease is renewed: a run
-    whose event loop was closed is released.
+    `on_committed` is called after a commit (see `RunWriter.units`). `on_input` gets an input from another process,
+    `on_lost` the error after which this process must not continue the run. `can_go_on` is called before the lease is
+    renewed: a run whose event loop was closed is released.
     """
 
-    on_committed: Callable[[int], None]
+    on_committed: Callable[[], None]
     on_input: Callable[[Input], None]
     on_lost: Callable[[Exception], None]
     can_go_on: Callable[[], bool] = lambda: True
@@ -83,12 +83,14 @@ class RunWriter:
         "seq",
         "state",
         "taken",
+        "units",
     )
 
     def __init__(self, flusher: Flusher, claim: Claim, callbacks: RunCallbacks) -> None:
         self.claim = claim
         self.callbacks = callbacks
         self.seq = claim.seq  # number of the last committed event
+        self.units = 0  # number of committed units
         self.deadline = claim.deadline
         self.next_renewal = 0.0
         self.taken: set[int] = set()  # inputs that were handed to the run

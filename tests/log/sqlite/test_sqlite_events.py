@@ -15,6 +15,7 @@ from penstock.log.sqlite import schema as sqlite_schema
 from penstock.log.sqlite.events import MARK_EVERY
 from penstock.log.sqlite.rows import MAX_ROWS, execute_rows
 from penstock.log.store import Batch
+from tests.log.sqlite.connections import connection_of
 
 RUNS = ("a", "b", "c")
 LENGTH = 3 * MARK_EVERY + 5
@@ -61,8 +62,8 @@ def test_a_reader_may_begin_at_every_event(limit: int, store: SQLiteStore) -> No
 def test_runs_that_write_at_once_share_pages(store: SQLiteStore, tmp_path: Path) -> None:
     runs = [f"run-{number}" for number in range(100)]
     start(store, *runs)
-    [size] = store._file.own.connection.execute("PRAGMA page_size").fetchone()
-    store._file.own.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    [size] = connection_of(store._file).execute("PRAGMA page_size").fetchone()
+    connection_of(store._file).execute("PRAGMA wal_checkpoint(TRUNCATE)")
     wal = tmp_path / "runs.db-wal"
     for seq in range(2, 12):
         store.append([Batch(run_id, 1, seq, [b"some words"], renew=False) for run_id in runs], durable=False)
@@ -86,7 +87,7 @@ def test_a_run_that_was_pruned_gets_no_events(store: SQLiteStore) -> None:
     other.close()
     assert store.append([Batch("a", 1, 2, [b"zombie"]), Batch("b", 1, 2, [b"b3"])], durable=True) == [False, True]
     for table in ("events", "heads", "runs"):
-        [rows] = store._file.own.connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+        [rows] = connection_of(store._file).execute(f"SELECT count(*) FROM {table}").fetchone()
         assert rows == {"events": 3, "heads": 1, "runs": 1}[table]
 
 
@@ -112,12 +113,12 @@ def test_heads_that_are_not_known_are_looked_up(store: SQLiteStore, monkeypatch:
 @pytest.mark.parametrize("count", [1, 2, 3, MAX_ROWS - 1, MAX_ROWS, MAX_ROWS + 1, 3 * MAX_ROWS - 1])
 def test_any_number_of_rows_is_written_once(count: int, store: SQLiteStore) -> None:
     statements: list[str] = []
-    store._file.own.connection.execute("CREATE TABLE pairs (one, two)")
-    store._file.own.connection.set_trace_callback(statements.append)
+    connection_of(store._file).execute("CREATE TABLE pairs (one, two)")
+    connection_of(store._file).set_trace_callback(statements.append)
     values = [*range(2 * count)]
-    [*_] = execute_rows(store._file.own.connection, "INSERT INTO pairs VALUES {rows}", 2, values)
-    store._file.own.connection.set_trace_callback(None)
-    assert store._file.own.connection.execute("SELECT * FROM pairs").fetchall() == [
+    [*_] = execute_rows(connection_of(store._file), "INSERT INTO pairs VALUES {rows}", 2, values)
+    connection_of(store._file).set_trace_callback(None)
+    assert connection_of(store._file).execute("SELECT * FROM pairs").fetchall() == [
         *zip(values[::2], values[1::2], strict=True)
     ]
     assert all(statement.count("(") <= MAX_ROWS for statement in statements)
@@ -127,7 +128,7 @@ def test_any_number_of_rows_is_written_once(count: int, store: SQLiteStore) -> N
 def test_an_append_that_fails_can_be_tried_again(store: SQLiteStore) -> None:
     start(store, *RUNS)
     batches = [Batch(run_id, 1, 2, [b"3", b"4"]) for run_id in RUNS]
-    store._file.own.connection.execute(
+    connection_of(store._file).execute(
         "CREATE TRIGGER full BEFORE INSERT ON marks BEGIN SELECT RAISE(ABORT, 'the disk is full'); END"
     )
     too_long = [*batches[:2], Batch("c", 1, 2, [b"x"] * MARK_EVERY)]
@@ -139,7 +140,7 @@ def test_an_append_that_fails_can_be_tried_again(store: SQLiteStore) -> None:
 
 def test_what_is_left_of_a_damaged_run_is_read_and_pruned(store: SQLiteStore) -> None:
     fill(store)
-    store._file.own.connection.execute("DELETE FROM events WHERE run_id = 'a' AND seq = 70")
+    connection_of(store._file).execute("DELETE FROM events WHERE run_id = 'a' AND seq = 70")
     assert [seq for seq, _, _ in store.read("a")] == [seq for seq in range(1, LENGTH + 1) if seq != 70]
     assert [seq for seq, _, _ in store.read("a", after=70)] == [*range(71, LENGTH + 1)]
     over = [Batch(run_id, 1, LENGTH, [b"end"], state="over") for run_id in ("a", "b")]
@@ -148,14 +149,14 @@ def test_what_is_left_of_a_damaged_run_is_read_and_pruned(store: SQLiteStore) ->
     left = {run_id: len(store.read(run_id)) for run_id in RUNS}
     assert left == {"a": 0, "b": 0, "c": LENGTH}
     for table in ("events", "marks"):
-        assert store._file.own.connection.execute(f"SELECT DISTINCT run_id FROM {table}").fetchall() == [("c",)]
+        assert connection_of(store._file).execute(f"SELECT DISTINCT run_id FROM {table}").fetchall() == [("c",)]
 
 
 def test_to_prune_a_run_costs_nothing_for_the_events_of_others(store: SQLiteStore) -> None:
     def steps_of_pruning(run_id: str) -> int:
         start(store, run_id)
         store.append([Batch(run_id, 1, 2, [b"end"], state="over")], durable=True)
-        connection, steps = store._file.own.connection, []
+        connection, steps = connection_of(store._file), []
         connection.set_progress_handler(lambda: steps.append(1), 10)
         assert store.prune(before=float("inf")) == 1
         connection.set_progress_handler(None, 0)

@@ -19,6 +19,7 @@ from penstock import StoreError
 from penstock.log import RunRow, SQLiteStore, points
 from penstock.log.sqlite.file import SQLiteFile, ThreadConnection, _Write
 from penstock.log.store import Batch
+from tests.log.sqlite.connections import connection_of
 
 NORMAL, FULL = 1, 2  # of `PRAGMA synchronous`: a commit waits for the disk only with FULL
 SECONDS = 30.0
@@ -50,7 +51,7 @@ def note(text: str) -> Callable[[sqlite3.Connection], int]:
 
 
 def notes(file: SQLiteFile) -> list[str]:
-    return sorted(text for (text,) in file.own.connection.execute("SELECT text FROM notes"))
+    return sorted(text for (text,) in connection_of(file).execute("SELECT text FROM notes"))
 
 
 class Crowd:
@@ -92,9 +93,9 @@ def groups(file: SQLiteFile, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     groups: list[int] = []
     commit = file._commit
 
-    def counted(own: ThreadConnection, writes: list[_Write]) -> list[_Write]:
-        groups.append(len(writes))
-        return commit(own, writes)
+    def counted(own: ThreadConnection) -> None:
+        groups.append(sum(not write.is_over for write in file._writes.waiting))
+        commit(own)
 
     monkeypatch.setattr(file, "_commit", counted)
     return groups
@@ -138,7 +139,10 @@ def test_what_prevents_a_commit_is_the_error_of_all_its_writes(
     def busy(*_: object) -> None:
         raise sqlite3.OperationalError("database is locked")
 
-    outcomes = Crowd(file).write(*map(note, "abc"), meanwhile=lambda: monkeypatch.setattr(file, "_begin", busy))
+    def lock() -> None:
+        monkeypatch.setattr(ThreadConnection, "set_durable", busy)
+
+    outcomes = Crowd(file).write(*map(note, "abc"), durable=True, meanwhile=lock)
     for outcome in outcomes:
         with pytest.raises(StoreError, match="cannot be written: database is locked"):
             outcome.result()
@@ -163,13 +167,13 @@ def test_a_thread_that_is_interrupted_takes_no_write_of_another_thread_with_it(f
     assert notes(file) == ["a", "b"]
 
 
-@pytest.mark.parametrize("line", range(3))
+@pytest.mark.parametrize("line", range(12))
 def test_a_thread_that_is_interrupted_at_any_line_takes_no_write_with_it(file: SQLiteFile, line: int) -> None:
     """Also if it has begun to gather the writes, and has not begun to write them."""
     lines = iter(range(100))
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
-        if frame.f_code is not SQLiteFile._write_all.__code__:
+        if frame.f_code is not SQLiteFile._commit.__code__:
             return None
         if event == "line" and next(lines) == line:
             raise KeyboardInterrupt
@@ -192,10 +196,10 @@ def test_a_write_is_over_if_its_thread_is_interrupted_after_the_commit(file: SQL
     """A signal that comes while a thread waits for the disk interrupts it right after the commit."""
 
     class Interrupted:
-        in_transaction = property(lambda self: file.own.connection.in_transaction)
+        in_transaction = property(lambda self: connection_of(file).in_transaction)
 
         def execute(self, statement: str) -> sqlite3.Cursor:
-            cursor = file.own.connection.execute(statement)
+            cursor = connection_of(file).execute(statement)
             if statement == "COMMIT":
                 raise KeyboardInterrupt
             return cursor
@@ -203,9 +207,10 @@ def test_a_write_is_over_if_its_thread_is_interrupted_after_the_commit(file: SQL
         def close(self) -> None:
             pass
 
-    write = _Write(lambda _: note("a")(file.own.connection), durable=False)
+    write = _Write(lambda _: note("a")(connection_of(file)), durable=False)
+    file._writes.waiting.append(write)
     with pytest.raises(KeyboardInterrupt):
-        file._commit(ThreadConnection(cast(sqlite3.Connection, Interrupted())), [write])
+        file._commit(ThreadConnection(cast(sqlite3.Connection, Interrupted())))
     assert write.is_over
     assert notes(file) == ["a"]
 
@@ -217,7 +222,7 @@ def test_an_append_waits_for_the_disk_only_if_it_is_durable(
     store = SQLiteStore(tmp_path / "runs.db")
     store.create(RunRow(id="r", agent="desk"), b"start", owner="one")
     settings: list[int] = []
-    monkeypatch.setattr(points, "hook", lambda *_: settings.append(synchronous(store._file.own.connection)))
+    monkeypatch.setattr(points, "hook", lambda *_: settings.append(synchronous(connection_of(store._file))))
     for seq, is_durable in enumerate([not durable, durable, durable, not durable, durable], 2):
         assert store.append([Batch("r", 1, seq, [b'{"type":"text"}'])], durable=is_durable) == [True]
     assert [settings[index] for index in (1, 2, 4)] == [setting] * 3

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.log import RunRow, SQLiteStore, points
 from penstock.log.store import Batch
+from tests.log.sqlite.connections import connection_of
 
 RUNS = ("a", "b")
 EVENT = b'{"type": "text", "block": 0, "text": "a"}'
@@ -42,9 +43,9 @@ def append(store: SQLiteStore, seq: int, epoch: int = 1) -> list[bool]:
 def comparisons(store: SQLiteStore, seq: int) -> int:
     """How many statements of an append look at the heads in the file."""
     statements: list[str] = []
-    store._file.own.connection.set_trace_callback(statements.append)
+    connection_of(store._file).set_trace_callback(statements.append)
     assert append(store, seq) == [True, True]
-    store._file.own.connection.set_trace_callback(None)
+    connection_of(store._file).set_trace_callback(None)
     return sum("SELECT" in statement and "heads" in statement for statement in statements)
 
 

@@ -22,15 +22,10 @@ class Mailbox:
     def post(self, call: Callable[[], None]) -> None:
         """Make this call on the loop, soon; calls are made in order. From any thread."""
         self._calls.append(call)
-        if not self._is_due:
-            self._wake()
-
-    def _wake(self) -> None:
-        if (loop := self._loop()) is None:
-            return
-        self._is_due = True
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(self._empty)
+        if not self._is_due and (loop := self._loop()) is not None:
+            self._is_due = True
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._empty)
 
     def _empty(self) -> None:
         self._is_due = False
@@ -40,7 +35,8 @@ class Mailbox:
                 calls.popleft()()
         finally:
             if calls and not self._is_due:  # one raised, which the loop reports; the others are made all the same
-                self._wake()
+                self._is_due = True
+                asyncio.get_running_loop().call_soon(self._empty)
 
 
 _mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()

@@ -151,22 +151,21 @@ class Dispatcher:
             self.has_room.clear()
             await self.has_room.wait()
 
-    def on_committed(self) -> Callable[[int], None]:
-        """What the thread of the flusher calls with the number of units that were committed."""
+    def on_committed(self) -> Callable[[], None]:
+        """What the thread of the flusher calls after a commit."""
         driven, outbox = self._driven, self._driven.logged_outbox
-        post, add, wake, state = self.loop.mailbox.post, outbox.committed, self.wake, driven.run.state
+        add, wake, state = outbox.committed, self.wake, driven.run.state
+        delivered = 0  # units
 
-        def deliver(units: int = 1) -> None:
-            was_full = outbox.is_full
+        def deliver() -> None:
+            nonlocal delivered
+            was_full, units = outbox.is_full, outbox.writer.units - delivered
+            delivered += units
             # Also if there is nothing to read, the run may have to pause. One without a reader does not in a response.
             if add(units) or was_full or not outbox.is_drained or state.phase != "answer" or driven.done is not None:
                 wake()
 
-        def committed(units: int) -> None:
-            # Most commits have one unit of a run. An object per commit would occupy the garbage collector.
-            post(deliver if units == 1 else partial(deliver, units))
-
-        return committed
+        return partial(self.loop.mailbox.post, deliver)  # an object per commit would occupy the garbage collector
 
     def pause_if_waiting(self) -> bool:
         """Pause the run if its reader has read everything and would wait for a decision or a result."""

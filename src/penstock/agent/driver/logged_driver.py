@@ -191,9 +191,12 @@ class LoggedSyncDriver(LoggedDriver[SyncDriver]):
     def read_events(self, reader: object) -> Iterator[StreamEvent]:
         """The events of the run; the iterator keeps `reader` alive."""
         self._reader.claim()
+        if self.owner is not None and not self._follower.has_more:
+            return self.owner.read_events(reader)
         return self._events(reader)
 
     def _events(self, reader: object) -> Iterator[StreamEvent]:
+        """The events of the log, and then those of the driver."""
         self.start()
         try:
             while self._follower.has_more and not self._is_closed:
@@ -254,9 +257,12 @@ class LoggedAsyncDriver(LoggedDriver[Driver]):
     def aread_events(self, reader: object) -> AsyncIterator[StreamEvent]:
         """The events of the run; the iterator keeps `reader` alive."""
         self._reader.claim()
+        if self.owner is not None and not self._follower.has_more:
+            return self.owner.aread_events(reader)
         return self._events(reader)
 
     async def _events(self, reader: object) -> AsyncIterator[StreamEvent]:
+        """The events of the log, and then those of the driver."""
         await self.enter()
         store = self._follower.store
         try:

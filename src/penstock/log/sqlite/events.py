@@ -13,12 +13,14 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from penstock.log.media import MEDIA_SIZE, take_out
-from penstock.log.sqlite.heads import Head
 from penstock.log.sqlite.rows import execute_rows
 from penstock.log.store import Batch
 
 MARK_EVERY = 64
 """How many events of a run there are from one mark to the next."""
+
+Head = tuple[int, int, int, int, float]
+"""The number of a run, its epoch, the `seq` and the number of its last event, and when that was written."""
 
 _INSERT = "INSERT INTO events (run_id, seq, at, body, previous) VALUES {rows}"
 _LAST = "SELECT last FROM runs JOIN heads ON run = number WHERE id = :run_id"

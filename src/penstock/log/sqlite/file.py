@@ -125,6 +125,11 @@ class ThreadConnection(Shared):
         self.connection.execute("PRAGMA wal_autocheckpoint = 4000")
         self.is_configured = True
 
+    def set_durable(self, durable: bool) -> None:
+        """Let transactions wait until the disk has them, or not."""
+        self.connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        self.is_durable = durable
+
     def close(self) -> None:
         """Close it, in a thread that has the lock, or if nobody can use it any more."""
         with _closing.lock:  # first: a fork that is under way closes it too
@@ -187,20 +192,14 @@ class SQLiteFile:
     def _use(self, operation: Callable[[ThreadConnection], T]) -> T:
         """Carry out an operation with the connection of this thread, which nobody closes meanwhile."""
         while True:
-            own = self.own
+            own: ThreadConnection | None = getattr(self._local, "own", None)
+            if own is None or not own.is_open:
+                own = self._local.own = self._connect()
             with own.lock:
                 if own.is_open:  # else the process has forked since
                     if not own.is_configured and self._found is not None:  # the file is a log, and may be changed
                         own.configure()
                     return operation(own)
-
-    @property
-    def own(self) -> ThreadConnection:
-        """The connection of this thread."""
-        own: ThreadConnection | None = getattr(self._local, "own", None)
-        if own is None or not own.is_open:
-            own = self._local.own = self._connect()
-        return own
 
     def _connect(self) -> ThreadConnection:
         with _connecting.lock:
@@ -242,8 +241,8 @@ class SQLiteFile:
         try:
             waiting.append(write)
             with self._writes.lock:
-                if not write.is_over:  # else another thread had the turn
-                    self._use(self._write_all)
+                while not write.is_over:  # else another thread had the turn
+                    self._use(self._commit)
             if write.error is not None:
                 raise write.error
         except (sqlite3.Error, UnicodeEncodeError) as error:
@@ -253,21 +252,19 @@ class SQLiteFile:
                 waiting.remove(write)
         return cast(T, write.result)
 
-    def _write_all(self, own: ThreadConnection) -> None:
-        """Carry out all queued writes in one transaction, without failing ones."""
-        left = [write for write in self._writes.waiting.copy() if not write.is_over]
-        while left:
-            left = self._commit(own, left)
-
-    def _commit(self, own: ThreadConnection, writes: list[_Write]) -> list[_Write]:
-        """Commit these writes. If one of them fails, nothing is committed, and the others are returned."""
+    def _commit(self, own: ThreadConnection) -> None:
+        """Carry out all queued writes in one transaction. If one of them fails, that one is over, and no other."""
         connection = own.connection
+        writes = [write for write in self._writes.waiting.copy() if not write.is_over]
+        durable = any(write.durable for write in writes)
         current: _Write | None = None
         over: list[_Write] = []
         is_complete = False
         self.incomplete += 1
         try:
-            self._begin(own, writes)
+            if own.is_durable is not durable:
+                own.set_durable(durable)
+            connection.execute("BEGIN IMMEDIATE")
             for current in writes:
                 current.result = current.operation(connection)
             current, is_complete = None, True
@@ -285,14 +282,6 @@ class SQLiteFile:
                 over = writes
             for write in over:
                 write.is_over = True
-        return [write for write in writes if not write.is_over]
-
-    def _begin(self, own: ThreadConnection, writes: list[_Write]) -> None:
-        durable = any(write.durable for write in writes)
-        if own.is_durable is not durable:
-            own.connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            own.is_durable = durable
-        own.connection.execute("BEGIN IMMEDIATE")
 
     def close(self) -> None:
         """Close all connections, after threads have finished their current operations."""

@@ -8,9 +8,11 @@ to the file, and then replaces them with a few statements for all of them.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
+from penstock.log.sqlite import events as sqlite_events
+from penstock.log.sqlite.events import Head
 from penstock.log.sqlite.file import SQLiteFile
 from penstock.log.sqlite.rows import execute_rows
 from penstock.log.store import Batch
@@ -26,9 +28,6 @@ _FIND = (
     "SELECT run, epoch, seq, last, updated FROM runs JOIN heads ON run = number WHERE id = ? AND epoch = ? AND seq = ?"
 )
 _REPLACE = "REPLACE INTO heads (run, epoch, seq, last, updated) VALUES {rows}"
-
-Head = tuple[int, int, int, int, float]
-"""The number of a run, its epoch, the `seq` and the number of its last event, and when that was written."""
 
 
 class Heads:
@@ -81,10 +80,11 @@ class Heads:
                 return heads
         return [connection.execute(_FIND, (batch.run_id, batch.epoch, batch.seq)).fetchone() for batch in batches]
 
-    def write(self, connection: sqlite3.Connection, batches: Iterable[Batch], heads: Sequence[Head]) -> None:
-        """Replace the heads of runs to which these batches were added."""
-        execute_rows(connection, _REPLACE, 5, [*chain.from_iterable(heads)])
-        self._sure.update(zip([batch.run_id for batch in batches], heads, strict=True))
+    def add(self, connection: sqlite3.Connection, batches: Sequence[Batch], heads: Sequence[Head], now: float) -> None:
+        """Add events after the heads of their runs, and replace the heads."""
+        last = sqlite_events.add(connection, batches, heads, now)
+        execute_rows(connection, _REPLACE, 5, [*chain.from_iterable(last)])
+        self._sure.update(zip([batch.run_id for batch in batches], last, strict=True))
         if len(self._sure) + len(self._hints) > MAX_KNOWN:
             self._sure.clear()
             self._hints.clear()

@@ -21,7 +21,7 @@ from penstock.log.doorbell import Doorbell, wait_for_event
 from penstock.log.media import put_back, take_out
 from penstock.log.sqlite import events as sqlite_events
 from penstock.log.sqlite.file import SQLiteFile
-from penstock.log.sqlite.heads import Head, Heads
+from penstock.log.sqlite.heads import Heads
 from penstock.log.sqlite.schema import prepare
 from penstock.log.store import (
     FIELDS,
@@ -82,7 +82,8 @@ class SQLiteStore:
             added = connection.execute(_CREATE, values)
             if added.rowcount:
                 assert added.lastrowid is not None
-                self._add(connection, [Batch(row.id, epoch, 0, bodies)], [(added.lastrowid, epoch, 0, 0, now)], now)
+                head = added.lastrowid, epoch, 0, 0, now
+                self._heads.add(connection, [Batch(row.id, epoch, 0, bodies)], [head], now)
                 return True
             first = sqlite_events.read(connection, row.id, 0, 1)
             if [bytes(body) for seq, _, body in first if seq == 1] != [take_out(start)[0]]:
@@ -106,7 +107,7 @@ class SQLiteStore:
             head, (id, agent, previous_state) = picked[:5], picked[5:]
             number, epoch, seq, _, _ = head
             connection.execute(_TAKE, (owner, now + self.lease, self.lease, number))
-            self._add(connection, [Batch(id, epoch + 1, seq, [encode(Taken(epoch + 1, owner))])], [head], now)
+            self._heads.add(connection, [Batch(id, epoch + 1, seq, [encode(Taken(epoch + 1, owner))])], [head], now)
             return Claim(id, agent, epoch + 1, seq + 1, deadline, previous_state)
 
         claimed = self._file.write(claim, durable=True)
@@ -225,10 +226,6 @@ class SQLiteStore:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _add(self, connection: sqlite3.Connection, batches: Sequence[Batch], heads: Sequence[Head], now: float) -> None:
-        """Add events after the heads of their runs."""
-        self._heads.write(connection, batches, sqlite_events.add(connection, batches, heads, now))
-
     def _append(self, batches: Sequence[Batch], now: float, connection: sqlite3.Connection) -> builtins.list[bool]:
         """Add the batches of runs; for each, whether this worker owns the run."""
         run_heads = self._heads.owned(connection, batches)
@@ -237,7 +234,7 @@ class SQLiteStore:
         mine = batches
         if len(heads) < len(owned):
             mine = [batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner]
-        self._add(connection, mine, heads, now)
+        self._heads.add(connection, mine, heads, now)
         for batch, head in zip(mine, heads, strict=True):
             if batch.renew or batch.state != "running":
                 self._update(connection, batch, head[0], now)
