@@ -273,7 +273,7 @@ class _UsedLoop:
 
     def __init__(self) -> None:
         self._loop: LoopThread | None = None
-        self._process = 0  # the process in which the run began
+        self.is_inherited = False  # the run began before this process was forked: its loop is in the parent process
         self._is_used = False
 
     @property
@@ -286,14 +286,10 @@ class _UsedLoop:
         """Whether the run has ended, and its loop may be gone."""
         return self._loop is not None and not self._is_used
 
-    @property
-    def is_inherited(self) -> bool:
-        """Whether the run began before this process was forked: its loop is in the parent process."""
-        return self._loop is not None and self._process != os.getpid()
-
     def use(self) -> LoopThread:
         """The run begins. One that code on the shared loop begins, such as an output validator, has its own loop."""
-        self._process, self._is_used = os.getpid(), True
+        self._is_used = True
+        _used.add(self)
         self._loop = loop = LoopThread("penstock-driver") if driver_loop.is_here else driver_loop
         if loop is driver_loop:
             driver_loop.enter()
@@ -316,6 +312,18 @@ def _wait_for(future: Future[Any], seconds: float | None = None) -> None:
         longest = min(_MAX_BLOCKED or inf, left)
         wait([future], None if longest == inf else longest)
 
+
+_used: weakref.WeakSet[_UsedLoop] = weakref.WeakSet()  # the loops of all runs that have begun in this process
+
+
+def _mark_inherited() -> None:
+    """Mark the runs of the parent process, in a child."""
+    for used in list(_used):
+        used.is_inherited = True
+    _used.clear()
+
+
+after_fork(_mark_inherited)
 
 _detached: weakref.WeakSet[SyncDriver] = weakref.WeakSet()  # runs that continue in this process without a reader
 after_fork(_detached.clear)  # a child process does not have their loop; its parent gives the runs back
