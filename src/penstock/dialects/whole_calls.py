@@ -72,7 +72,7 @@ class WholeCalls:
         events: list[StreamChunk] = []
         for chunk in chunks:
             lane = self._lane
-            if type(chunk) is not Text or lane is None or (text := lane.take(chunk)) is None:
+            if type(chunk) is not Text or lane is None or lane.is_left or (text := lane.take(chunk)) is None:
                 events += self._read(chunk)
             elif text:
                 events.append(lane.kind(lane.block, text))
@@ -143,14 +143,18 @@ class WholeCalls:
 
 
 class Lane:
-    """The fast lane: text that is emitted as it comes, and that the parser has not read yet."""
+    """The fast lane: text that is emitted as it comes, and that the parser has not read yet.
 
-    __slots__ = ("_find_start", "_held", "block", "kind", "source", "unread")
+    It `is_left` after a piece that it did not take: the parser has to read that, and the lane is not asked again.
+    """
+
+    __slots__ = ("_find_start", "_held", "block", "is_left", "kind", "source", "unread")
 
     def __init__(self, source: int, kind: type[Text | Reasoning], block: int, reader: Reader) -> None:
         self.source = source  # the block of the text
         self.kind = kind  # what it becomes
         self.block = block  # and its block
+        self.is_left = False
         self.unread = ""  # one text: a list of its pieces takes several times the memory
         self._held = ""  # the end of it that is not emitted: it may begin a mark
         self._find_start = reader.find_start
@@ -174,16 +178,14 @@ class Lane:
 
     def take_text(self, piece: str) -> str | None:
         """The same for a piece that is known to be one of this text."""
-        if len(self.unread) > MAX_UNREAD:
-            return None
         text = self._held + piece if self._held else piece
         start = self._find_start(text)
-        if start is None:
-            self.unread += piece
-            self._held = ""
-            return text
-        if not is_half_word(start):
+        if len(self.unread) > MAX_UNREAD or (start is not None and not is_half_word(start)):
+            self.is_left = True
             return None
         self.unread += piece
+        if start is None:
+            self._held = ""
+            return text
         self._held = start[0]
         return text[: start.start()]

@@ -88,14 +88,13 @@ class Answering:
         except RejectedRequest as error:
             if not stream.is_open:
                 raise
-            failure = self._failed(request, error)
-            self._inspected.send(failure)
-            await stream.write(failure)  # a keep-alive was sent, and with it the status 200
+            await stream.write(self._failed(request, error))  # a keep-alive was sent, and with it the status 200
             return
         encoder = ResponseEncoder(self._frames(self._head(request, answer)))
         record = self._context.memory.record(request, self._caller.key, self._caller.id)
         upstream, chunks = answer.upstream_request, answer.first
-        lane = TextLane(encoder, stream, None if record is None else record.add_one, self._inspected.shows)
+        show = self._inspected.shows
+        lane = TextLane(encoder, stream, None if record is None else record.add_one, show)
         decoded = 0
         try:
             while True:
@@ -103,13 +102,13 @@ class Answering:
                 if record is not None:
                     record.add(chunks)
                 if data := encoder.feed(chunks):
-                    self._inspected.send(data)
+                    if show is not None:
+                        show(data)
                     await stream.write(data)
                 if encoder.error is not None:
                     break
-                if (
-                    following := await upstream.stream.next_batch(lane.open_after(chunks, upstream.decodings.last))
-                ) is None:
+                take = lane.open_after(chunks, upstream.decodings.last)
+                if (following := await upstream.stream.next_batch(take)) is None:
                     break
                 chunks = following
             answer.ended(has_failed=encoder.error is not None)
@@ -127,7 +126,9 @@ class Answering:
         self._journal.fail(error)
         head = request.head(self._caller.id, int(time.time()), has_custom_tools=True)
         encoder = ResponseEncoder(self._frames(replace(head, translates_errors=True)))
-        return encoder.feed([in_band(error)]) + encoder.close()
+        failure = encoder.feed([in_band(error)]) + encoder.close()
+        self._inspected.send(failure)
+        return failure
 
     async def _opened(self, request: ClientRequest, candidates: list[Candidate]) -> Answer:
         attempts = self._journal.attempts

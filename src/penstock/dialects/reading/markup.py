@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from penstock.dialects.reading.held_text import MAX_HELD
 
 MAX_MARKUP = MAX_HELD
@@ -9,11 +11,12 @@ MAX_MARKUP = MAX_HELD
 
 
 class Recording:
-    """Keeps the arriving text from a mark on."""
+    """Keeps the arriving text from a mark on, unless it becomes longer than the limit."""
 
-    __slots__ = ("_mark", "_pieces", "_position", "_text", "size")
+    __slots__ = ("_limit", "_mark", "_pieces", "_position", "_text", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = sys.maxsize) -> None:
+        self._limit = limit
         self.begin("", "", 0)
 
     def begin(self, mark: str, text: str, position: int) -> None:
@@ -28,6 +31,8 @@ class Recording:
         """Adds text that has arrived."""
         self.size += len(piece)
         self._pieces.append(piece)
+        if self.size > self._limit:
+            self._pieces.clear()
 
     @property
     def last(self) -> str:
@@ -48,13 +53,8 @@ class Markup(Recording):
     __slots__ = ("_last",)
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(MAX_MARKUP)
         self._last = ""
-
-    def add(self, piece: str) -> None:
-        super().add(piece)
-        if self.size > MAX_MARKUP:
-            self._pieces.clear()
 
     def take(self, unread: int) -> str:
         """Returns the markup, "" if it is too long."""

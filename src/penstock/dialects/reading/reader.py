@@ -67,7 +67,7 @@ class Reader:
     def flows(self) -> bool:
         """Whether nothing is held back, and no call is open or waits for what follows it."""
         source = self._source
-        return not source.unread_size and not source.is_in_block and source.output.unconfirmed is None
+        return source.is_read and source.output.unconfirmed is None
 
     @property
     def find_start(self) -> FindStart:

@@ -296,6 +296,11 @@ class Source:
         return self.call is not None or self._held is not None
 
     @property
+    def is_read(self) -> bool:
+        """Whether everything that has arrived is read, and no block is open."""
+        return self._position == len(self._text) and self.call is None and self._held is None
+
+    @property
     def unread_text(self) -> str:
         """The text that has arrived and is not read yet."""
         return self._text[self._position :]

@@ -93,7 +93,8 @@ class HealedDecoding:
             return None
         if texts is None:
             return TextFlow(read, _take_any, self.output)
-        return None if texts.lane is None else TextFlow(read, texts.lane.take_text, self.output)
+        lane = texts.lane
+        return None if lane is None else TextFlow(read, lane.take_text, self.output)
 
     def close(self) -> list[StreamChunk]:
         """The events that were held back."""
