@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from msgspec import Struct, field
+from rich.console import Console
 
 from penstock.cli.demo.crash_agent import BOOKED, LEDGER, NAME, PROMPT, SPEED, Entry, agent, read_ledger
 from penstock.cli.demo.performance import command_name
@@ -175,9 +176,9 @@ def write_crash(speed: float) -> bool:
     return crash.is_right
 
 
-def show_crash(speed: float, *, is_plain: bool = False) -> bool:
+def show_crash(speed: float, console: Console | None = None, *, is_plain: bool = False) -> bool:
     """Runs the demo, shows the run, and then its timeline; returns whether all went well."""
-    console = open_console(is_plain=is_plain)
+    console = console or open_console(is_plain=is_plain)
     width = max(min(console.width - 1, MAX_WIDTH), 1)
     edge = width if console.is_terminal else None
     with open_stage(speed) as stage:

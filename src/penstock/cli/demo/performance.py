@@ -10,6 +10,7 @@ from pathlib import Path
 from sysconfig import get_path
 
 import httpx2
+from rich.console import Console
 
 from penstock.agent.agent import Agent
 from penstock.cli.demo.script import INSTRUCTIONS, PACE, PROMPT, TOOLS, Watch, script
@@ -42,9 +43,9 @@ def _provider(wire: str) -> str:
     return wire if wire in {*PROVIDERS, *ALIASES} else next(name for name, row in PROVIDERS.items() if row.wire == wire)
 
 
-def show_demo(agent: Agent, watch: Watch, *, is_plain: bool = False) -> Done:
-    """Runs the agent, shows the run, and then its timeline."""
-    console = open_console(is_plain=is_plain)
+def show_demo(agent: Agent, watch: Watch, console: Console | None = None, *, is_plain: bool = False) -> Done:
+    """Runs the agent, shows the run, and then its timeline, on standard output unless another console is passed."""
+    console = console or open_console(is_plain=is_plain)
     timeline = Timeline(watch.spans)
     width = max(min(console.width - 1, MAX_WIDTH), 1)
     edge = width if console.is_terminal else None
