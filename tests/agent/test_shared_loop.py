@@ -17,6 +17,7 @@ import pytest
 import penstock
 import penstock.log
 from penstock import Agent, Limits, Step, tool
+from penstock.agent.driver import sync_driver
 from penstock.testing import Loopback, ReceivedRequest, Reply, Scripted, always, call, say, wait
 from penstock.transport.threads.loop_thread import shared_loop
 from tests.agent.test_streams import until
@@ -389,3 +390,24 @@ def test_a_plain_run_works_where_an_event_loop_is_running() -> None:
 
     with within(LONG):
         assert asyncio.run(cell()) == "Done."
+
+
+def test_a_look_at_a_run_happens_once_also_if_its_loop_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller looks itself then, and the loop does not do it again when it has time."""
+    monkeypatch.setattr(sync_driver, "_LOOK_SECONDS", 0.05)
+    looks: list[int] = []
+    is_busy, may_go_on = threading.Event(), threading.Event()
+
+    def block() -> None:
+        is_busy.set()
+        may_go_on.wait(LONG)
+
+    with made(["Hi."]).stream("Go.") as run:
+        next(iter(run))
+        driver: Any = run._driver
+        driver._dispatcher.loop.call_soon(block)
+        assert is_busy.wait(LONG)
+        driver.call(lambda: looks.append(1))
+        may_go_on.set()
+        driver.call(lambda: None)  # the loop has come to everything before it
+        assert looks == [1]

@@ -102,13 +102,15 @@ class SyncDriver(Driver):
         result: Future[T] = Future()
 
         def work() -> None:
+            if not result.set_running_or_notify_cancel():
+                return  # the caller has looked itself
             try:
                 result.set_result(look())
             except BaseException as error:  # noqa: BLE001  # whoever waits for it gets the error
                 result.set_exception(error)
 
         self._dispatcher.loop.call_and_wait(work, _LOOK_SECONDS)
-        return result.result() if result.done() else look()
+        return look() if result.cancel() else result.result()
 
     def cancel(self, why: str) -> None:
         if not self._loop.is_inherited:
