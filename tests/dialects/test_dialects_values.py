@@ -109,6 +109,11 @@ class TestBrokenTags:
     def test_a_malformed_tag_is_in_the_raw_arguments(self, dialect: str, text: str, raw: str) -> None:
         assert invalid_call(dialect, text).arguments_raw == raw
 
+    def test_a_wrong_escape_names_the_escapes_that_people_write(self) -> None:
+        call = invalid_call("hermes", r'<tool_call>{"name":"mail","k\q":1,"arguments":{}}</tool_call>')
+        signs = ('"', "\\", "/", "b", "f", "n", "r", "t", "u")
+        assert call.message == f"expected {' or '.join(map(repr, signs))}"  # control characters may follow, too
+
     def test_a_cut_element_is_in_the_raw_arguments(self) -> None:
         assert invalid_call("cline_xml", "<mail><to>ann</to><cc>bob").arguments_raw == '{"to":"ann"<cc>bob'
 

@@ -140,8 +140,8 @@ class Source:
         """Reads the mark that must come next."""
         mark = yield from self.accept(*marks)
         if not mark and self.is_over and any(candidate.startswith(self._text[self._position :]) for candidate in marks):
-            raise TextEnded(f"the text ended where {' or '.join(map(repr, marks))} was expected")
-        return mark or self.fail(f"expected {' or '.join(map(repr, marks))}")
+            raise TextEnded(f"the text ended where {_either(marks)} was expected")
+        return mark or self.fail(f"expected {_either(marks)}")
 
     def space(self) -> Reading[str]:
         """Reads the white space that comes next."""
@@ -347,3 +347,8 @@ class Source:
         if (excess := self._held.keep(piece)) > 0:
             self._position -= excess
             raise Mismatch(f"held back more than MAX_HELD ({held_text.MAX_HELD} characters)")
+
+
+def _either(marks: tuple[str, ...]) -> str:
+    """The marks in a message; control characters only if there is nothing else, as there are 32 of them."""
+    return " or ".join(map(repr, [mark for mark in marks if mark >= " "] or marks))
