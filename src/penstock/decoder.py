@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from penstock.declarations import tool_names
 from penstock.errors import AlreadyReadError, UsageError, type_name
-from penstock.events import Progress, StreamChunk
+from penstock.events import Progress, StreamChunk, Text
 from penstock.framing import Body, Frames
 from penstock.framing.sdk_objects import payload_of
 from penstock.framing.sniff import CLOSED
@@ -29,7 +29,7 @@ class Decoder:
     without one.
 
     `feed` has a fast lane for a read that is exactly one frame (`Body.fast_lane`, `ResponseDecoder.feed_one`), and a
-    faster one for such a read that differs from the last one only in its piece of text (`TextFrames`). The reference is
+    faster one for frames that differ from the last one only in their piece of text (`TextFrames`). The reference is
     `Body.feed` and `ResponseDecoder.feed`; test_laws cuts every vector frame by frame and elsewhere, and expects the
     same events.
     """
@@ -53,6 +53,8 @@ class Decoder:
             payload = lane.single_frame(data)
             if payload is not None:
                 chunks = self._response.feed_one(payload, lane.event)
+            elif texts is not None and (pieces := texts.read_several(data)) is not None:
+                return [*pieces]
             else:
                 chunks = self._response.feed(self._body.feed(data))
         except TypeError:
@@ -62,8 +64,12 @@ class Decoder:
         if self._end_signs.has_any:
             self._last = chunks
         if texts is not None:
-            is_plain = payload is not None and not self._end_signs.has_any
-            texts.learn(data, self._wire.plain_text if is_plain else None)
+            if self._end_signs.has_any:
+                texts.clear()
+            elif payload is not None:
+                texts.learn(data, self._wire.plain_text)
+            else:
+                texts.keep(data, chunks)
         return chunks
 
     @property
@@ -74,6 +80,10 @@ class Decoder:
         called.
         """
         return None if self._texts is None or not self._texts.is_ready else self._texts.read
+
+    def read_texts(self, data: bytes) -> list[Text] | None:
+        """Reads several frames of plain text without parsing them, as the function `read_text` reads one."""
+        return None if self._texts is None else self._texts.read_several(data)
 
     def progress(self) -> Progress:
         """How far the response is: ask after each `feed`, and stop reading when it has `ended`.

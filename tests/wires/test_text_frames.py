@@ -71,6 +71,16 @@ def test_frames_mean_the_same_with_and_without_the_parser(name: str) -> None:
     assert joined(read_one_by_one(again)) == joined(read_byte_by_byte(again))
 
 
+@pytest.mark.parametrize("name", BETWEEN)
+@pytest.mark.parametrize("together", [2, 3])
+def test_several_frames_in_a_read_mean_the_same(name: str, together: int) -> None:
+    words = [text_frame(f"word {number} ") for number in range(6)]
+    for place in range(together + 1):
+        frames = [*words[:3], *words[:place], BETWEEN[name], *words[place:], *words]
+        reads = frames[:3] + [b"".join(frames[at : at + together]) for at in range(3, len(frames), together)]
+        assert joined(read_one_by_one(reads)) == joined(read_byte_by_byte(frames)), place
+
+
 def parsed(frames: list[bytes], monkeypatch: pytest.MonkeyPatch) -> int:
     """How many frames the parser reads."""
     seen: list[bytes] = []
@@ -87,6 +97,18 @@ def parsed(frames: list[bytes], monkeypatch: pytest.MonkeyPatch) -> int:
 
 def test_frames_of_nothing_but_text_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parsed([text_frame(f"word {number} ") for number in range(100)], monkeypatch) == 2
+
+
+def test_several_frames_of_text_in_a_read_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = [text_frame(f"word {number} ") for number in range(100)]
+    reads = [*frames[:3], *(b"".join(frames[at : at + 3]) for at in range(3, 60, 3)), *frames[60:]]
+    assert parsed(reads, monkeypatch) == 2
+
+
+def test_an_escape_in_a_read_of_several_frames_does_not_end_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    words, lines = text_frame("word "), text_frame("a line\n")
+    reads = [words, words, *[words + lines, words + words] * 3 * ATTEMPTS]
+    assert parsed(reads, monkeypatch) == 2 + 2 * 3 * ATTEMPTS
 
 
 def test_a_field_that_changes_now_and_then_does_not_end_that(monkeypatch: pytest.MonkeyPatch) -> None:

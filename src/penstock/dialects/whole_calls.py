@@ -189,3 +189,15 @@ class Lane:
             return text
         self._held = start[0]
         return text[: start.start()]
+
+    def take_texts(self, pieces: list[str]) -> list[str] | None:
+        """The same for several pieces; either all of them are taken, or none."""
+        state = self.unread, self._held
+        texts: list[str] = []
+        for piece in pieces:
+            if (text := self.take_text(piece)) is None:
+                self.unread, self._held = state
+                self.is_left = False  # the first pieces may be taken one by one
+                return None
+            texts.append(text)
+        return texts

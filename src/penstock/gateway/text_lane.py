@@ -1,7 +1,8 @@
 """The fast path of plain text through a gateway, from the bytes of an upstream to those of a client.
 
-Nearly all reads of a long answer are one frame with a piece of text in which nothing has to be healed. Such a read is
-neither parsed nor fed to the stages: the piece is cut out of its frame and put into a frame of the client's protocol.
+Nearly all reads of a long answer are one frame with a piece of text in which nothing has to be healed, or several such
+frames. Such a read is neither parsed nor fed to the stages: each piece is cut out of its frame and put into a frame of
+the client's protocol.
 The stages are the reference: they get all other reads, and any of them may end the fast path at any time.
 """
 
@@ -42,8 +43,10 @@ class TextLane:
         "_note",
         "_output",
         "_read",
+        "_read_several",
         "_show",
         "_take_text",
+        "_take_texts",
         "_write",
         "_write_now",
         "left",
@@ -64,15 +67,19 @@ class TextLane:
         last = chunks[-1] if chunks else None
         if not isinstance(last, Text) or (flow := decoding.text_flow()) is None:
             return None
-        self._read, self._take_text, self._output = flow.read, flow.take, flow.output
+        self._read, self._read_several = flow.read, flow.read_several
+        self._take_text, self._take_texts, self._output = flow.take, flow.take_several, flow.output
         if (frame := self._encoder.text_frame(last.block)) is None:
+            self._before = self._after = b""
             return self._encode
         self._before, self._after = frame
         return self._take
 
     def _take(self, data: bytes) -> Awaitable[None] | bool:
-        """Sends the piece of text in these bytes; False if they are anything but one piece of text."""
+        """Sends the text in these bytes; False if they are anything but text."""
         event = self._read(data)
+        if event is None and (events := self._read_several(data)) is not None:
+            return self._take_several(events)
         if event is None or (text := self._take_text(event.text)) is None:
             self.left += 1
             return False
@@ -89,7 +96,12 @@ class TextLane:
 
     def _encode(self, data: bytes) -> Awaitable[None] | bool:
         """`_take` for protocols whose frames differ in more than the text; a frame may end the response."""
-        event = self._read(data) if self._encoder.error is None else None
+        if self._encoder.error is not None:
+            self.left += 1
+            return False
+        event = self._read(data)
+        if event is None and (events := self._read_several(data)) is not None:
+            return self._take_several(events)
         if event is None or (text := self._take_text(event.text)) is None:
             self.left += 1
             return False
@@ -101,6 +113,27 @@ class TextLane:
         if self._note is not None:
             self._note(event)
         piece = self._encoder.feed([event])
+        if self._show is not None:
+            self._show(piece)
+        return self._write_now(piece) or self._write(piece)
+
+    def _take_several(self, events: list[Text]) -> Awaitable[None] | bool:
+        """Sends the pieces of text of one read; False if one of them has to be decoded."""
+        if (texts := self._take_texts([event.text for event in events])) is None:
+            self.left += 1
+            return False
+        self.taken += 1
+        self._output.size += sum(map(len, texts))
+        sent = [replace(event, text=text) for event, text in zip(events, texts, strict=True) if text]
+        if self._note is not None:
+            for event in sent:
+                self._note(event)
+        if self._before:
+            piece = b"".join([self._before + quote(event.text) + self._after for event in sent])
+        else:
+            piece = self._encoder.feed(sent)
+        if not piece:
+            return True
         if self._show is not None:
             self._show(piece)
         return self._write_now(piece) or self._write(piece)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -30,8 +30,10 @@ from penstock.gateway.healing.report import (
 from penstock.messages import Message
 from penstock.wires import WireName, error_statuses, find_habits, find_wire
 from penstock.wires.shared.decode_response.reports import KEEP_ALIVE
-from penstock.wires.shared.decode_response.text_frames import ReadText
+from penstock.wires.shared.decode_response.text_frames import ReadText, ReadTexts
 from penstock.wires.shared.encode_request.foreign_blocks import content_of
+
+T = TypeVar("T")
 
 _RARE = {ToolCall, Unknown, Finish, Usage, Opaque, Error}
 ANY_DIALECT = ("hermes",)
@@ -88,13 +90,13 @@ class HealedDecoding:
 
     def text_flow(self) -> TextFlow | None:
         """How text that flows is read; None if the next bytes have to be fed."""
-        read, texts = self._decoder.read_text, self._texts
+        read, read_several, texts = self._decoder.read_text, self._decoder.read_texts, self._texts
         if read is None or self._habits.is_keeping:
             return None
         if texts is None:
-            return TextFlow(read, _take_any, self.output)
+            return TextFlow(read, read_several, _take_any, _take_any, self.output)
         lane = texts.lane
-        return None if lane is None else TextFlow(read, lane.take_text, self.output)
+        return None if lane is None else TextFlow(read, read_several, lane.take_text, lane.take_texts, self.output)
 
     def close(self) -> list[StreamChunk]:
         """The events that were held back."""
@@ -184,15 +186,18 @@ class TextFlow(Struct, frozen=True):
     """A text that flows through all stages as it comes, until other bytes are fed.
 
     If `read` returns a text for some bytes, and `take` returns a text for it, the bytes are a piece of text and nothing
-    else, and the second text is to be sent. They count as fed when the number of characters was added to `output`.
+    else, and the second text is to be sent. `read_several` and `take_several` are the same for several pieces. Bytes
+    count as fed when the number of characters was added to `output`.
     """
 
     read: ReadText
+    read_several: ReadTexts
     take: Callable[[str], str | None]
+    take_several: Callable[[list[str]], list[str] | None]
     output: Output
 
 
-def _take_any(text: str) -> str:
+def _take_any(text: T) -> T:
     return text
 
 
