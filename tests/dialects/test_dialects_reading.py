@@ -14,6 +14,7 @@ import penstock
 from penstock import Finish, Reasoning, StreamChunk, Text, TextCalls, TextParser, ToolCallInvalid
 from penstock.declarations import read_declarations
 from penstock.dialects.prompts.listings import python_stubs
+from penstock.dialects.reading.reader import KEPT_TABLES, mark_table
 from penstock.events import FinishReason
 from penstock.testing import Reply, Scripted, drop, say
 from tests.budget import places
@@ -236,3 +237,15 @@ def test_quotes_in_a_description_do_not_end_it(description: str) -> None:
     docstring = ast.get_docstring(function) or ""
     assert docstring.startswith(description)
     assert docstring.count(description) == 2
+
+
+# -- how much is kept for the next text ------------------------------------------------------------------------------
+
+
+def test_marks_are_kept_for_a_limited_number_of_sets_of_tools() -> None:
+    for number in range(2 * KEPT_TABLES):
+        TextParser("cline_xml", [f"tool_{number}"]).feed("Hi.")
+    assert mark_table.cache_info().currsize == KEPT_TABLES
+    parser = TextParser("cline_xml", ["tool_0"])  # whose marks were dropped
+    events = [*parser.feed("<tool_0><a>1</a></tool_0>"), *parser.close()]
+    assert [name for name, _ in calls_of(events)] == ["tool_0"]

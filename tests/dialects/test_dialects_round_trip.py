@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from penstock import StreamChunk, Text, TextParser, ToolCall, ToolCallInvalid, ToolCallStart
 from penstock.dialects.dialect import END_TOKENS
 from penstock.dialects.prompt import NO_PROMPT, find_prompt, prompts
-from penstock.dialects.reading.schema import Tools
 from penstock.dialects.registry import dialects, find_dialect
 from tests.budget import share
 from tests.cases import each
@@ -145,7 +144,7 @@ def declaration(name: str, shape: str) -> dict[str, Any]:
 
 def own_marks(dialect: str, names: tuple[str, ...]) -> set[str]:
     _, row = find_dialect(dialect)
-    return {*row.opening_marks(Tools(names)), *row.closes, *row.tokens, *(mark for pair in row.think for mark in pair)}
+    return {*row.opening_marks(names), *row.closes, *row.tokens, *(mark for pair in row.think for mark in pair)}
 
 
 def markup(dialect: str) -> list[str]:

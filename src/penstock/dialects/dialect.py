@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.source import Reading, Source
 
 Block = Callable[[Source, str], Reading[None]]
@@ -28,7 +27,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
     """One way of writing calls into text.
 
     - `block` reads what follows an opening mark.
-    - `opens` are the opening marks, or a function that returns them for the declared tools.
+    - `opens` are the opening marks, or a function that returns them for the names of the declared tools.
     - `closes` are the closing marks. They are removed after a call; without a call, both marks stay text.
     - `tokens` are the control tokens around its messages, which are always removed from the text: with an opening token
       also the closing one. END_TOKENS are removed at the end of a text, in every dialect.
@@ -38,14 +37,20 @@ class Dialect(Struct, frozen=True, kw_only=True):
     """
 
     block: Block
-    opens: tuple[str, ...] | Callable[[Tools], tuple[str, ...]] = ()
+    opens: tuple[str, ...] | Callable[[Sequence[str]], tuple[str, ...]] = ()
     closes: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
     think: tuple[tuple[str, str], ...] = THINK
     begins_inside: bool = False
 
-    def opening_marks(self, tools: Tools) -> tuple[str, ...]:
-        return self.opens(tools) if callable(self.opens) else self.opens
+    def opening_marks(self, tool_names: Sequence[str]) -> tuple[str, ...]:
+        return self.opens(tool_names) if callable(self.opens) else self.opens
+
+
+class Dialects(Struct, frozen=True, eq=False):
+    """The dialects that a text is read in, by name. They are compared by identity, so that their marks can be kept."""
+
+    rows: Mapping[str, Dialect]
 
 
 def no_calls(source: Source, mark: str) -> Reading[None]:

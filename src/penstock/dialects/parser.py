@@ -10,7 +10,7 @@ from penstock.dialects.provenance import Provenance
 from penstock.dialects.reading.reader import Reader
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.source import Source
-from penstock.dialects.registry import find_dialect
+from penstock.dialects.registry import find_dialects
 from penstock.errors import UsageError, type_name
 from penstock.events import Confirm, StreamChunk
 from penstock.jsontext.surrogates import SurrogateJoiner
@@ -44,10 +44,12 @@ class TextParser:
         provenance: Provenance | None = None,
         confirm: Confirm = "end",
     ) -> None:
-        name, row = find_dialect(dialect)
         source = Source(Tools(tools), Numbering(id_prefix), provenance=provenance, confirm=confirm)
         self._reader = Reader(
-            source, {name: row}, splits_reasoning=reasoning or inside_reasoning, starts_inside=inside_reasoning
+            source,
+            find_dialects(dialect),
+            splits_reasoning=reasoning or inside_reasoning,
+            starts_inside=inside_reasoning,
         )
         self._joiner = SurrogateJoiner()
         self._is_closed = False

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 
-from penstock.dialects.dialect import PLAIN, Dialect
+from penstock.dialects.dialect import PLAIN, Dialect, Dialects
 from penstock.errors import UnknownDialectError
 
 FAMILIES = (
@@ -33,3 +33,9 @@ def find_dialect(name: str) -> tuple[str, Dialect]:
     if own_name not in known:
         raise UnknownDialectError(name, (*known, *ALIASES))
     return own_name, known[own_name]
+
+
+@lru_cache(maxsize=64)
+def find_dialects(*names: str) -> Dialects:
+    """Returns the dialects with these names or aliases: the same object for the same names."""
+    return Dialects(dict(map(find_dialect, names)))

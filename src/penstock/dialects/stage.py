@@ -10,12 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from penstock.calls.numbering import Numbering
-from penstock.dialects.dialect import Dialect
 from penstock.dialects.provenance import Provenance
 from penstock.dialects.reading.reader import Reader
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.source import Source
-from penstock.dialects.registry import find_dialect
+from penstock.dialects.registry import find_dialects
 from penstock.events import (
     Confirm,
     Finish,
@@ -59,7 +58,7 @@ class TextCalls:
     ) -> None:
         names = [dialects] if isinstance(dialects, str) else dialects
         numbering = Numbering(id_prefix)
-        self._dialects: dict[str, Dialect] = dict(map(find_dialect, names))
+        self._dialects = find_dialects(*names)
         self._new_source = partial(
             Source, Tools(tools), numbering, only_declared=only_declared, provenance=provenance, restores=restores,
             undeclared=undeclared, confirm=confirm,

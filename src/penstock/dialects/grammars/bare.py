@@ -6,13 +6,13 @@ Only its keys distinguish such an object from other JSON: see `reading/bare_obje
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
 
 from penstock.dialects.dialect import Block, Dialect
 from penstock.dialects.reading.bare_objects import FENCED, USUAL, BareKeys, NotACall, anything, bare_call, bare_fields
 from penstock.dialects.reading.call_objects import ReadCall, call_array, fields, object_calls
 from penstock.dialects.reading.code_spans import FENCE
-from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.source import Mismatch, Reading, Source
 
 
@@ -115,9 +115,9 @@ def built_in_call(source: Source) -> Reading[None]:
     source.end()
 
 
-def llama3_opens(tools: Tools) -> tuple[str, ...]:
+def llama3_opens(tool_names: Sequence[str]) -> tuple[str, ...]:
     """Returns the opening marks. Without declared tools, only an object at the start of the text is a call."""
-    return ("<|python_tag|>", "{", "[") if tools else ("<|python_tag|>",)
+    return ("<|python_tag|>", "{", "[") if tool_names else ("<|python_tag|>",)
 
 
 READERS: dict[str, ReadCall] = {"": partial(bare_fields, accepts=anything), "{": bare_fields, "[": bare_fields,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.reading.raw_values import Ends, Sink, Writer, raw_text, raw_value, write_value
 from penstock.dialects.reading.recovery import header
-from penstock.dialects.reading.schema import Schema, Tools, quote
+from penstock.dialects.reading.schema import Schema, quote
 from penstock.dialects.reading.source import Mismatch, Reading, Source
 from penstock.dialects.reading.tag_calls import Tags, tag_block
 from penstock.dialects.reading.text_call import TextCall
@@ -354,8 +354,8 @@ def write_leaf(schema: Schema, raw: str) -> str:
 # -- dialects ------------------------------------------------------------------------------------------------------
 
 
-def tool_tags(tools: Tools) -> tuple[str, ...]:
-    return tuple(f"<{name}>" for name in tools.names)
+def tool_tags(tool_names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"<{name}>" for name in tool_names)
 
 
 DIALECTS = {

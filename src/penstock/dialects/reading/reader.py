@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from functools import lru_cache
+
+from msgspec import Struct
 
 from penstock.calls.numbering import Numbering
-from penstock.dialects.dialect import END_TOKENS, THINK, Dialect
+from penstock.dialects.dialect import END_TOKENS, THINK, Dialects
 from penstock.dialects.reading.held_text import MAX_HELD
 from penstock.dialects.reading.marks import FindStart, Marks, marks_of
 from penstock.dialects.reading.output import AMBIGUOUS, Output
@@ -17,20 +19,20 @@ _CONTROL = ("<|", "<｜", "]<]", "[TOOL_CALLS]")  # how control tokens begin; th
 
 STRIKE, STRIKE_END = "<s>", "</s>"
 """Tags of HTML; the second is also an end token."""
+KEPT_TABLES = 64
+"""For how many sets of dialects and tools the marks are kept; some marks contain the names of tools."""
 
 
 class Reader:
     """Parses the text of a source. Text is emitted at once, except for a suffix that could begin a mark."""
 
-    def __init__(
-        self, source: Source, dialects: Mapping[str, Dialect], *, splits_reasoning: bool, starts_inside: bool
-    ) -> None:
+    def __init__(self, source: Source, dialects: Dialects, *, splits_reasoning: bool, starts_inside: bool) -> None:
         source.splits_reasoning = splits_reasoning
         self._source = source
         self._events = source.output.events
-        self._dialects = dialects
+        self._dialects = dialects.rows
         self._starts_inside = starts_inside
-        self._marks = DialectMarks(source, dialects)
+        self._marks = DialectMarks(mark_table(dialects, tuple(source.tools.names), source.only_declared))
         self._strikes = 0  # how many `<s>` are open
         self._reading = self.read()
 
@@ -145,7 +147,7 @@ class Reader:
 
     def _begin_inside(self) -> Reading[None]:
         """Reads a block without its opening mark, which was in the prompt, if there is no answer text yet."""
-        if not self._source.output.has_answer and any(row.begins_inside for row in self._dialects.values()):
+        if not self._source.output.has_answer and self._marks.inside:
             yield from self._block("")
 
     def _think_block(self, mark: str) -> Reading[None]:
@@ -250,7 +252,7 @@ class Reader:
     def _block(self, mark: str) -> Reading[bool]:
         """Reads what follows an opening mark, in the first dialect that fits; returns whether there was a call."""
         source = self._source
-        names = self._marks.opens[mark] if mark else [name for name, row in self._dialects.items() if row.begins_inside]
+        names = self._marks.opens[mark] if mark else self._marks.inside
         calls, source.last_closer = source.call_count, ""
         for name in names:
             source.hold(mark)
@@ -310,27 +312,55 @@ class Reader:
         source.restore()
 
 
-class DialectMarks:
-    """The marks of all dialects that are read. Where only declared tools are called, control tokens stay text.
+class MarkTable(Struct, frozen=True, eq=False):
+    """The marks of dialects that are read together. Where only declared tools are called, control tokens stay text.
 
     - `opens`: the dialects that each opening mark may open, in order. `control`: opening marks that are control tokens.
-    - `think`: the marks around reasoning. `tokens`: control tokens to strip. `ends`: tokens to strip at the end of the
-      text.
-    - `missing`: closing marks that did not follow their call; they are removed when they come.
+    - `think`: the marks around reasoning. `ends`: tokens to strip at the end of the text.
+    - `always`: all of these, and the control tokens to strip.
+    - `inside`: the dialects whose blocks may begin in the prompt.
     """
 
-    def __init__(self, source: Source, dialects: Mapping[str, Dialect]) -> None:
-        rows, only_declared = dialects.values(), source.only_declared
-        self.opens: dict[str, list[str]] = {}
-        for name, dialect in dialects.items():
-            for mark in dialect.opening_marks(source.tools):
-                self.opens.setdefault(mark, []).append(name)
-        self.control = () if only_declared else tuple(mark for mark in self.opens if mark.startswith(_CONTROL))
-        self.think = dict(pair for row in rows for pair in (THINK if only_declared else row.think))
-        self.tokens = () if only_declared else tuple(dict.fromkeys(token for row in rows for token in row.tokens))
-        own = {*self.opens, *self.think, *self.tokens}
-        self.ends = () if only_declared else tuple(mark for mark in (*END_TOKENS, STRIKE) if mark not in own)
-        self._always = (*own, *self.ends)
+    opens: dict[str, list[str]]
+    control: tuple[str, ...]
+    think: dict[str, str]
+    ends: tuple[str, ...]
+    always: tuple[str, ...]
+    inside: list[str]
+
+
+@lru_cache(maxsize=KEPT_TABLES)
+def mark_table(dialects: Dialects, tool_names: tuple[str, ...], only_declared: bool) -> MarkTable:
+    """Returns the marks of the dialects, prepared once per set of tools: a server reads many texts with the same."""
+    rows = dialects.rows.values()
+    opens: dict[str, list[str]] = {}
+    for name, dialect in dialects.rows.items():
+        for mark in dialect.opening_marks(tool_names):
+            opens.setdefault(mark, []).append(name)
+    think = dict(pair for row in rows for pair in (THINK if only_declared else row.think))
+    tokens = () if only_declared else tuple(dict.fromkeys(token for row in rows for token in row.tokens))
+    own = {*opens, *think, *tokens}
+    ends = () if only_declared else tuple(mark for mark in (*END_TOKENS, STRIKE) if mark not in own)
+    return MarkTable(
+        opens=opens,
+        control=() if only_declared else tuple(mark for mark in opens if mark.startswith(_CONTROL)),
+        think=think,
+        ends=ends,
+        always=(*own, *ends),
+        inside=[name for name, row in dialects.rows.items() if row.begins_inside],
+    )
+
+
+class DialectMarks:
+    """The marks of one text: those of the table, and the closing marks that are still `missing`.
+
+    These did not follow their call; they are removed when they come.
+    """
+
+    def __init__(self, table: MarkTable) -> None:
+        self.opens, self.control, self.inside = table.opens, table.control, table.inside
+        self.think, self.ends = table.think, table.ends
+        self._always = table.always
         self.set_missing(frozenset())
 
     def set_missing(self, missing: frozenset[str]) -> None:
