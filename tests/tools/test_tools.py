@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, NamedTuple, assert_type
 
 import anthropic
+import msgspec
 import pytest
 
 import penstock
@@ -488,3 +489,37 @@ def weather(city: str):
 assert "pydantic" in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+DECLARATIONS: list[dict[str, Any]] = [
+    {"name": "f", "description": "d", "input_schema": {"type": "object"}, "strict": True},
+    {"type": "function", "name": "f", "parameters": {"type": "object"}},
+    {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": True}},
+    {"type": "custom", "name": "f", "format": {"type": "text"}},
+    {"type": "custom", "custom": {"name": "f"}},
+    {"type": "custom", "custom": {"name": "f"}, "function": {"name": "g"}},
+    {"type": "custom", "name": "f", "input_schema": {"type": "object"}},
+    {"type": "web_search_20250305", "name": "web_search"},
+    {"type": "web_search"},
+    {"toolSpec": {"name": "f", "inputSchema": {"json": {"type": "object"}}}},
+    {"functionDeclarations": [{"name": "f"}, {"name": "g", "parametersJsonSchema": {"type": "object"}}]},
+    {"name": "f", "function": {"name": "g"}},
+    {"function": {"function": {"name": "g"}, "name": 1}},
+    {"googleSearch": {}},
+]
+
+
+@pytest.mark.parametrize("declaration", DECLARATIONS, ids=repr)
+def test_a_dict_declares_what_any_mapping_does(declaration: dict[str, Any]) -> None:
+    def as_mapping(value: Any) -> Any:
+        return (
+            types.MappingProxyType({key: as_mapping(one) for key, one in value.items()})
+            if type(value) is dict
+            else value
+        )
+
+    assert as_json(read_declarations([declaration])) == as_json(read_declarations([as_mapping(declaration)]))
+
+
+def as_json(value: Any) -> Any:
+    return msgspec.to_builtins(value, enc_hook=dict)

@@ -16,6 +16,8 @@ def declare(tools: Iterable[Any] | None) -> list[ToolDeclaration]:
 
 def _is_function(tool: Any) -> bool:
     """Whether this is a function, a method or a callable object that does not declare itself."""
+    if type(tool) is ToolDeclaration:  # first, as the other checks are slow
+        return False
     if isinstance(tool, FUNCTIONS):
         return True
     if isinstance(tool, str | Mapping) or hasattr(tool, "declaration") or getattr(tool, "name", None):

@@ -13,7 +13,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.declarations import ToolDeclaration
-from penstock.schemas import Json, keep_everywhere, pruned, repeats_less, resolve, with_root_definition
+from penstock.schemas import (
+    Json,
+    json_contains,
+    keep_everywhere,
+    pruned,
+    repeats_less,
+    resolve,
+    with_root_definition,
+)
 from penstock.wires.shared.encode_request.body import function_description, object_schema
 from penstock.wires.shared.encode_request.openapi_schemas import json_schema
 from penstock.wires.shared.encode_request.output_format import GRAMMAR_REPEATS
@@ -24,6 +32,8 @@ _NOT_AT_ROOT = frozenset({*_CHOICES, "not", "enum", "$ref"})
 
 
 _CLAUDE_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_LIMITING = (b'"pattern"', b'"minLength"', b'"maxLength"', b'"minItems"', b'"maxItems"')
+"""The keywords that `for_grammar` may leave out, as they are in JSON."""
 
 
 def declared_schema(tool: ToolDeclaration) -> Json:
@@ -64,6 +74,8 @@ def for_claude(schema: Json) -> Json:
 
 def for_grammar(schema: Json) -> Json:
     """The schema for a server that turns it into a grammar: without patterns and large numbers of repetitions."""
+    if not json_contains(schema, *_LIMITING):
+        return schema
     kept: Json = keep_everywhere(
         schema, lambda key, value: key != "pattern" and repeats_less(key, value, GRAMMAR_REPEATS)
     )
