@@ -730,6 +730,7 @@ CAPS = [
 ELSEWHERE = {
     "agent.MAX_CHECKS": "agent/ending/test_stop.py",
     "transport.MAX_IDLE": "transport/test_worker_threads.py",
+    "wires.MAX_KEPT_TOOLS": "wires/requests/test_decode_request.py",
     "jsontext.MAX_MESSAGE": "hooks/test_hooks.py",
     "agent.MAX_WAIT": "agent/ending/test_cancel.py",
     "dialects.MAX_COMPARED": "dialects/test_quoted_sources.py",

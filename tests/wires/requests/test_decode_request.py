@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from penstock import Message, Text, ToolCall, UsageError
 from penstock.declarations import ToolDeclaration
 from penstock.history.client_request import ClientRequest, decode_request
 from penstock.wires import SERVED_WIRES, WIRES, find_encoder, find_left_out
+from penstock.wires.shared.decode_request.request_settings import KEPT_SETS, MAX_KEPT_TOOLS, kept_tools
 from penstock.wires.shared.encode_response.response_head import ToolPath
 from penstock.wires.shared.request import OutputFormat, Request
 from tests.cases import each
@@ -565,3 +567,60 @@ def test_videos_and_sounds_of_local_servers_are_read_and_sent(part: dict[str, An
     [_, other] = encoded("openai-chat", fields, "gemini")["contents"][0]["parts"]
     kind = "video/mp4" if part["type"] == "video_url" else "audio/mpeg"
     assert next(iter(other.values()))["mimeType"] == kind
+
+
+# Tools that clients send with every request.
+
+
+def declaring(*names: str, description: str = "") -> bytes:
+    tools = [{"type": "function", "function": {"name": name, "description": description}} for name in names]
+    return msgspec.json.encode({"model": "m", "messages": USER, "tools": tools})
+
+
+def tools_of(body: bytes) -> tuple[ToolDeclaration, ...]:
+    return decode_request(body, "openai-chat").settings.tools
+
+
+def test_requests_with_the_same_tools_share_their_declarations() -> None:
+    assert tools_of(declaring("a", "b")) is tools_of(declaring("a", "b"))
+    assert [tool.name for tool in tools_of(declaring("b", "a"))] == ["b", "a"]
+
+
+def test_a_limited_number_of_sets_of_tools_is_kept() -> None:
+    for number in range(2 * KEPT_SETS):
+        assert [tool.name for tool in tools_of(declaring(f"tool_{number}"))] == [f"tool_{number}"]
+    assert kept_tools.cache_info().currsize == KEPT_SETS
+
+
+def test_a_large_set_of_tools_is_not_kept() -> None:
+    large = declaring("a", description="x" * MAX_KEPT_TOOLS)
+    assert tools_of(large) == tools_of(large)
+    assert tools_of(large) is not tools_of(large)
+
+
+def test_a_set_of_tools_that_cannot_be_read_is_refused_each_time() -> None:
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"^tools\[1\]: another tool is called 'a' too"):
+            tools_of(declaring("a", "a"))
+
+
+SHARED: list[dict[str, Any]] = [
+    {"name": "plain", "description": "d", "parameters": SCHEMA, "strict": True},
+    {"name": "none"},
+    {"name": "root", "parameters": {"oneOf": [SCHEMA, {"type": "object", "properties": {"x": {"enum": [1, None]}}}]}},
+    {"name": "limits", "parameters": {"type": "object", "properties": {
+        "a b": {"type": "string", "pattern": "^(?=a)", "maxLength": 100_000, "format": "x", "default": "y"},
+        "c": {"type": ["array", "null"], "items": {"$ref": "#/$defs/d"}, "minItems": 2, "additionalItems": False}},
+        "$defs": {"d": {"type": "object", "properties": {"e": {"const": 1}}}}, "$schema": "s", "required": ["a b"]}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("quirks", ["none", "all"])
+@pytest.mark.parametrize("wire", WIRES)
+def test_encoders_do_not_change_declarations_that_requests_share(wire: str, quirks: str) -> None:
+    tools = [{"type": "function", "function": one} for one in SHARED]
+    request = decode_request(msgspec.json.encode({"model": "m", "messages": USER, "tools": tools}), "openai-chat")
+    before = msgspec.json.encode(request.settings.tools)
+    known: Any = getattr(import_module(find_encoder(wire).__module__), "QUIRKS", ()) if quirks == "all" else ()
+    msgspec.json.encode(find_encoder(wire)(request.request_for(wire)[0], frozenset(known)).body)
+    assert msgspec.json.encode(request.settings.tools) == before

@@ -6,9 +6,11 @@ left is `extra`, which only the same protocol understands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from penstock.declarations import ToolDeclaration, read_declarations
@@ -21,6 +23,11 @@ from penstock.wires.shared.request import OutputFormat
 
 Json = dict[str, Any]
 T = TypeVar("T")
+
+KEPT_SETS = 32
+"""How many sets of tools are kept for the next requests with the same tools."""
+MAX_KEPT_TOOLS = 128 * 1024
+"""How many bytes of JSON a set of tools may have to be kept."""
 
 
 class Dropped(Struct, frozen=True):
@@ -173,8 +180,30 @@ class Fields:
         return [(f"{self.place(name)}[{number}]", value) for number, value in enumerate(values)]
 
 
-def read_tools(placed: Iterable[tuple[str, Json]]) -> tuple[ToolDeclaration, ...]:
-    """The declarations of tools; raises with the place of an unreadable declaration or a repeated name."""
+def read_tools(placed: Sequence[tuple[str, Json]]) -> tuple[ToolDeclaration, ...]:
+    """The declarations of tools; raises with the place of an unreadable declaration or a repeated name.
+
+    Clients send the same tools with each request, so the declarations of the last sets are kept. They are shared by all
+    requests that declare them: a schema is copied before it is changed.
+    """
+    if not placed:
+        return ()
+    try:
+        encoded = msgspec.json.encode([value for _, value in placed])
+        if len(encoded) <= MAX_KEPT_TOOLS:
+            return kept_tools(encoded)
+    except (UsageError, TypeError, ValueError, OverflowError, RecursionError):
+        pass  # what is wrong is reported below, with its place
+    return _read_tools(placed)
+
+
+@lru_cache(maxsize=KEPT_SETS)
+def kept_tools(encoded: bytes) -> tuple[ToolDeclaration, ...]:
+    """The declarations of tools in a JSON array, which are kept."""
+    return _read_tools([("", value) for value in msgspec.json.decode(encoded)])
+
+
+def _read_tools(placed: Sequence[tuple[str, Json]]) -> tuple[ToolDeclaration, ...]:
     tools: list[ToolDeclaration] = []
     names: set[str] = set()
     for place, value in placed:
