@@ -28,7 +28,7 @@ PREFLIGHT = {
 class ASGIApp:
     """An app that answers HTTP requests. Its metrics have a counter `requests`.
 
-    At its `websocket_paths`, clients try a WebSocket first: they are told to use HTTP.
+    At its `websocket_paths`, clients try a WebSocket first: they get status 426, and use HTTP.
     """
 
     websocket_paths: Collection[str] = ()

@@ -111,7 +111,7 @@ class PlacedCalls:
 
 
 class CallOrder:
-    """The order of the calls of one response: it is told what happened, and says what starts, ends or is skipped."""
+    """The order of the calls of one response: takes what happened, and returns what starts, ends or is skipped."""
 
     def __init__(self, table: ExecutionTable, rules: RunRules) -> None:
         self._table = table
