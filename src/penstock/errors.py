@@ -20,7 +20,7 @@ PenstockError
 │   └── DamagedRunError              the log of a run lacks events, or has some that cannot be read
 ├── LostRunError                 another process has taken over the run
 ├── GuardError                   the guard of an agent raised, took too long, or returned something else
-├── OutputError                  there is no output of the type that was asked for; has `problem` and `text`
+├── OutputError                  a run or a response has no output; has `reason`, `why`, `error`, `text` and `result`
 └── ProviderError                the provider or the connection failed before the response began
     ├── AuthenticationError          401, 403: the key is wrong, or lacks permission
     ├── NotFoundError                404: no such model or address
@@ -216,18 +216,32 @@ class HookError(PenstockError):
 
 
 class OutputError(PenstockError, ValueError):
-    """A response or a run has no output of the type that was asked for; the message says why.
+    """A run or a response has no output, or none of the type that was asked for; the message says why.
 
-    `text` is what the model wrote instead, if it wrote anything.
+    `text` is what the model wrote instead, if it wrote anything. Of a run, `reason` and `why` say how it ended, and
+    `result` is its `RunResult`; until it has ended, `reason` is "not finished" and `result` is None.
     """
 
-    def __init__(self, problem: str, text: str = "") -> None:
+    def __init__(self, problem: str, text: str = "", *, reason: str = "", why: str = "", result: Any = None) -> None:
         self.problem = problem
         self.text = text
+        self.reason = reason
+        self.why = why
+        self.result = result
         super().__init__(problem)
 
+    @property
+    def error(self) -> Exception | None:
+        """The exception of the request that failed, if one did."""
+        error: Exception | None = getattr(self.result, "error", None)
+        return error
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.problem, self.text)
+        return _output_error, (self.problem, self.text, self.reason, self.why, self.result)
+
+
+def _output_error(problem: str, text: str, reason: str, why: str, result: Any) -> OutputError:
+    return OutputError(problem, text, reason=reason, why=why, result=result)
 
 
 class GuardError(PenstockError):

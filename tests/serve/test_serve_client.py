@@ -21,6 +21,7 @@ from penstock import (
     Done,
     Model,
     Nested,
+    OutputError,
     Reasoning,
     Text,
     ToolCall,
@@ -43,7 +44,7 @@ from penstock.serve.client.remote_run import HIDDEN, received_event
 from penstock.serve.feeds import feed
 from penstock.serve.hosting import read_events
 from penstock.serve.public_events import PUBLIC_FIELDS, public_event, public_messages
-from penstock.testing import ReceivedRequest, Reply, Scripted, call, think
+from penstock.testing import ReceivedRequest, Reply, Scripted, call, drop, say, think
 from tests.serve_events import EXAMPLES
 
 TOKEN = "a-long-secret-token"
@@ -79,6 +80,8 @@ def answer(request: ReceivedRequest) -> Any:
             return Reply(call("pay", {"amount": 7})) if not done else "Paid."
         case "locate":
             return Reply(call("locate", {})) if not done else "There."
+        case "cut":
+            return Reply(say("Half an ans"), drop())
         case "inner":
             return Reply(call("helper", {"prompt": "pay"})) if not done else "Helped."
         case _:
@@ -280,6 +283,24 @@ def test_a_person_decides_and_gives_results(client: Client) -> None:
     result = run.result()
     assert (result.output, result.reason, run.finish_reason) == ("There.", "answered", "answered")
     assert result.usage.output_tokens > paused.usage.output_tokens
+
+
+def test_a_remote_run_without_an_answer_has_no_output(client: Client) -> None:
+    def no_output(owner: Any) -> OutputError:
+        with pytest.raises(OutputError) as caught:
+            owner.output  # noqa: B018
+        return caught.value
+
+    run = client.start("cut it")
+    assert (no_output(run).reason, no_output(run).result) == ("not finished", None)
+    result = run.result()
+    for owner in (run, result):
+        error = no_output(owner)
+        assert (error.reason, error.why, error.text) == ("cut", owner.why, "Half an ans")
+        assert owner.text == "Half an ans"
+        assert (error.result.messages, error.result.id) == (result.messages, run.id)
+    waiting = client.start("pay please")
+    assert no_output(waiting.result()).reason == no_output(waiting).reason == "paused"
 
 
 def test_a_decision_without_reading_names_what_the_server_shows(client: Client) -> None:

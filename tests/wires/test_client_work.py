@@ -144,6 +144,6 @@ def test_a_stored_run_keeps_the_work_of_the_client() -> None:
 def test_a_paused_response_is_continued_from_its_messages(mode: str) -> None:
     agent = on("anthropic", [Reply("It is", finish="pause_turn"), " noon."])
     paused = run_of(agent, mode, "Go.")
-    assert (paused.reason, paused.output) == ("paused", "It is")
+    assert (paused.reason, paused.text) == ("paused", "It is")
     again = run_of(agent, mode, None, paused.messages)
     assert (again.reason, again.output) == ("answered", " noon.")

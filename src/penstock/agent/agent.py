@@ -230,8 +230,7 @@ class Agent(Generic[Deps, Output]):
         self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Deps]]
     ) -> Any:
         """Run to the end in sync code. A call that needs approval or is deferred pauses the run."""
-        from penstock.agent.agent_run import AgentRun
-        from penstock.agent.run_result import result_of
+        from penstock.agent.agent_run import AgentRun, result_of
 
         warn_if_blocking("agent.run()", "await agent.arun()")
         config, started, deps = self._start(prompt, messages, output, options)
@@ -258,8 +257,7 @@ class Agent(Generic[Deps, Output]):
         self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Deps]]
     ) -> Any:
         """Run to the end in async code. A call that needs approval or is deferred pauses the run."""
-        from penstock.agent.agent_run import AsyncAgentRun
-        from penstock.agent.run_result import result_of
+        from penstock.agent.agent_run import AsyncAgentRun, result_of
 
         config, started, deps = self._start(prompt, messages, output, options)
         run: AsyncAgentRun[Any] = AsyncAgentRun(unread(config), started, deps)

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from msgspec.structs import replace
+
 from penstock.agent.config import AgentConfig
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.agent.driver.driver import Driver
 from penstock.agent.driver.logged_driver import LoggedAsyncDriver, LoggedSyncDriver
 from penstock.agent.driver.sync_driver import SyncDriver
-from penstock.errors import UsageError
+from penstock.agent.run_result import NOT_FINISHED, RunResult, outcome_of
+from penstock.errors import OutputError, UsageError
 from penstock.events import Usage
 from penstock.history.read import as_messages
 from penstock.log.follower import LoggedStart
@@ -68,12 +71,21 @@ class RunReader(Generic[D, Output]):
 
     @property
     def output(self) -> Output:
-        """The text of the last response, or the structured output.
+        """The answer, or the structured output, of a finished run: `answered`, or `stopped` by a hook.
 
-        Structured output raises an `OutputError` until the run has ended, and if it did not end with a valid output.
+        An `OutputError` if the run ended in another way, or is not finished.
         """
-        output: Output = self._driver.run.state.result
-        return output
+        if self.done is None:
+            raise OutputError(NOT_FINISHED, self.text, reason="not finished")
+        return self._result(self.done).output
+
+    @property
+    def text(self) -> str:
+        """What the model wrote in its last response, as far as it was read, however the run ended.
+
+        Of a finished run with structured output, the JSON text of the output.
+        """
+        return self.done.output if self.done else self._driver.call(self._text)
 
     @property
     def partial(self) -> Any:
@@ -166,6 +178,19 @@ class RunReader(Generic[D, Output]):
         """
         self._driver.provide(call_id, value, is_error)
 
+    def _result(self, done: Done) -> RunResult[Output]:
+        outcome: Output | OutputError = outcome_of(done, self._driver.run.state)
+        result = RunResult(
+            outcome, list(done.messages), self.usage, done.reason, done.why, self.error, id=self.id, text=done.output
+        )
+        if result.reason != "paused":
+            return result
+        return replace(result, waiting=tuple(self.waiting), state=b"" if self.has_log else self.dump())
+
+    def _text(self) -> str:
+        self._driver.fold()
+        return self._driver.run.state.text
+
     def _history(self) -> History:
         self._driver.fold()
         return self._driver.run.state.history
@@ -234,3 +259,11 @@ class AsyncAgentRun(RunReader[AnyAsyncDriver, Output]):
     async def close(self) -> None:
         """Cancel the run if it has not ended, and wait until its tasks have ended, at most a second."""
         await self._driver.aclose()
+
+
+def result_of(run: AgentRun[Output] | AsyncAgentRun[Output]) -> RunResult[Output]:
+    """The result of a finished run; an error before the model's first response is raised."""
+    if run.error is not None and not run.has_answer:
+        raise run.error
+    assert run.done is not None
+    return run._result(run.done)

@@ -1,17 +1,17 @@
-"""The result of a run that was read to its end: `agent.run` and `agent.arun` return it."""
+"""The result of a finished run: `agent.run` and `agent.arun` return it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from penstock.agent.agent_run import AgentRun, AsyncAgentRun
 from penstock.errors import OutputError
 from penstock.events import Usage
+from penstock.jsontext.error_text import picklable
 from penstock.messages import History
-from penstock.run.events import ApprovalRequest, EndReason
+from penstock.run.events import ApprovalRequest, Done, EndReason
+from penstock.run.state import RunState
 from penstock.run.stored import Key, sign
 
 if TYPE_CHECKING:
@@ -23,11 +23,17 @@ else:
 
     Output = TypeVar("Output")  # which has no default before Python 3.13
 
+WITH_OUTPUT: tuple[EndReason, ...] = ("answered", "stopped")
+"""How runs end that have an output: the model answered, or a hook of the program ended the run."""
+
+NOT_FINISHED = "the run is not finished: read its events to the end first (`text` is what was written so far)"
+
 
 class RunResult(Struct, Generic[Output], frozen=True):
-    """The result of a run; `error` is the exception of a request that failed after the first.
+    """The result of a run; `text` is what the model wrote in its last response, however the run ended.
 
-    `outcome` is the `output`, or why a run has none of the type that was asked for.
+    `outcome` is the `output`, or why the run has none. `error` is the exception of a request that failed after the
+    first.
 
     Of a run that is `paused`, `waiting` has the calls that wait, and `state` is the run for `Agent.resume`. A run with
     a log has no `state`: it is continued by its `id`.
@@ -42,13 +48,17 @@ class RunResult(Struct, Generic[Output], frozen=True):
     waiting: tuple[ApprovalRequest, ...] = ()
     state: bytes = b""
     id: str = ""
+    text: str = ""
 
     @property
     def output(self) -> Output:
-        """The final text, or the structured output; raises an `OutputError` if the run did not end with a valid one."""
-        if isinstance(self.outcome, OutputError):
-            raise self.outcome
-        return self.outcome
+        """The answer, or the structured output; an `OutputError` if the run did not end with one."""
+        match self.outcome:
+            case OutputError(problem=problem):
+                error = OutputError(problem, self.text, reason=self.reason, why=self.why, result=self)
+                raise error from self.error
+            case output:
+                return output
 
     @property
     def finish_reason(self) -> EndReason:
@@ -59,22 +69,23 @@ class RunResult(Struct, Generic[Output], frozen=True):
         """The `state`, signed with a key, as `dump` of a run does it."""
         return sign(self.state, key)
 
-
-def result_of(run: AgentRun[Output] | AsyncAgentRun[Output]) -> RunResult[Output]:
-    """The result of a run; an error before the model's first response is raised."""
-    if run.error is not None and not run.has_answer:
-        raise run.error
-    assert run.done is not None
-    done = run.done
-    outcome = _outcome(run)
-    result = RunResult(outcome, list(done.messages), run.usage, done.reason, done.why, run.error, id=run.id)
-    if result.reason != "paused":
-        return result
-    return replace(result, waiting=tuple(run.waiting), state=b"" if run.has_log else run.dump())
+    def __reduce__(self) -> tuple[Any, ...]:
+        error = None if self.error is None else picklable(self.error)
+        fields = {name: getattr(self, name) for name in self.__struct_fields__} | {"error": error}
+        return type(self), tuple(fields.values())
 
 
-def _outcome(run: AgentRun[Output] | AsyncAgentRun[Output]) -> Output | OutputError:
+def outcome_of(done: Done, state: RunState) -> Any:
+    """The output of a finished run, or the `OutputError` that says why it has none."""
+    if done.reason not in WITH_OUTPUT:
+        return no_output(done)
     try:
-        return run.output
+        return state.result
     except OutputError as error:
-        return error
+        return no_output(done, error.problem)
+
+
+def no_output(done: Done, problem: str = "") -> OutputError:
+    """The error of a run that ended without an output."""
+    why = ": ".join(filter(None, (f"the run has no output ({done.reason})", done.why, problem)))
+    return OutputError(why, done.output, reason=done.reason, why=done.why)

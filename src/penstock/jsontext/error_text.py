@@ -20,3 +20,14 @@ def whole_message(error: BaseException) -> str:
 
 def _named(error: BaseException, message: str) -> str:
     return ": ".join(filter(None, (type(error).__name__, message)))
+
+
+def picklable(error: Exception) -> Exception:
+    """The exception, or one with its name and message if it cannot be pickled and read again."""
+    import pickle  # imported here: few programs pickle results
+
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001  # the exception is of user code, and so are its methods
+        return RuntimeError(named_message(error))
+    return error

@@ -160,15 +160,13 @@ class RunState:
 
     @property
     def result(self) -> Any:
-        """The output: the text, or a value of the output type; an `OutputError` if there is none."""
-        if self.rules.output is None:
-            return self.output
-        if self.phase != "over":
-            raise OutputError("the run has no output yet: it has not ended", self.output)
-        reason, why = self.ending
-        if reason != "answered":
-            raise OutputError(f"the run has no output ({reason})" + (f": {why}" if why else ""), self.output)
-        return self.read_output()
+        """The output of a finished run: text, or a value of the output type; an `OutputError` if it is not valid."""
+        return self.output if self.rules.output is None else self.read_output()
+
+    @property
+    def text(self) -> str:
+        """The text of the response under way, as far as it was read, or else of the last one (see `output`)."""
+        return self.response.build().text if self.phase == "answer" else self.output
 
     def read_output(self) -> Any:
         """Validate the last answer as the output, once; an `OutputError` if it is not valid."""

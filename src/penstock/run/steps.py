@@ -171,7 +171,7 @@ class Steps:
         if turn.client_work:
             return self.end("paused", _waits_for_client(turn.client_work))
         if turn.finish_reason == "length":
-            return self.end("length", "")
+            return self.end("length", "the response reached its limit of tokens")
         return self.end("answered", "") if problem is None else self._reject(problem)
 
     def _reject(self, error: OutputError) -> list[Output]:

@@ -134,7 +134,7 @@ def test_an_in_band_error_is_raised_if_there_is_no_response_and_else_returned(mo
         run_of(made([Reply(fail("overloaded_error", "Too much."))], retries=never), mode, "Go.")
     result = run_of(made([Reply(say("One."), fail("overloaded_error", "Too much."))], retries=never), mode, "Go.")
     assert isinstance(result.error, ProviderError)
-    assert (result.output, result.reason, str(result.error)) == ("One.", "error", "Too much.")
+    assert (result.text, result.reason, str(result.error)) == ("One.", "error", "Too much.")
 
 
 @sync_and_async

@@ -208,7 +208,7 @@ def test_a_reader_that_takes_its_time_can_stop_an_effect(wire: str, mode: str) -
         assert (effects.began, requests(), running.finish_reason) == ([], 1, "cancelled")
     texts = [event.text for event in events if isinstance(event, Text)]
     assert "BAD" in texts[-1]
-    assert running.output == "".join(texts)
+    assert running.text == "".join(texts)
 
 
 def test_a_cancel_at_each_of_six_earlier_events_is_heard_every_time() -> None:
@@ -305,7 +305,7 @@ def test_a_callback_may_cancel(mode: str, is_async: bool) -> None:
         asyncio.run(aread())
     assert (end_of(events).reason, effects.began, len(script.requests)) == ("cancelled", [], 1)
     assert not any("BAD" in event.text for event in events if isinstance(event, Text))
-    assert "BAD" in held[0].output  # the callback has seen it
+    assert "BAD" in held[0].text  # the callback has seen it
     assert all(isinstance(event, StepEnd | Done) for event in events[-2:])
 
 

@@ -12,7 +12,8 @@ from typing import Any, Self
 import msgspec
 from msgspec.structs import replace
 
-from penstock.agent.run_result import RunResult
+from penstock.agent.run_result import NOT_FINISHED, WITH_OUTPUT, RunResult, no_output
+from penstock.errors import OutputError
 from penstock.events import Reasoning, Refusal, Retry, Text, ToolCall, ToolCallInvalid, Unknown, Usage
 from penstock.messages import File, Image, Message, Part, ToolResult, user
 from penstock.run.events import (
@@ -50,13 +51,18 @@ class RemoteRunState:
 
     @property
     def text(self) -> str:
-        """The text of the current or last response."""
-        return "".join(self._texts)
+        """What the model wrote in its last response, as far as it was read, however the run ended.
+
+        Of a finished run with structured output, the JSON text of the output.
+        """
+        return self.done.output if self.done is not None else "".join(self._texts)
 
     @property
     def output(self) -> str:
-        """The final text, or the JSON text of structured output; the text so far until the run has ended."""
-        return self.done.output if self.done is not None else self.text
+        """The answer, or the JSON text of structured output; an `OutputError` as that of a local run."""
+        if self._end is None:
+            raise OutputError(NOT_FINISHED, self.text, reason="not finished")
+        return self._result_at(self._end).output
 
     @property
     def usage(self) -> Usage:
@@ -120,10 +126,15 @@ class RemoteRunState:
             messages = received_messages((yield from messages_of(self.id, tries)))
             usage, why = msgspec.convert(state["usage"], Usage), "the run waits for a decision or a result"
             self._pause = Done("paused", self.text, messages, usage, why)
-        end = self._end
-        assert end is not None
+        assert self._end is not None
+        return self._result_at(self._end)
+
+    def _result_at(self, end: Done) -> RunResult[str]:
+        outcome = end.output if end.reason in WITH_OUTPUT else no_output(end)
         waiting = tuple(self.waiting)
-        return RunResult(end.output, self.messages, end.usage, end.reason, end.why, waiting=waiting, id=self.id)
+        return RunResult(
+            outcome, self.messages, end.usage, end.reason, end.why, waiting=waiting, id=self.id, text=end.output
+        )
 
     def _decide(
         self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str, tries: int
