@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -221,3 +222,22 @@ def test_fields_of_any_name_can_be_used_with_every_provider(model: str) -> None:
     assert {*declared["properties"]} | {name for name in fields if f'"{name}"' in declared.get("description", "")} == {
         *fields
     }
+
+
+COUNT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+WHOLE = ["4", "4.0", "4e0", "40.00e-1", "-0.0", "9007199254740993"]
+FRACTIONS = ["4.0000000000000000001e0", "40.00000000000000000001e-1", "0.99999999999999999999", "-4.0000000000000000001"]
+
+
+@pytest.mark.parametrize("start", [None, "closed"])
+@pytest.mark.parametrize("number", [*WHOLE, *FRACTIONS])
+@pytest.mark.parametrize("model", ["openai:gpt-5", "anthropic:claude-sonnet-5", "ollama:qwen3"])
+def test_a_number_that_is_not_an_integer_is_not_rounded_to_one(model: str, number: str, start: Any) -> None:
+    """The float that is nearest to these fractions is an integer."""
+    ran: list[int | float] = []
+    count = Tool.from_schema("count", "Count.", COUNT, lambda n: ran.append(n), read_only=True, start=start)
+    script = Scripted([Reply(call("count", f'{{"n": {number}}}')), "Done."], strict=True)
+    result = Agent(Model(model, via=script, api_key="k"), [count]).run("Go.")
+    [counted] = [one for message in result.messages for one in message.results]
+    assert (ran, counted.is_error) == (([], True) if number in FRACTIONS else ([json.loads(number)], False))
+    assert counted.text.startswith("`n`: expected an integer") == counted.is_error

@@ -7,6 +7,8 @@ earlier, any of these repairs would break valid streams (QUIRKS 38).
 from __future__ import annotations
 
 import json
+import math
+from decimal import Decimal, DecimalException
 from typing import Any
 
 import msgspec
@@ -43,8 +45,50 @@ def strict_object(raw: str) -> dict[str, Any] | None:
 def checked_object(raw: str, value: Any) -> dict[str, Any] | None:
     """The value of JSON text if it is an object that can be arguments, else None."""
     # The depth at which a parser gives up differs between Python versions.
-    is_right = isinstance(value, dict) and not is_too_deep(raw) and not repeats_keys(raw, value)
-    return value if is_right else None
+    if not isinstance(value, dict) or is_too_deep(raw) or repeats_keys(raw, value):
+        return None
+    return with_fractions(raw, value)
+
+
+def with_fractions(raw: str, value: dict[str, Any]) -> dict[str, Any]:
+    """The value of JSON text, in which a number that is not an integer is not rounded to one.
+
+    The float nearest to `4.0000000000000000001` is 4.0, which a schema accepts as an integer. It becomes the next float
+    that is not one; from 2**52 on there is none.
+    """
+    if not _has_whole_floats(value):
+        return value
+    exact: dict[str, Any] = _decode_exactly(raw)
+    return exact
+
+
+def _has_whole_floats(value: dict[str, Any]) -> bool:
+    pending: list[Any] = [value]
+    while pending:
+        container = pending.pop()
+        for item in container.values() if isinstance(container, dict) else container:
+            if isinstance(item, float) and item.is_integer():
+                return True
+            if isinstance(item, dict | list):
+                pending.append(item)
+    return False
+
+
+def _exact_float(text: str) -> float:
+    number = float(text)
+    if not number.is_integer():
+        return number
+    try:
+        written = Decimal(text)
+    except DecimalException:  # an exponent out of range
+        return number
+    if written == number:
+        return number
+    beside = math.nextafter(number, math.inf if written > number else -math.inf)
+    return number if beside.is_integer() else beside
+
+
+_decode_exactly = msgspec.json.Decoder(float_hook=_exact_float).decode
 
 
 def repeats_keys(raw: str, value: dict[str, Any]) -> bool:
