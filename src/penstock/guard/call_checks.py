@@ -5,15 +5,19 @@
 | with `Guard(call=…)` | `call`, when its arguments have closed | `text`, then `call` if it may run |
 | a call that may be from the text, without it | passes when it has ended | `text`: its markup stays text |
 | any other call, without it | passes piece by piece | passes |
+
+The name of a tool that is not declared is checked as text in every case, before anything of its call passes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from penstock.events import Opaque, ToolCall, ToolCallClosed, ToolCallDelta, ToolCallInvalid, ToolCallStart
 from penstock.guard.checks import Check, CheckQueue
 from penstock.guard.guard import Guard
+from penstock.guard.plain_json import plain_json
 from penstock.wires import find_client_calls, find_facts
 from penstock.wires.shared.encode_request.hosted_calls import HostedKey, call_key, result_key
 
@@ -96,7 +100,7 @@ class CallChecks:
             return check
         if self._are_checked and call.repaired is not None:
             check.next_call = call.name, call.repaired
-        self._checks.add_text(check, call.arguments_raw)
+        self._checks.add_text(check, plain_json(call.arguments_raw))
         return check
 
     def _open(self, place: _Place) -> Check:
@@ -104,3 +108,28 @@ class CallChecks:
         if self._calls[place].state != "open":
             self._calls[place] = Check("call")
         return self._calls[place]
+
+
+class NameChecks:
+    """The checks of names of tools that are not `declared`; without `declared`, all are."""
+
+    def __init__(self, declared: Collection[str] | None, checks: CheckQueue) -> None:
+        self._declared = declared
+        self._checks = checks
+        self._known: set[tuple[_Place, str]] = set()
+
+    def find(self, chunk: CallChunk) -> Check | None:
+        """The check of the name of a call, with the first chunk that has the name."""
+        if self._declared is None or isinstance(chunk, ToolCallDelta) or not chunk.name:
+            return None
+        known = (chunk.choice, chunk.block), chunk.name
+        if chunk.name in self._declared or known in self._known:
+            return None
+        self._known.add(known)
+        check = Check("call")
+        self._checks.add_text(check, chunk.name)
+        return check
+
+    def restart(self) -> None:
+        """Forget the names."""
+        self._known.clear()

@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 from penstock.errors import UsageError
 from penstock.tools.signature import count_required, takes_any
 
-GuardKind = Literal["text", "reasoning", "refusal", "call"]
+GuardKind = Literal["text", "reasoning", "refusal", "call", "provider"]
 GuardUnit = Literal["sentence", "window", "answer"]
 
 
@@ -50,7 +50,8 @@ CheckCall = (
 class Guard(Struct, frozen=True):
     """Checks the responses of a model before anyone sees them: `Agent(guard=Guard(check))`, or `Agent(guard=check)`.
 
-    `text` gets a piece of text and returns the text to pass on (the same, another, or an empty one), or a `StopRun`.
+    `text` gets a piece of text and returns the text to pass on (the same, another, or an empty one), or a `StopRun`. It
+    also gets what the provider says besides the response, such as the message of an error.
     `call` gets the name and the arguments of a call before its tool can start, and returns None or a `StopRun`. Both
     may be async, and get a `GuardContext` if they have one more parameter.
 

@@ -10,14 +10,22 @@ from penstock.guard.checks import Check
 
 
 class Held:
-    """A held chunk: it waits for everything before it, and for its own check, if any. Text is in its check."""
+    """A held chunk: it waits for everything before it, and for its checks, if any. Text is in its check.
 
-    __slots__ = ("check", "chunk", "size")
+    `name_check` is that of the name of a call, if the call begins here and its tool is not declared.
+    """
 
-    def __init__(self, chunk: StreamChunk, check: Check | None, size: int) -> None:
+    __slots__ = ("check", "chunk", "name_check", "size")
+
+    def __init__(self, chunk: StreamChunk, check: Check | None, size: int, name_check: Check | None) -> None:
         self.chunk = chunk
         self.check = check
         self.size = size
+        self.name_check = name_check
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        return tuple(check for check in (self.check, self.name_check) if check is not None)
 
 
 class HeldQueue:
@@ -31,9 +39,11 @@ class HeldQueue:
     def is_empty(self) -> bool:
         return not self._items
 
-    def add(self, chunk: StreamChunk, check: Check | None = None, size: int = 1) -> Held:
+    def add(
+        self, chunk: StreamChunk, check: Check | None = None, size: int = 1, name_check: Check | None = None
+    ) -> Held:
         """Hold a chunk back; returns its place."""
-        held = Held(chunk, check, size)
+        held = Held(chunk, check, size, name_check)
         self._items.append(held)
         self.size += size
         return held
@@ -52,10 +62,10 @@ class HeldQueue:
 
     def take(self) -> Iterator[Held]:
         """Remove and return the chunks at the head that are cleared."""
-        while self._items and ((check := self._items[0].check) is None or check.is_settled):
+        while self._items and all(check.is_settled for check in self._items[0].checks):
             held = self._items.popleft()
             self.size -= held.size
-            if check is None or check.state == "cleared":
+            if all(check.state == "cleared" for check in held.checks):
                 yield held
 
     def cut(self, check: Check | None) -> Usage | None:
@@ -65,7 +75,7 @@ class HeldQueue:
         Returns the last dropped token counts.
         """
         items = [*self._items]
-        start = next((place for place, held in enumerate(items) if check is None or held.check is check), 0)
+        start = next((place for place, held in enumerate(items) if check is None or check in held.checks), 0)
         self._items = deque(items[:start])
         for held in self._items:
             if held.check is not None and held.check.state == "open":
@@ -73,8 +83,9 @@ class HeldQueue:
         usage: Usage | None = None
         for held in items[start:]:
             self.size -= held.size
-            if held.check is not None and not held.check.is_settled:
-                held.check.state = "void"
+            for dropped in held.checks:
+                if not dropped.is_settled:
+                    dropped.state = "void"
             if isinstance(held.chunk, Usage):
                 usage = held.chunk
         return usage

@@ -10,6 +10,8 @@ that came before its call is cleared.
 | a call, vendor state, the end, another block | the open piece of the choice is complete, and due |
 | a piece of a call, if calls are checked, or may be in the text | it waits until the call has ended |
 | vendor state that is a call which the client runs | it waits for the check of the call, if calls are checked |
+| the name of a tool that is not declared | it is checked as text, and its call waits for it |
+| the end, an error | its words are checked as text, unless they are known ones |
 | token counts, unknown frames | they wait in the queue; the open piece stays open |
 | a withdrawn attempt | everything in the queue is void |
 | a verdict: text | the check is cleared, and the queue moves |
@@ -19,10 +21,8 @@ that came before its call is cleared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, assert_never
-
-from msgspec.structs import replace
+from collections.abc import Collection
+from typing import assert_never
 
 from penstock.errors import GuardError
 from penstock.events import (
@@ -44,13 +44,13 @@ from penstock.events import (
     Unknown,
     Usage,
 )
-from penstock.guard.call_checks import CallChecks, CallChunk
+from penstock.guard.call_checks import CallChecks, CallChunk, NameChecks
 from penstock.guard.checks import Check, CheckQueue
 from penstock.guard.guard import Guard, StopRun
 from penstock.guard.held import HeldQueue
+from penstock.guard.passing import Passing, own_text
+from penstock.guard.provider_words import words_to_check
 from penstock.guard.text_pieces import TextChunk, TextPieces
-from penstock.wires import find_facts
-from penstock.wires.shared.encode_request.states import facts_of
 
 MAX_HELD = 1_000_000
 """How many characters of a response are held back; then the stream waits for the checks that run.
@@ -62,21 +62,37 @@ STOPPED_BY = "guard"
 """The `raw_reason` of a response stopped by the guard."""
 
 
+def stopped(verdict: StopRun) -> Finish:
+    """The end of a response that the guard stopped."""
+    return Finish("content_filter", STOPPED_BY, verdict.why)
+
+
 class GuardStage:
     """Chunks of one response to those that the guard has cleared.
 
     After each method, start the checks that `take_due` returns, and pass the verdict on each to `settle`, or call
     `fail` if there is none: `failure` then ends the response once everything before the piece was passed on. With
-    `has_text_calls`, calls may come from the text of the response; a damaged one is checked as text.
+    `has_text_calls`, calls may come from the text of the response; a damaged one is checked as text. `declared` are the
+    names of the tools, if the others are to be checked, and `models` those of the models that may answer.
     """
 
-    def __init__(self, guard: Guard, *, has_text_calls: bool = False) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        has_text_calls: bool = False,
+        declared: Collection[str] | None = None,
+        models: Collection[str] = (),
+    ) -> None:
         self._guard = guard
+        self._declared = declared
+        self._models = models
         self._queue = HeldQueue()
         self._checks = CheckQueue(guard.parallel)
         self._texts = TextPieces(guard, self._queue, self._checks)
         self._calls = CallChecks(guard, self._checks, has_text_calls=has_text_calls)
-        self._passing = Passing()
+        self._names = NameChecks(declared, self._checks)
+        self._passing = Passing(declared or ())
         self._is_closed = False
         self.is_stopped = False
         self.failure: GuardError | None = None
@@ -142,10 +158,10 @@ class GuardStage:
                 self._add_state(chunk)
             case Finish():
                 self._texts.close(chunk.choice)
-                self._queue.add(chunk)
+                self._add_words(chunk)
             case Error():
                 self._texts.close_all()
-                self._queue.add(chunk)
+                self._add_words(chunk)
             case Retry():
                 self._restart()
                 self._queue.add(chunk)
@@ -171,7 +187,15 @@ class GuardStage:
             self._queue.add(chunk, check, len(chunk.piece))
         else:
             self._texts.close(chunk.choice)
-            self._queue.add(chunk, check)
+            self._queue.add(chunk, check, name_check=self._names.find(chunk))
+
+    def _add_words(self, chunk: Finish | Error) -> None:
+        """Add the end or an error, with a check of what the provider says in it."""
+        check: Check | None = None
+        if words := words_to_check(chunk, self._models):
+            check = Check("provider")
+            self._checks.add_text(check, words)
+        self._queue.add(chunk, check)
 
     def _add_state(self, state: Opaque) -> None:
         self._texts.close(state.choice)
@@ -188,14 +212,14 @@ class GuardStage:
             return []
         chunks: list[StreamChunk] = []
         for held in self._queue.take():
-            chunks += self._passing.through(held.chunk, held.check)
+            chunks += self._passing.through(held)
         return chunks
 
     def _stop(self, check: Check, verdict: StopRun) -> None:
         """End the response at this check, and pass on nothing after it; later failures do not count."""
         self._cut(check)
         self.failure = None
-        self._queue.add(Finish("content_filter", STOPPED_BY, verdict.why))
+        self._queue.add(stopped(verdict))
 
     def _cut(self, check: Check) -> None:
         """Drop everything from this check on; with `by="answer"`, everything. Token counts stay."""
@@ -211,63 +235,5 @@ class GuardStage:
         self._checks.restart()
         self._texts.restart()
         self._calls.restart()
-        self._passing = Passing()
-
-
-class Passing:
-    """Tracks what the guard changed in a response, and leaves out vendor state that repeats or signs the original."""
-
-    def __init__(self) -> None:
-        self._blocks: set[tuple[int, int]] = set()  # that were changed, by choice
-        self._kinds: set[str] = set()  # kinds of text that were changed
-
-    def through(self, chunk: StreamChunk, check: Check | None) -> list[StreamChunk]:
-        """The chunk to pass on for a cleared chunk; `check` is its own check."""
-        is_changed = check is not None and check.is_changed
-        match chunk:
-            case Text() | Reasoning() | Refusal() if check is not None:
-                if is_changed:
-                    self._blocks.add((chunk.choice, chunk.block))
-                    self._kinds.add(check.kind)
-                return [type(chunk)(chunk.block, check.passed, chunk.choice)] if check.passed else []
-            case Opaque() if check is not None and is_changed:
-                return [replace(chunk, data=check.passed)] if isinstance(chunk.data, str) and check.passed else []
-            case Opaque() if self._is_in(chunk):
-                return []
-            case ToolCallDelta() if is_changed:
-                return []
-            case ToolCallInvalid() if check is not None and is_changed:
-                return [replace(chunk, arguments_raw=check.passed, repaired=None)]
-            case Unknown() | Error() if chunk.raw is not None:
-                return [replace(chunk, raw=None)]
-            case Finish() if chunk.message and chunk.reason != "content_filter":  # it may quote a malformed call
-                return [replace(chunk, message="")]
-            case _:
-                return [chunk]
-
-    def _is_in(self, state: Opaque) -> bool:
-        """Whether this state belongs to text that was changed."""
-        text = facts_of(state, find_facts(state.wire)).text
-        repeats = bool(self._kinds) if text == "any" else text == "reasoning" and "reasoning" in self._kinds
-        return repeats or (state.choice, state.block) in self._blocks
-
-
-def own_text(state: Opaque) -> str:
-    """The model's text that only the vendor state contains; empty if there is none."""
-    is_own = facts_of(state, find_facts(state.wire)).text == "own"
-    return "\n".join(_texts(state.data)) if is_own else ""
-
-
-def _texts(data: Any) -> Iterator[str]:
-    match data:
-        case str():
-            yield data
-        case dict():
-            for key, value in data.items():
-                if key != "type":
-                    yield from _texts(value)
-        case list():
-            for value in data:
-                yield from _texts(value)
-        case _:
-            pass
+        self._names.restart()
+        self._passing = Passing(self._declared or ())

@@ -16,11 +16,14 @@ from typing import Any
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.agent.driver.user_code import UserCode
 from penstock.agent.run_errors import is_interrupt
-from penstock.errors import GuardError, type_name
+from penstock.errors import GuardError, ProviderError, type_name
 from penstock.events import StreamChunk
 from penstock.guard.checks import Check
 from penstock.guard.guard import Guard, GuardContext, StopRun, with_context
-from penstock.guard.stage import MAX_HELD, GuardStage
+from penstock.guard.own_labels import OwnLabels
+from penstock.guard.plain_json import PlainJSON
+from penstock.guard.provider_words import error_check, with_checked_error
+from penstock.guard.stage import MAX_HELD, GuardStage, stopped
 from penstock.jsontext.surrogates import join_surrogates
 from penstock.model.stream import AsyncStream
 
@@ -31,16 +34,10 @@ class GuardCalls:
     """The calls of the functions of a guard for one response, and how long each may take. `stage` holds it back."""
 
     def __init__(
-        self,
-        guard: Guard,
-        step: int,
-        deps: Any,
-        *,
-        has_text_calls: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        self, guard: Guard, stage: GuardStage, step: int, deps: Any, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.guard = guard
-        self.stage = GuardStage(guard, has_text_calls=has_text_calls)
+        self.stage = stage
         self._step = step
         self._deps = deps
         self._clock = clock
@@ -71,16 +68,23 @@ class GuardCalls:
         """Fail the checks that have taken too long; returns the chunks that can be passed on then."""
         now = self._clock()
         late = [check for check, deadline in self._deadlines.items() if deadline <= now]
-        error = GuardError(f"the guard took longer than {self.guard.timeout:g} seconds (Guard.timeout)")
-        return [chunk for check in late if self.end(check) for chunk in self.stage.fail(check, error)]
+        return [chunk for check in late if self.end(check) for chunk in self.stage.fail(check, self.late_error)]
+
+    @property
+    def late_error(self) -> GuardError:
+        """The error of a check that has taken too long."""
+        return GuardError(f"the guard took longer than {self.guard.timeout:g} seconds (Guard.timeout)")
 
 
-def guard_calls(driven: DrivenRun) -> GuardCalls | None:
-    """The calls of the guard for the response that is requested now; None if the agent has no guard."""
-    config = driven.config
+def guarded_stream(stream: AsyncStream[Any], driven: DrivenRun) -> GuardedStream | None:
+    """The response that is requested now, held back; None if the agent has no guard."""
+    config, step = driven.config, driven.run.state.step
     if config.guard is None:
         return None
-    return GuardCalls(config.guard, driven.run.state.step, driven.deps, has_text_calls=config.has_text_calls)
+    models = [model.model for model in (config.model, *config.models.values())]
+    stage = GuardStage(config.guard, has_text_calls=config.has_text_calls, declared=config.tools, models=models)
+    calls = GuardCalls(config.guard, stage, step, driven.deps)
+    return GuardedStream(stream, calls, driven.code, OwnLabels(f"call_{step}_"), PlainJSON() if config.output else None)
 
 
 def verdict(check: Check, value: Any) -> Verdict:
@@ -125,19 +129,28 @@ Reading = asyncio.Task[list[StreamChunk] | None]
 class GuardedStream:
     """Reads an `AsyncStream` like the stream itself: `start` it, and ask for each `next_batch` until there is none."""
 
-    def __init__(self, stream: AsyncStream[Any], calls: GuardCalls, code: UserCode) -> None:
+    def __init__(
+        self, stream: AsyncStream[Any], calls: GuardCalls, code: UserCode, labels: OwnLabels, plain: PlainJSON | None
+    ) -> None:
         self._stream = stream
         self._calls = calls
         self._code = code
+        self._labels = labels
+        self._plain = plain  # for structured output
         self._stage = calls.stage
         self._checks: dict[asyncio.Task[Answer], Check] = {}
         self._reading: Reading | None = None
         self._batches = self._cleared()
 
     async def start(self) -> list[StreamChunk]:
-        """Send the request; `next_batch` returns all chunks."""
-        await self._stream.__aenter__()
-        return []
+        """Send the request; `next_batch` returns all chunks. If it fails, the words of the provider are checked."""
+        try:
+            await self._stream.__aenter__()
+            return []
+        except ProviderError as error:
+            failure = error
+        await self._batches.aclose()
+        return await self._failed(failure)
 
     async def next_batch(self) -> list[StreamChunk] | None:
         """The next chunks that the guard has cleared; None at the end of the response."""
@@ -184,7 +197,7 @@ class GuardedStream:
             if task is reading:
                 batch: Any = task.result()
                 self._reading = None
-                chunks += stage.close() if batch is None else stage.feed(batch)
+                chunks += self._close() if batch is None else self._feed(batch)
                 if batch is not None:
                     self._read(source)
             else:
@@ -194,6 +207,32 @@ class GuardedStream:
             self._calls.begin(check)
             self._checks[asyncio.create_task(self._check(check))] = check
         return chunks
+
+    def _feed(self, batch: list[StreamChunk]) -> list[StreamChunk]:
+        """Hold chunks of the provider back; returns what is cleared now."""
+        labelled = self._labels.feed(batch)
+        return self._stage.feed(labelled if self._plain is None else self._plain.feed(labelled))
+
+    def _close(self) -> list[StreamChunk]:
+        """The response has ended; returns what is cleared now."""
+        rest = [] if self._plain is None else self._plain.close()
+        return [*self._stage.feed(rest), *self._stage.close()]
+
+    async def _failed(self, error: ProviderError) -> list[StreamChunk]:
+        """Raise the error of a request, with what the guard made of its words, or return the end of the response."""
+        check = error_check(error)
+        if check is None:
+            raise error
+        try:
+            answer = await asyncio.wait_for(self._check(check), self._calls.guard.timeout)
+        except TimeoutError:
+            answer = self._calls.late_error
+        if isinstance(answer, StopRun):
+            return [stopped(answer)]
+        if isinstance(answer, GuardError):
+            raise answer
+        check.passed = answer or ""
+        raise with_checked_error(error, check)
 
     def _settle(self, task: asyncio.Task[Any]) -> list[StreamChunk]:
         check = self._checks.pop(task)

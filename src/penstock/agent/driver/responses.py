@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.agent.calls.guarded_stream import GuardedStream, guard_calls
+from penstock.agent.calls.guarded_stream import GuardedStream, guarded_stream
 from penstock.agent.calls.tool_execution import is_from_outside
 from penstock.agent.config import AgentConfig
 from penstock.agent.driver.caller_loop import is_stopped
@@ -88,8 +88,7 @@ class ResponseReader:
         driven.use(driven.hooks.config_for(command, step, await driven.code.listed(driven.step_tools)))
         driven.scope.begin_request(step, command.messages, driven.config)
         stream = driven.conversation.astream(list(command.messages), **_options(driven.config))
-        calls = guard_calls(driven)
-        return stream if calls is None else GuardedStream(stream, calls, driven.code)
+        return guarded_stream(stream, driven) or stream
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A response has ended: its end, or what ended the task, waits for the reader."""
