@@ -25,7 +25,7 @@ import penstock
 from penstock import Agent, Guard, Model, OutputError, Retries, StopRun, Tool, tool
 from penstock.log.take_up import read_log
 from penstock.messages import user
-from penstock.run.events import encode
+from penstock.run.events import RunStart, encode
 from penstock.testing import Raw, Scripted
 from penstock.tracing import Tracing
 from tests.scripted_runs import drive, sync_and_async
@@ -376,9 +376,9 @@ def run_channel(channel: Channel, word: str, way: str, guard: Any, mode: str) ->
             for event in events:
                 seen.add_event(event)
             seen.add_run(run, script)
-            for _, _, event in read_log(store, "r"):
-                if event.type != "run_start":
-                    seen.add_event(event)
+            for _, _, logged in read_log(store, "r"):
+                if not isinstance(logged, RunStart):
+                    seen.add_event(logged)
     finally:
         logger.removeHandler(handler)
     return run, seen
