@@ -226,7 +226,12 @@ def test_fields_of_any_name_can_be_used_with_every_provider(model: str) -> None:
 
 COUNT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 WHOLE = ["4", "4.0", "4e0", "40.00e-1", "-0.0", "9007199254740993"]
-FRACTIONS = ["4.0000000000000000001e0", "40.00000000000000000001e-1", "0.99999999999999999999", "-4.0000000000000000001"]
+FRACTIONS = [
+    "4.0000000000000000001e0",
+    "40.00000000000000000001e-1",
+    "0.99999999999999999999",
+    "-4.0000000000000000001",
+]
 
 
 @pytest.mark.parametrize("start", [None, "closed"])

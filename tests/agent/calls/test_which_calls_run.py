@@ -36,7 +36,9 @@ ROWS: dict[str, tuple[list[list[Part]], int, str]] = {
     "a call after the reason for the end (`stop`, `length`), before the end mark": (
         [[end("stop"), call(), MARK], [end("length"), call(), MARK]], 1, "answered",
     ),
-    "a call after the end mark (`[DONE]`)": ([[end("stop"), MARK, call()], [end("stop"), MARK, call(), MARK]], 0, "answered"),
+    "a call after the end mark (`[DONE]`)": (
+        [[end("stop"), MARK, call()], [end("stop"), MARK, call(), MARK]], 0, "answered",
+    ),
     "complete calls, then `length`": ([[call(), call(), end("length"), MARK]], 2, "answered"),
     "a complete call and half a call, then `length`": ([[call(), call(HALF), end("length"), MARK]], 1, "answered"),
     "a call without arguments yet, then `length`": ([[call(BARE), end("length"), MARK]], 0, "answered"),
