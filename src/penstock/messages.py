@@ -39,6 +39,7 @@ __all__ = [
     "MESSAGE_FIELDS",
     "PART_FIELDS",
     "RESULT_CONTENT",
+    "SUMMARY",
     "VERSION",
     "WHOLE_BLOCK",
     "Content",
@@ -70,6 +71,9 @@ __all__ = [
 T = TypeVar("T")
 Role = Literal["system", "user", "assistant", "tool"]
 _ROLES = get_args(Role)
+
+SUMMARY = "Summary of the earlier conversation:\n"
+"""The beginning of a text in a user message that replaces omitted exchanges: it is not what the user wrote."""
 
 Part = Text | Reasoning | Refusal | ToolCall | ToolCallInvalid | Opaque | Image | File | ToolResult
 

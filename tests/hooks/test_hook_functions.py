@@ -12,10 +12,10 @@ import pytest
 import penstock
 from penstock import Agent, HistoryReplaced, Message, Model, Step, StepEnd, StepStart, Tool, UsageError
 from penstock.hooks import ToolSearch, compact, estimate_tokens, fallback, stop_after, stop_when
-from penstock.hooks.compaction import MAX_TRANSCRIPT, NOTE, SUMMARY, transcript
+from penstock.hooks.compaction import MAX_TRANSCRIPT, NOTE, transcript
 from penstock.log.in_memory import MemoryStore
 from penstock.log.take_up import read_log
-from penstock.messages import assistant, image, result, tool_results, user
+from penstock.messages import SUMMARY, assistant, image, result, tool_results, user
 from penstock.run.rebuild import rebuild
 from penstock.testing import ReceivedRequest, Reply, Scripted, Status, call, drop, fail, say
 from tests.scripted_runs import answer_with, check_history, drive, resuming, streaming, sync_and_async

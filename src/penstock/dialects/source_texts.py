@@ -51,6 +51,11 @@ def fold(text: str) -> str:
     return _DROPPED.sub("", text)
 
 
+def spaced(text: str) -> str:
+    """Returns a plain text with one space for each run of what `fold` removes."""
+    return _DROPPED.sub(" ", text).strip(" ")
+
+
 def layouts(text: str) -> Iterable[str]:
     """Returns a plain text, and the same without line numbers and the tags of a layout."""
     return dict.fromkeys((text, _NUMBERS.sub("", _LAYOUT.sub("", _BREAKS.sub("\n", text)))))
@@ -133,7 +138,7 @@ _KEPT = "source_texts"
 def source_texts(source: Message | Opaque | Mapping[str, Any]) -> list[SourceText]:
     """Returns the texts of a message, of vendor state or of the fields of a request. Messages keep theirs for later."""
     if isinstance(source, Opaque):
-        return _prepared(_texts_of_state(source))
+        return _prepared(texts_of_state(source))
     if isinstance(source, Mapping):
         return _prepared(_texts_of_fields(source))
     texts: list[SourceText] | None = vars(source).get(_KEPT)
@@ -159,18 +164,18 @@ def _texts_of_message(message: Message) -> Iterator[Written]:
         own = {part.block for part in message.parts if isinstance(part, Reasoning | ToolCall | ToolCallInvalid)}
         for part in message.parts:
             if isinstance(part, Opaque) and part.block not in own:
-                yield from _texts_of_state(part)
+                yield from texts_of_state(part)
         return
     if text := "\n".join(part.text for part in message.parts if isinstance(part, Text)):
         yield text, message.role == "tool"
     for part in message.parts:
         match part:
             case ToolResult():
-                yield from _texts_of_result(part)
+                yield from texts_of_result(part)
             case File() | Image():
-                yield from _texts_of_media(part)
+                yield from texts_of_media(part)
             case Opaque():
-                yield from _texts_of_state(part)
+                yield from texts_of_state(part)
             case _:
                 pass
 
@@ -188,17 +193,18 @@ def _as_json(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 
-def _texts_of_result(result: ToolResult) -> Iterator[Written]:
+def texts_of_result(result: ToolResult) -> Iterator[Written]:
+    """Yields the text of a result, the files in it, and its vendor state."""
     if result.text:
         yield result.text, True
     for part in result.content:
         if isinstance(part, File | Image):
-            yield from _texts_of_media(part)
+            yield from texts_of_media(part)
     for state in result.state:
-        yield from _texts_of_state(state)
+        yield from texts_of_state(state)
 
 
-def _texts_of_media(media: File | Image) -> Iterator[Written]:
+def texts_of_media(media: File | Image) -> Iterator[Written]:
     """Yields what a file or an image says if that is text, its name or address, and its vendor state, as a title."""
     if not media.is_inline:
         yield media.url, True
@@ -207,7 +213,7 @@ def _texts_of_media(media: File | Image) -> Iterator[Written]:
     if media.name:
         yield media.name, True
     for state in media.state:
-        yield from _texts_of_state(state)
+        yield from texts_of_state(state)
 
 
 def _text_of_data(media: File | Image) -> str | None:
@@ -225,7 +231,7 @@ def _text_of_data(media: File | Image) -> str | None:
         return data.decode("latin-1") if media.media_type.startswith("text/") else None
 
 
-def _texts_of_state(state: Opaque) -> Iterator[Written]:
+def texts_of_state(state: Opaque) -> Iterator[Written]:
     """Yields vendor state as JSON, if it has any structure; other text in it is a signature."""
     if isinstance(state.data, dict | list):
         yield json.dumps(state.data, ensure_ascii=False, default=str), True

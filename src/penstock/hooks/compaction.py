@@ -18,11 +18,9 @@ from penstock.errors import PenstockError, UsageError
 from penstock.events import Refusal, Text, ToolCall, ToolCallInvalid, Usage
 from penstock.hooks.tokens import estimate_tokens
 from penstock.jsontext.values import canonical_json
-from penstock.messages import Message, Part, ToolResult, join_messages, user
+from penstock.messages import SUMMARY, Message, Part, ToolResult, join_messages, user
 from penstock.model.model import Model
 
-SUMMARY = "Summary of the earlier conversation:\n"
-"""The beginning of the text that replaces omitted exchanges."""
 NOTE = "The earlier part of the conversation was left out."
 
 _LEFT_OUT = "\n[… {} characters were left out …]\n"
