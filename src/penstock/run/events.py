@@ -20,6 +20,8 @@ ToolEnding = Literal["done", "failed", "declined", "cancelled", "discarded", "sk
 `discarded` if its tool was started early, and then the call changed, was withdrawn, or turned out to come after a side
 effect; `skipped` if it did not run because a call before it was not successful.
 """
+CallOrdering = Literal["read", "effect", "alone", "free"]
+"""How a call is ordered among the calls of its response: see `ToolStart.order`."""
 RequestKind = Literal["approval", "deferred", "input"]
 """What a call waits for: a decision, its result from elsewhere, or the answer to a question of its tool."""
 
@@ -47,7 +49,9 @@ class StepEnd(Event, frozen=True, tag="step_end"):
 class ToolStart(Event, frozen=True, tag="tool_start"):
     """A tool starts; `is_early` if the model is still streaming. One with side effects begins when this has been read.
 
-    `fault` is empty, unless the call was damaged and runs with repaired arguments (`Agent(run_repaired=…)`).
+    `fault` is empty, unless the call was damaged and runs with repaired arguments (`Agent(run_repaired=…)`). `order`
+    says which calls of the response it waits for: a `read` for the effects before it, an `effect` for the reads. A tool
+    with `parallel=False` runs `alone`; one with `parallel=True` is `free`, and waits for none.
     """
 
     key: str
@@ -56,6 +60,7 @@ class ToolStart(Event, frozen=True, tag="tool_start"):
     arguments: dict[str, Any]
     is_early: bool = False
     fault: str = ""
+    order: CallOrdering = "effect"
     type: ClassVar[Literal["tool_start"]] = "tool_start"
 
 
@@ -78,12 +83,18 @@ class ToolEnd(Event, frozen=True, tag="tool_end"):
 
     There is one for every `ToolStart`, and one for every call that has a result in the history, also if it never ran;
     after `run.cancel()` only for tools that had started.
+
+    `started` is when the function began, in seconds since 1970, and `seconds` how long it ran: until it returned, or
+    until its timeout. The event itself may come later, when the call is confirmed. Both are None if the function did
+    not run here, or did not come to its end.
     """
 
     key: str
     result: ToolResult
     ending: ToolEnding = "done"
     data: Any = None
+    started: float | None = None
+    seconds: float | None = None
     type: ClassVar[Literal["tool_end"]] = "tool_end"
 
     @property

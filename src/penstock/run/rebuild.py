@@ -12,7 +12,7 @@ from typing import Any, assert_never
 from penstock.errors import UsageError
 from penstock.events import Error, Fault, Retry, StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, Usage
 from penstock.output.output_type import OutputType
-from penstock.run.calls.execution import Execution, fingerprint_of
+from penstock.run.calls.execution import Execution, ToolTime, fingerprint_of
 from penstock.run.events import (
     ApprovalRequest,
     Decision,
@@ -236,6 +236,8 @@ class Replay:
             table.add(execution)
         table.set_state(execution, "finished")
         execution.result, execution.ending, execution.is_confirmed = end.result, end.ending, True
+        if end.started is not None and end.seconds is not None:
+            execution.time = ToolTime(end.started, end.seconds)
 
     def _wait(self, request: ApprovalRequest) -> None:
         state = self._state

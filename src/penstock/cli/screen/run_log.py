@@ -132,7 +132,8 @@ def _run_line(event: Shown) -> tuple[str, str] | None:
             return "progress", f"{event.name} {one_line(event.data)}"
         case ToolEnd():
             label = "result" if event.ending == "done" else event.ending
-            return label, f"{event.result.name}: {event.result.text}"
+            took = "" if event.seconds is None else f" in {event.seconds:.2f} s"
+            return label, f"{event.result.name}{took}: {event.result.text}"
         case ApprovalRequest():
             return "waits", f"{event.name} for {NEEDS[event.kind]}"
         case Decision():

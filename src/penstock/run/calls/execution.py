@@ -34,6 +34,13 @@ State = Literal["held", "checking", "approval", "ready", "starting", "deferred",
 STATES: tuple[State, ...] = get_args(State)
 
 
+class ToolTime(Struct, frozen=True):
+    """When the function of a tool began, in seconds since 1970, and how many seconds it ran. The driver measures it."""
+
+    started: float
+    seconds: float
+
+
 class Execution(Struct):
     """A tool call until it has a result. `key` identifies it in the run; a call that runs again has another.
 
@@ -46,6 +53,7 @@ class Execution(Struct):
     is that of a damaged call that runs with repaired arguments. `is_in_text`: the model wrote the call into its text.
     `expires` is how many seconds a call that waits may wait. `kind` and `safety_checks` are those of the call.
     It `has_waited` for a person, or for its result from elsewhere; it `has_expired` if it waited or ran for too long.
+    `time` is when its function ran; None if it did not come to its end.
     """
 
     key: str
@@ -69,6 +77,7 @@ class Execution(Struct):
     safety_checks: tuple[dict[str, Any], ...] = ()
     has_waited: bool = False
     has_expired: bool = False
+    time: ToolTime | None = None
 
     @property
     def request_kind(self) -> RequestKind:
@@ -94,7 +103,8 @@ class Execution(Struct):
     def end(self) -> ToolEnd:
         """The event for its end."""
         assert self.result is not None
-        return ToolEnd(self.key, self.result, self.ending, self.data)
+        times = () if self.time is None else (self.time.started, self.time.seconds)
+        return ToolEnd(self.key, self.result, self.ending, self.data, *times)
 
     @property
     def failure(self) -> str:

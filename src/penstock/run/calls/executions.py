@@ -15,6 +15,7 @@ from penstock.run.calls.call_order import CallOrder
 from penstock.run.calls.execution import (
     Execution,
     State,
+    ToolTime,
     abandoned_outcome,
     expired_outcome,
     may_have_effect,
@@ -182,25 +183,27 @@ class Executions:
         """The reader has come to the start of a tool; returns whether it is still to begin."""
         return self._start.begin(start.key)
 
-    def done(self, key: str, outcome: Outcome) -> list[Output]:
+    def done(self, key: str, outcome: Outcome, time: ToolTime | None = None) -> list[Output]:
         """An execution ended; a voided call is ignored."""
         self._start.begin(key)  # a driver without a reader never calls `reached`
         execution = self.table.running(key)
         if execution is None:
             return []
         execution.finish(outcome, None)
+        execution.time = time
         self.table.set_state(execution, "returned")
         self.order.returned(execution)
         return self.proceed()
 
-    def late(self, key: str) -> list[Output]:
+    def late(self, key: str, time: ToolTime | None = None) -> list[Output]:
         """The timeout of an execution expired."""
         execution = self.table.running(key)
         if execution is None:
             return []
         execution.has_expired = True
         policy = self._rules.policies[execution.name]
-        return self.done(key, error_outcome(timed_out(policy.timeout or 0.0, may_have_effect=policy.may_have_effect)))
+        outcome = error_outcome(timed_out(policy.timeout or 0.0, may_have_effect=policy.may_have_effect))
+        return self.done(key, outcome, time)
 
     def close_questions(self) -> None:
         """The process of the tools has ended, and their questions with it."""
