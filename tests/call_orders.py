@@ -23,7 +23,7 @@ from typing import Any
 from penstock.events import Finish, StreamChunk, Text, ToolCall, ToolCallClosed, ToolCallInvalid, ToolCallStart
 from penstock.messages import user
 from penstock.results import Outcome
-from penstock.run.commands import AskModel, CancelTool, CheckApproval, Command, Emit, ExpireLater, StartTool
+from penstock.run.commands import AskModel, CallReview, CancelTool, Command, Emit, ExpireLater, ReviewCall, StartTool
 from penstock.run.events import ApprovalRequest, LogEvent, RunStart, ToolEnd, ToolStart
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
@@ -104,7 +104,7 @@ class Played:
     handed: set[int] = field(default_factory=set)  # places of calls that were handed over
     log: list[LogEvent] = field(default_factory=list)
     running: dict[str, StartTool] = field(default_factory=dict)
-    checks: list[CheckApproval] = field(default_factory=list)
+    checks: list[ReviewCall] = field(default_factory=list)
     waiting: dict[str, ApprovalRequest] = field(default_factory=dict)
     is_answered: bool = False
     problems: list[str] = field(default_factory=list)
@@ -220,9 +220,11 @@ class Played:
 
     def _act(self, run: Run, action: Any) -> None:
         match action:
-            case CheckApproval():
+            case ReviewCall():
                 self.checks.remove(action)
-                self._carry_out(run, run.approval_checked(action.key, action.arguments["asks"]))
+                self._carry_out(
+                    run, run.call_reviewed(action.key, CallReview("ask" if action.arguments["asks"] else "go"))
+                )
             case ApprovalRequest(kind="approval"):
                 place = place_of(action.call_id)
                 self.decided[place] = self._tick()
@@ -268,7 +270,7 @@ class Played:
                 case CancelTool():
                     if self.running.pop(command.key, None):
                         self.ran[command.key].ended = self._tick()
-                case CheckApproval():
+                case ReviewCall():
                     self.checks.append(command)
                 case AskModel():
                     self.steps += 1

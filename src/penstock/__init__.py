@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.adapters.xml_parser import StreamingXMLParser
     from penstock.agent.agent import Agent
     from penstock.agent.agent_run import AgentRun, AsyncAgentRun
+    from penstock.agent.pending_call import PendingCall
     from penstock.agent.run_result import RunResult
     from penstock.agent.step import Step
     from penstock.agent.streamer import AgentStreamer
@@ -119,6 +120,7 @@ _HOMES = {
     "agent.agent": ("Agent",),
     "agent.agent_run": ("AgentRun", "AsyncAgentRun"),
     "agent.run_result": ("RunResult",),
+    "agent.pending_call": ("PendingCall",),
     "agent.step": ("Step",),
     "agent.streamer": ("AgentStreamer",),
     "adapters.consume": ("aconsume", "consume"),
@@ -235,6 +237,7 @@ __all__ = [
     "OverloadedError",
     "PartialJSON",
     "PartialToolCall",
+    "PendingCall",
     "PenstockError",
     "Problem",
     "Provenance",

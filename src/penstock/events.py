@@ -104,6 +104,7 @@ class ToolCallClosed(Event, frozen=True, tag="tool_call_closed"):
     name: str
     arguments: dict[str, Any]
     choice: int = 0
+    origin: str = "native"
     type: ClassVar[Literal["tool_call_closed"]] = "tool_call_closed"
 
 

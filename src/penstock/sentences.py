@@ -35,6 +35,11 @@ def not_approved(seconds: float) -> str:
     return not_run(f"nobody approved this call within {seconds:g} seconds")
 
 
+def hook_failed(kind: str) -> str:
+    """A call whose hook raised an exception of this type, or did not return in time."""
+    return not_run(f"a hook of this program failed ({kind})")
+
+
 def declined(reason: str) -> str:
     """A call that a person declined."""
     return f"The user declined this call{f': {reason}' if reason else ''}."
@@ -78,6 +83,19 @@ NO_RESULT = "There is no result: the run was interrupted before the tool ended, 
 UNCONFIRMED_YET = "It ran, but its call was not confirmed yet when this was written."
 _ELSEWHERE = "It was handed on to run elsewhere, so it may have an effect"
 NO_RESULT_YET = f"{_ELSEWHERE}; its result has not come yet."
+
+
+UNREVISED_YET = "It ran; a hook of this program has not passed on its result yet."
+
+
+def result_withheld(kind: str, *, may_have_effect: bool) -> str:
+    """A tool whose result a hook should have passed on, and failed."""
+    return f"It ran{_effect(may_have_effect)}. Its result is withheld: a hook of this program failed ({kind})."
+
+
+def unrevised(why: str) -> str:
+    """A tool whose result no hook has passed on before the run ended."""
+    return f"It ran, but a hook of this program had not passed on its result yet: {why}."
 
 
 def unconfirmed(why: str) -> str:

@@ -14,11 +14,12 @@ from penstock.messages import user
 from penstock.results import Outcome
 from penstock.run.commands import (
     AskModel,
+    CallReview,
     CancelTool,
-    CheckApproval,
     Command,
     Emit,
     PrepareStep,
+    ReviewCall,
     StartTool,
     StopAsking,
 )
@@ -330,7 +331,7 @@ class Player:
                     self.log += command.logged
                     self.watch.emit(command.events)
                     self.outbox.put(command.events)
-                case CheckApproval():
+                case ReviewCall():
                     pass  # see below
                 case PrepareStep():
                     self.hold("a hook", partial(self.prepare, command))
@@ -352,13 +353,14 @@ class Player:
             self.check_log()
         self.catch_up()
         for command in commands:
-            if isinstance(command, CheckApproval):
+            if isinstance(command, ReviewCall):
                 self.check(command)
 
-    def check(self, command: CheckApproval) -> None:
+    def check(self, command: ReviewCall) -> None:
         answer = self.script.policies[command.name].requires_approval(command.arguments, is_in_text=command.is_in_text)
         assert isinstance(answer, bool | Outcome)
-        self.take(f"checked {command.key} {answer}", self.run.approval_checked(command.key, answer))
+        review = answer if isinstance(answer, Outcome) else CallReview("ask" if answer else "go")
+        self.take(f"checked {command.key} {answer}", self.run.call_reviewed(command.key, review))
 
     def catch_up(self) -> None:
         if self.script.is_prompt:

@@ -26,7 +26,7 @@ import penstock
 from penstock import Finish, Text, UsageError
 from penstock.agent.stored_run import load_run
 from penstock.results import Outcome
-from penstock.run.commands import AskModel, CheckApproval, Command, StartTool
+from penstock.run.commands import AskModel, CallReview, Command, ReviewCall, StartTool
 from penstock.run.machine import Run
 from penstock.run.stored import snapshot
 from tests.fuzz.mutations import odd_value, places
@@ -204,10 +204,11 @@ def _carry_out(run: Run, command: Command, script: Script) -> list[Command]:
             return chunks + run.ended()
         case StartTool() if not command.awaits_reader or run.reached(command):
             return run.tool_done(command.key, Outcome((Text(0, "it is done"),)))
-        case CheckApproval():
+        case ReviewCall():
             policy = script.policies[command.name]
             answer: Any = policy.requires_approval(command.arguments, is_in_text=command.is_in_text)
-            return run.approval_checked(command.key, answer)
+            review = answer if isinstance(answer, Outcome) else CallReview("ask" if answer else "go")
+            return run.call_reviewed(command.key, review)
         case _:
             return []
 

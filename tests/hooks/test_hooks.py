@@ -53,7 +53,6 @@ from tests.scripted_runs import (
     streaming,
     sync_and_async,
 )
-from tests.timeless import timeless
 
 Hook = Callable[[Any], Any]
 
@@ -142,7 +141,7 @@ def test_sync_equals_async_with_hooks(mode: str) -> None:
         return f"{city} is sunny"
 
     def events(mode: str, hook: Hook) -> list[StreamEvent]:
-        return timeless(read(agent_on(line(), look, before_step=hook), mode)[0])
+        return read(agent_on(line(), look, before_step=hook), mode)[0]
 
     assert events(mode, hook) == events("sync", as_async(hook))
 

@@ -16,6 +16,7 @@ from penstock.events import Finish, Text, ToolCall, ToolCallClosed, ToolCallInva
 from penstock.results import Outcome
 from penstock.run.calls.call_order import CallOrder, PlacedCalls
 from penstock.run.calls.execution import Execution
+from penstock.run.commands import CallReview
 from penstock.testing import Reply, call
 from penstock.tools.policy import ToolPolicy
 from tests.budget import SEED, share
@@ -268,7 +269,7 @@ def test_a_slow_predicate_holds_later_effects() -> None:
     machine = Machine(pay=ToolPolicy(needs_approval=lambda arguments: True), write=EFFECT)
     respond(machine, "pay", "write")
     assert started(machine) == []
-    machine.take(machine.run.approval_checked("1.0", True))
+    machine.take(machine.run.call_reviewed("1.0", CallReview("ask")))
     assert started(machine) == []
     machine.take(machine.run.decide("c0", True))
     assert started(machine) == ["c0", "c1"]

@@ -20,6 +20,7 @@ from penstock.agent.config import (
     unread,
 )
 from penstock.agent.observer import Observer
+from penstock.agent.pending_call import AfterCall, BeforeCall
 from penstock.agent.run_options import (
     Deps,
     RunOptions,
@@ -78,6 +79,10 @@ class Agent(Generic[Deps, Output]):
     - `rescue`: finds calls that a model with native calls wrote into its text by mistake.
     - `start`: when tools start that have no start policy of their own.
     - `before_step`: a function that sees each request before it is sent and may change it (see `Step`), or a list.
+    - `before_call`: a function that sees each call before anything of it runs, or a list: it may change the arguments,
+      refuse or answer the call, or ask a person (see `PendingCall`).
+    - `after_call`: a function that gets the call and the result of each call that ran, or a list; it may return another
+      result.
     - `models`: other models, which `before_step` may choose by name.
     - `run_repaired`: the faults of calls that run with repaired arguments (`duplicated`, `quoted` ...; True: any but
       `cut` and `quoted`). Other damaged calls do not run.
@@ -123,6 +128,8 @@ class Agent(Generic[Deps, Output]):
         rescue: bool | Iterable[str] = False,
         start: StartPolicy | None = None,
         before_step: BeforeStep | Sequence[BeforeStep] | None = None,
+        before_call: BeforeCall | Sequence[BeforeCall] | None = None,
+        after_call: AfterCall | Sequence[AfterCall] | None = None,
         models: Mapping[str, Model | str] | Iterable[Model | str] = (),
         run_repaired: bool | Iterable[Fault] = False,
         limits: Limits | None = None,

@@ -12,6 +12,7 @@ from penstock.agent.agent_tool import AgentTool
 from penstock.agent.callbacks import Callbacks
 from penstock.agent.observer import Observer
 from penstock.agent.options import AgentSettings
+from penstock.agent.pending_call import AfterCall, BeforeCall
 from penstock.agent.step import BeforeStep, Instructions
 from penstock.errors import UsageError
 from penstock.events import Fault
@@ -51,6 +52,8 @@ class AgentConfig(AgentSettings, frozen=True, kw_only=True):
     is_read: bool = True
     rescue: bool | tuple[str, ...]
     before_step: tuple[BeforeStep, ...]
+    before_call: tuple[BeforeCall, ...]
+    after_call: tuple[AfterCall, ...]
     models: Mapping[str, Model]
     run_repaired: frozenset[Fault]
     limits: Limits
@@ -183,13 +186,11 @@ def checked_models(models: Any) -> dict[str, Model]:
     return known
 
 
-def checked_hooks(before_step: Any) -> tuple[BeforeStep, ...]:
-    """The hooks in their order."""
-    hooks = () if before_step is None else tuple(before_step) if isinstance(before_step, Sequence) else (before_step,)
+def checked_hooks(name: str, takes: str, value: Any) -> tuple[Callable[..., Any], ...]:
+    """The hooks in their order; `takes` is what such a function takes."""
+    hooks = () if value is None else tuple(value) if isinstance(value, Sequence) else (value,)
     if not all(map(callable, hooks)):
-        raise UsageError(
-            f"before_step must be a function that takes a Step, or a list of such functions, not {before_step!r}"
-        )
+        raise UsageError(f"{name} must be a function that takes {takes}, or a list of such functions, not {value!r}")
     return hooks
 
 
@@ -260,7 +261,9 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "timeouts": partial(_expect, "timeouts", Timeouts),
     "retries": partial(_expect, "retries", Retries),
     "instructions": checked_instructions,
-    "before_step": checked_hooks,
+    "before_step": partial(checked_hooks, "before_step", "a Step"),
+    "before_call": partial(checked_hooks, "before_call", "a PendingCall"),
+    "after_call": partial(checked_hooks, "after_call", "a PendingCall and a ToolResult"),
     "models": checked_models,
     "start": checked_start,
     "run_repaired": checked_faults,

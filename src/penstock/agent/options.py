@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from penstock.agent.callbacks import OnToolEnd
 from penstock.agent.observer import Observer
+from penstock.agent.pending_call import AfterCall, BeforeCall
 from penstock.agent.step import BeforeStep
 from penstock.events import Fault
 from penstock.guard.guard import CheckText, Guard
@@ -30,6 +31,8 @@ class AgentSettings(Struct, frozen=True, kw_only=True):
     rescue: bool | Iterable[str]
     start: StartPolicy | None
     before_step: BeforeStep | Sequence[BeforeStep] | None
+    before_call: BeforeCall | Sequence[BeforeCall] | None
+    after_call: AfterCall | Sequence[AfterCall] | None
     models: Mapping[str, Model | str] | Iterable[Model | str]
     run_repaired: bool | Iterable[Fault]
     limits: Limits | None
@@ -55,6 +58,8 @@ class AgentOptions(StepOptions, total=False):
     rescue: bool | Iterable[str]
     start: StartPolicy | None
     before_step: BeforeStep | Sequence[BeforeStep] | None
+    before_call: BeforeCall | Sequence[BeforeCall] | None
+    after_call: AfterCall | Sequence[AfterCall] | None
     models: Mapping[str, Model | str] | Iterable[Model | str]
     run_repaired: bool | Iterable[Fault]
     limits: Limits | None

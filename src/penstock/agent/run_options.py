@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict
 from msgspec.structs import replace
 
 from penstock.agent.config import AgentConfig, checked_model, checked_settings
+from penstock.agent.pending_call import AfterCall, BeforeCall
 from penstock.agent.step import REQUEST_OPTIONS, BeforeStep, Instructions
 from penstock.errors import UsageError
 from penstock.guard.guard import CheckText, Guard
@@ -58,6 +59,8 @@ class RunSettings(StepOptions, Generic[Deps], total=False):
     tools: Iterable[Any]
     instructions: Instructions
     before_step: BeforeStep | Sequence[BeforeStep] | None
+    before_call: BeforeCall | Sequence[BeforeCall] | None
+    after_call: AfterCall | Sequence[AfterCall] | None
     limits: Limits | None
     guard: Guard | CheckText | None
 

@@ -14,20 +14,23 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.agent.calls.approval_checks import ask_policy
+from penstock.agent.calls.call_hooks import CallHooks
 from penstock.agent.calls.tool_execution import ToolExecution
 from penstock.agent.config import AgentConfig
 from penstock.agent.driver.user_code import UserCode, is_async
+from penstock.agent.pending_call import PendingCall
 from penstock.agent.reader_view import LineBreaks
 from penstock.agent.records import RunRecords
 from penstock.dialects.parser import TextParser
 from penstock.dialects.provenance import Provenance
 from penstock.errors import UsageError, type_name
-from penstock.events import StreamChunk, ToolCall, ToolCallInvalid
+from penstock.events import StreamChunk, Text, ToolCall, ToolCallInvalid
+from penstock.guard.guard import StopRun
 from penstock.jsontext.values import deep_copy
 from penstock.messages import Message, ToolResult, tool_results
 from penstock.results import Outcome, as_outcome, error_outcome, failure
-from penstock.run.commands import CheckApproval, StartTool
+from penstock.run.calls.execution import hook_note
+from penstock.run.commands import StartTool
 from penstock.run.events import StreamEvent, ToolEnd, ToolEnding, ToolStart
 from penstock.run.numbering import RunNumbering
 from penstock.sentences import CANNOT_ASK, CANNOT_DEFER, invalid_call, no_such_tool, too_many_calls, took_too_long
@@ -64,6 +67,8 @@ class TokenStream:
         self._line_breaks = LineBreaks() if config.separate_text else None
         self._builder = TurnBuilder()
         self._records = RunRecords(config)
+        self._history = tuple(history)
+        self._hooks = CallHooks(config, UserCode())
         self._results: list[ToolResult] = []
         self._runs = 0
 
@@ -91,10 +96,11 @@ class TokenStream:
                     pass
 
     async def _run(self, call: ToolCall | ToolCallInvalid, arguments: dict[str, Any]) -> None:
-        refusal = self._find_limit() or await self._find_refusal(call, arguments)
-        if refusal is not None:
-            await self._end(call, refusal)
+        reviewed = self._find_limit() or await self._review(call, arguments)
+        if isinstance(reviewed, Outcome):
+            await self._end(call, reviewed)
             return
+        arguments = reviewed.arguments
         self._runs += 1
         fault = call.why if isinstance(call, ToolCallInvalid) else ""
         await self._call_back(ToolStart(call.id, call.id, call.name, deep_copy(arguments), is_early=True, fault=fault))
@@ -104,6 +110,13 @@ class TokenStream:
                 outcome = await self._execute(start)
         except TimeoutError:
             outcome = error_outcome(took_too_long(self._timeout(call.name) or 0.0))
+        if self._config.after_call:
+            result = ToolResult(call.id, call.name, outcome.content, outcome.is_error)
+            policy = self._policies.get(call.name)
+            outcome = await self._hooks.revise(reviewed, result, outcome.data, policy) or outcome
+        if reviewed.review.arguments is not None:
+            note = Text(0, f"{hook_note(reviewed.review.arguments)}\n")
+            outcome = replace(outcome, content=(note, *outcome.content))
         await self._end(call, outcome)
 
     async def _execute(self, start: StartTool) -> Outcome:
@@ -130,20 +143,27 @@ class TokenStream:
             return error_outcome(too_many_calls(min(limits)))
         return None
 
-    async def _find_refusal(self, call: ToolCall | ToolCallInvalid, arguments: dict[str, Any]) -> Outcome | None:
-        """Why the call cannot run here; None if it can. An executor decides for itself."""
-        if self._executor is not None:
-            return None
-        policy: ToolPolicy | None = self._policies.get(call.name)
+    async def _review(self, call: ToolCall | ToolCallInvalid, arguments: dict[str, Any]) -> PendingCall | Outcome:
+        """The call as hooks let it run, or why it cannot run here. An executor decides for itself about approval."""
+        pending = PendingCall(
+            id=call.id, name=call.name, arguments=arguments, tool=self._config.tools.get(call.name),
+            origin=call.origin, deps=self._deps, messages=self._history, run_id=self._records.run_id,
+        )  # fmt: skip
+        policy = self._policies.get(call.name) if self._executor is None else ToolPolicy()
         if policy is None:
             return error_outcome(no_such_tool(call.name, self._policies))
         if policy.is_deferred:
             return error_outcome(CANNOT_DEFER)
-        check = CheckApproval(call.id, call.name, arguments, is_in_text=True)
-        answer = await ask_policy(UserCode(), policy, check, self._config.limits.hook_seconds)
-        if isinstance(answer, Outcome):
-            return answer
-        return error_outcome(CANNOT_ASK) if answer else None
+        review = await self._hooks.review(pending, policy, step=1)
+        assert not isinstance(review, StopRun)  # there is no guard here
+        if isinstance(review, Outcome):
+            return review
+        if review.verdict == "ask":
+            return error_outcome(CANNOT_ASK)
+        if review.outcome is not None:
+            return review.outcome
+        final = arguments if review.arguments is None else review.arguments
+        return replace(pending, arguments=final, review=review)
 
     async def _call_back(self, event: StreamEvent) -> None:
         if self._line_breaks is not None:

@@ -27,7 +27,17 @@ from penstock.log.store import (
 from penstock.log.take_up import begin, read_log, read_run, take_up
 from penstock.output.output_type import OutputType
 from penstock.run.commands import Emit
-from penstock.run.events import Done, LogEvent, RunStart, StreamEvent, Taken, Waiting
+from penstock.run.events import (
+    CallReviewed,
+    Done,
+    LogEvent,
+    RunStart,
+    StreamEvent,
+    Taken,
+    ToolReturned,
+    Waiting,
+    is_for_readers,
+)
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.run.rebuild import Replay
@@ -138,7 +148,9 @@ class Follower:
             self._fold(seq, event)
             if isinstance(event, Done):
                 self.done = event = replace(event, messages=tuple(self.run.state.history))
-            if not isinstance(event, RunStart | Taken | Waiting):
+            if not isinstance(event, RunStart | Taken | Waiting | CallReviewed | ToolReturned) and is_for_readers(
+                event
+            ):
                 yield event
 
     def wait(self) -> None:

@@ -23,6 +23,7 @@ from penstock.run.events import (
     Taken,
     ToolEnd,
     ToolResults,
+    ToolReturned,
     ToolStart,
     Waiting,
     innermost,
@@ -37,7 +38,9 @@ MAX_GATHERED = 64
 RENEWALS = 5
 """How many appends per length of a lease renew it at most: an append that does not renew is cheaper."""
 
-_DURABLE = frozenset({RunStart, Taken, ToolStart, ToolEnd, ApprovalRequest, Decision, Said, Waiting, Done})
+_DURABLE = frozenset({
+    RunStart, Taken, ToolStart, ToolReturned, ToolEnd, ApprovalRequest, Decision, Said, Waiting, Done,
+})  # fmt: skip
 _NOTABLE = _DURABLE | {Nested, ToolResults}
 _PIECES = frozenset({Text, Reasoning, Refusal, ToolCallStart, ToolCallDelta})
 """Events that consist of numbers and text: decoded from JSON, they are the same again."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from msgspec.structs import replace
-
-from penstock.messages import Message, ToolResult
+from penstock.events import FinishReason
+from penstock.messages import Message
 from penstock.run.calls.execution import discarded_result
 from penstock.run.commands import CancelTool, Command, Emit, Output, StopAsking, sort_outputs
-from penstock.run.events import Done, Nested, StepEnd, StepStart, StreamEvent, ToolEnd, ToolStart, is_chunk
+from penstock.run.events import Done, EndReason, Nested, StepEnd, StepStart, StreamEvent, ToolEnd, ToolStart, is_chunk
 from penstock.run.inner_runs import InnerRun, InnerRuns, split
 from penstock.run.rules import Starts
 from penstock.run.state import ReadPart, RunState
@@ -80,12 +79,13 @@ def cancel_logged(
     return [*([Emit(shown, log)] if shown or log else []), *commands]
 
 
-def end_unread(state: RunState) -> None:
-    """The run ends while chunks are unread: add them, and remember what was read, in case the reader cancels."""
-    response = state.response
+def stop_unread(steps: Steps, reason: EndReason, why: str, finish: FinishReason = "cut") -> list[Output]:
+    """End the run at once. Unread chunks are added; what was read is remembered, in case the reader cancels."""
+    state, response = steps.state, steps.state.response
     if state.phase == "answer" and response.unfolded and not state.is_logged:
         state.read_part = ReadPart(response.copy(), len(state.messages), state.executions)
     response.fold(0)
+    return steps.stop(reason, why, finish)
 
 
 def _keep_read(state: RunState, unread: int) -> None:
@@ -141,9 +141,5 @@ def _as_read(end: ToolEnd, messages: Sequence[Message]) -> ToolEnd:
     for message in reversed(messages):
         for known in message.results:
             if known.call_id == end.call_id:
-                return end if known == end.result else _discarded(end, known)
-    return _discarded(end, discarded_result(end.result))
-
-
-def _discarded(end: ToolEnd, result: ToolResult) -> ToolEnd:
-    return replace(end, result=result, ending="discarded", data=None)
+                return end if known == end.result else ToolEnd(end.key, known, "discarded")
+    return ToolEnd(end.key, discarded_result(end.result), "discarded")

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.messages import Message
+from penstock.messages import Message, ToolResult
 from penstock.results import Outcome
-from penstock.run.events import LogEvent, StreamEvent
+from penstock.run.events import CallReviewed, CallVerdict, LogEvent, StreamEvent, ToolReturned, is_for_readers
 from penstock.run.step_changes import UNCHANGED, StepChanges
 
 
@@ -58,17 +58,45 @@ class StartTool(Struct, frozen=True):
     awaits_reader: bool = False
 
 
-class CheckApproval(Struct, frozen=True):
-    """Ask `ToolPolicy.requires_approval` whether a person must approve a call; pass the answer to the run.
+class ReviewCall(Struct, frozen=True):
+    """Let `before_call` and the approval predicate decide about a call; pass their `CallReview` to the run.
 
-    It is an input of the run: `Run.approval_checked`. The policy may call code of the user, which must not block the
-    run.
+    It is an input of the run: `Run.call_reviewed`. Both are code of the user, which must not block the run. A call of
+    the kind `approval` is one that the provider runs.
+    """
+
+    key: str
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+    is_in_text: bool = False
+    origin: str = "native"
+    is_confirmed: bool = True
+    kind: str = "function"
+
+
+class CallReview(Struct, frozen=True):
+    """The verdict on a call: see `CallReviewed`. `outcome` is the result of a call that does not run."""
+
+    verdict: CallVerdict = "go"
+    arguments: dict[str, Any] | None = None
+    why: str = ""
+    outcome: Outcome | None = None
+
+
+class ReviseResult(Struct, frozen=True):
+    """Let `after_call` see the result of a tool; pass theirs to `Run.result_revised`, or None to leave it as it is.
+
+    One that `awaits_reader` is that of a tool with side effects: the log must have the result before.
     """
 
     key: str
     name: str
     arguments: dict[str, Any]
-    is_in_text: bool = False
+    result: ToolResult
+    data: Any = None
+    origin: str = "native"
+    awaits_reader: bool = False
 
 
 class AnswerTool(Struct, frozen=True):
@@ -106,27 +134,35 @@ class Emit(Struct, frozen=True):
         return self.events if self.log is None else self.log
 
 
-_Other = PrepareStep | AskModel | StopAsking | StartTool | CheckApproval | AnswerTool | ExpireLater | CancelTool
+_Other = (
+    PrepareStep | AskModel | StopAsking | StartTool | ReviewCall | ReviseResult | AnswerTool | ExpireLater | CancelTool
+)
 Command = _Other | Emit
-Output = StreamEvent | _Other
+Output = StreamEvent | CallReviewed | ToolReturned | _Other
 """An event or a command: the result of an input to the run."""
 
 
 def as_commands(outputs: list[Output]) -> list[Command]:
     """Put the events into one `Emit`, followed by the commands in their order."""
-    events: list[StreamEvent] = []
+    events: list[LogEvent] = []
     commands: list[Command] = []
     sort_outputs(outputs, events, commands)
-    return [Emit(events), *commands] if events else commands
+    return [emit(events), *commands] if events else commands
 
 
-def sort_outputs(outputs: list[Output], events: list[StreamEvent], commands: list[Command]) -> None:
+def emit(events: list[Any]) -> Emit:
+    """Emit these events; readers do not get those that only a log has."""
+    shown = [event for event in events if is_for_readers(event)]
+    return Emit(events) if len(shown) == len(events) else Emit(shown, events)
+
+
+def sort_outputs(outputs: list[Output], events: list[Any], commands: list[Command]) -> None:
     """Append the events and the commands to their lists."""
     for output in outputs:
         match output:
             case PrepareStep() | AskModel() | StopAsking() | StartTool() | CancelTool():
                 commands.append(output)
-            case CheckApproval() | AnswerTool() | ExpireLater():
+            case ReviewCall() | ReviseResult() | AnswerTool() | ExpireLater():
                 commands.append(output)
             case _:
                 events.append(output)

@@ -20,8 +20,8 @@ ToolEnding = Literal["done", "failed", "declined", "cancelled", "discarded", "sk
 `discarded` if its tool was started early, and then the call changed, was withdrawn, or turned out to come after a side
 effect; `skipped` if it did not run because a call before it was not successful.
 """
-CallOrdering = Literal["read", "effect", "alone", "free"]
-"""How a call is ordered among the calls of its response: see `ToolStart.order`."""
+CallVerdict = Literal["go", "ask", "refuse", "answer", "failed"]
+"""What the hooks decided about a call: it runs, a person is asked, or it does not run; `failed` if a hook failed."""
 RequestKind = Literal["approval", "deferred", "input"]
 """What a call waits for: a decision, its result from elsewhere, or the answer to a question of its tool."""
 
@@ -49,9 +49,7 @@ class StepEnd(Event, frozen=True, tag="step_end"):
 class ToolStart(Event, frozen=True, tag="tool_start"):
     """A tool starts; `is_early` if the model is still streaming. One with side effects begins when this has been read.
 
-    `fault` is empty, unless the call was damaged and runs with repaired arguments (`Agent(run_repaired=…)`). `order`
-    says which calls of the response it waits for: a `read` for the effects before it, an `effect` for the reads. A tool
-    with `parallel=False` runs `alone`; one with `parallel=True` is `free`, and waits for none.
+    `fault` is empty, unless the call was damaged and runs with repaired arguments (`Agent(run_repaired=…)`).
     """
 
     key: str
@@ -60,7 +58,6 @@ class ToolStart(Event, frozen=True, tag="tool_start"):
     arguments: dict[str, Any]
     is_early: bool = False
     fault: str = ""
-    order: CallOrdering = "effect"
     type: ClassVar[Literal["tool_start"]] = "tool_start"
 
 
@@ -83,19 +80,51 @@ class ToolEnd(Event, frozen=True, tag="tool_end"):
 
     There is one for every `ToolStart`, and one for every call that has a result in the history, also if it never ran;
     after `run.cancel()` only for tools that had started.
-
-    `started` is when the function began, in seconds since 1970, and `seconds` how long it ran: until it returned, or
-    until its timeout. The event itself may come later, when the call is confirmed. Both are None if the function did
-    not run here, or did not come to its end.
     """
 
     key: str
     result: ToolResult
     ending: ToolEnding = "done"
     data: Any = None
-    started: float | None = None
-    seconds: float | None = None
     type: ClassVar[Literal["tool_end"]] = "tool_end"
+
+    @property
+    def call_id(self) -> str:
+        return self.result.call_id
+
+    @property
+    def name(self) -> str:
+        """The name of the tool."""
+        return self.result.name
+
+
+class CallReviewed(Event, frozen=True, tag="call_reviewed"):
+    """In a log: what `before_call` and the approval predicate decided about a call. A run that continues uses it again.
+
+    `arguments` replace those of the model; None leaves them. `why` is the reason of a hook that asks a person. `result`
+    is that of a call which does not run: a hook refused or answered it, or failed.
+    """
+
+    key: str
+    call_id: str
+    name: str
+    verdict: CallVerdict
+    arguments: dict[str, Any] | None = None
+    why: str = ""
+    result: ToolResult | None = None
+    type: ClassVar[Literal["call_reviewed"]] = "call_reviewed"
+
+
+class ToolReturned(Event, frozen=True, tag="tool_returned"):
+    """In a log: a tool returned, and `after_call` is about to see its result. The tool does not run again after this.
+
+    `tool_end` has the result that the model reads.
+    """
+
+    key: str
+    result: ToolResult
+    data: Any = None
+    type: ClassVar[Literal["tool_returned"]] = "tool_returned"
 
     @property
     def call_id(self) -> str:
@@ -123,7 +152,8 @@ class ApprovalRequest(Event, frozen=True, tag="approval_request"):
     `kind` says for which: `approval` (see `run.decide`), `deferred` or, while the tool runs, `input` (see
     `run.provide`). Of a question, `arguments` is the question itself: for an MCP server its `message` and the `schema`
     of the answer. A decision or a result may take `expires` seconds. `safety_checks` are what the provider wants the
-    person to confirm: whoever approves the call acknowledges them.
+    person to confirm: whoever approves the call acknowledges them. `note` says why a hook asks, and that a hook changed
+    the arguments, which are those that will run.
     """
 
     call_id: str
@@ -132,12 +162,19 @@ class ApprovalRequest(Event, frozen=True, tag="approval_request"):
     kind: RequestKind = "approval"
     expires: float | None = None
     safety_checks: tuple[dict[str, Any], ...] = ()
+    note: str = ""
     type: ClassVar[Literal["approval_request"]] = "approval_request"
 
     @property
     def shown(self) -> dict[str, Any]:
-        """What a person must see to decide: the arguments, and the safety checks if there are some."""
-        return self.arguments | ({"safety_checks": [*self.safety_checks]} if self.safety_checks else {})
+        """What a person must see to decide: the arguments, the safety checks and the note if there are some."""
+        shown = self.arguments | ({"safety_checks": [*self.safety_checks]} if self.safety_checks else {})
+        if self.note:
+            name = "note"
+            while name in shown:  # an argument has that name
+                name += "_"
+            shown[name] = self.note
+        return shown
 
 
 class Decision(Event, frozen=True, tag="decision"):
@@ -239,7 +276,7 @@ OwnEvent = (
 )
 """An event of a run itself, and not of an agent that runs inside of it."""
 
-InnerEvent = StreamChunk | OwnEvent | RunStart
+InnerEvent = StreamChunk | OwnEvent | RunStart | CallReviewed | ToolReturned
 
 
 class Nested(Event, frozen=True, tag="nested"):
@@ -258,7 +295,7 @@ class Nested(Event, frozen=True, tag="nested"):
 RunEvent = OwnEvent | Nested
 StreamEvent = StreamChunk | RunEvent
 """An event of an agent's run: a chunk of a response, or one of the run's own."""
-LogEvent = StreamEvent | RunStart | Taken | Waiting
+LogEvent = StreamEvent | RunStart | Taken | Waiting | CallReviewed | ToolReturned
 """An event in the log of a run."""
 
 _encoder = msgspec.json.Encoder(enc_hook=nearest_json)  # a tool may report any object
@@ -294,6 +331,15 @@ def _portable(event: Any) -> Any:
 def innermost(event: LogEvent) -> LogEvent:
     """The event itself, or that of an inner run."""
     return event.event if isinstance(event, Nested) else event
+
+
+def is_for_readers(event: LogEvent) -> bool:
+    """Whether readers get the event: not if only a log has it, as the result that `after_call` may still change."""
+    kind = type(event.event) if isinstance(event, Nested) else type(event)
+    return kind not in _ONLY_LOGGED
+
+
+_ONLY_LOGGED = frozenset({CallReviewed, ToolReturned})
 
 
 def decode(line: bytes | str) -> StreamEvent:

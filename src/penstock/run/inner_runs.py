@@ -18,7 +18,18 @@ from penstock.messages import Message
 from penstock.results import Outcome, as_outcome, error_outcome
 from penstock.run.calls.execution import Execution
 from penstock.run.commands import CancelTool, Emit, Output
-from penstock.run.events import Done, InnerEvent, LogEvent, Nested, RunStart, StepEnd, StreamEvent, innermost
+from penstock.run.events import (
+    CallReviewed,
+    Done,
+    InnerEvent,
+    LogEvent,
+    Nested,
+    RunStart,
+    StepEnd,
+    StreamEvent,
+    ToolReturned,
+    innermost,
+)
 from penstock.run.limits import add_usage
 from penstock.run.numbering import RunNumbering
 
@@ -192,7 +203,7 @@ def split(events: Iterable[StreamEvent]) -> tuple[list[StreamEvent], dict[str, l
     for event in events:
         if not isinstance(event, Nested):
             own.append(event)
-        elif not isinstance(inner := unwrap(event), RunStart):
+        elif not isinstance(inner := unwrap(event), RunStart | CallReviewed | ToolReturned):
             by_call.setdefault(event.path[0], []).append(inner)
     return own, by_call
 

@@ -30,7 +30,9 @@ class Limits(Struct, frozen=True, kw_only=True):
       not end the run.
     - `output_retries`: how often structured output that is not valid goes back to the model.
     - `hook_seconds`: how long `before_step` may take; a run whose hook takes longer ends with an error. It is also how
-      long the approval predicate of a tool may take; if one takes longer, a person is asked.
+      long the approval predicate of a tool may take; if one takes longer, a person is asked. For each call,
+      `before_call` and `after_call` may take as long; if they take longer, the call does not run, or its result is
+      withheld.
     - `takeovers`: for runs with a log, how many workers in a row may take the run over without any progress. A run that
       exceeds it ends, because it may be what kills its workers.
     """

@@ -12,7 +12,7 @@ from penstock.events import Fault, Finish, ToolCall, ToolCallInvalid
 from penstock.jsontext.values import canonical_json, readable_json
 from penstock.messages import Message
 from penstock.output.output_type import OutputType
-from penstock.run.calls.execution import Execution, changed_note, fingerprint_of
+from penstock.run.calls.execution import Execution, changed_note, fingerprint_of, hook_note
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.run.rebuild import Replay, rebuild
@@ -159,7 +159,7 @@ def _problems_of_execution(execution: Execution, call: _Call | None, run: RunSna
     if execution.key != key and not execution.key.startswith(f"{key}."):
         yield f"is not of step {run.tally.step} and block {execution.block}"
     result = execution.result
-    if (execution.state == "finished") != (result is not None):
+    if (execution.state in ("finished", "revising")) != (result is not None):
         yield f"is {execution.state} and has {'a' if result else 'no'} result"
     if execution.question is not None:
         yield "waits for the answer to a question, which ends with the process of its tool"
@@ -192,7 +192,7 @@ def _differences(execution: Execution, call: _Call) -> Iterator[str]:
         if execution.state != "finished" or execution.fault:
             yield "would run a call that is not valid"
         return
-    is_changed = execution.note == changed_note(execution.arguments)
+    is_changed = execution.note in (changed_note(execution.arguments), hook_note(execution.arguments))
     if not is_changed and canonical_json(execution.arguments) != canonical_json(arguments):
         yield f"has other arguments than its call: {readable_json(execution.arguments)}"
     if execution.fingerprint != fingerprint_of(call.name, arguments) and (

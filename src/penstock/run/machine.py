@@ -34,18 +34,20 @@ from penstock.jsontext.values import deep_copy
 from penstock.messages import Message
 from penstock.output.output_type import OutputType
 from penstock.results import Outcome, error_outcome
-from penstock.run.calls.execution import ToolTime
-from penstock.run.cancel import cancel_inner, cancel_logged, cancel_unlogged, end_unread
+from penstock.run.cancel import cancel_inner, cancel_logged, cancel_unlogged, stop_unread
 from penstock.run.commands import (
     AnswerTool,
     AskModel,
+    CallReview,
     CancelTool,
     Command,
     Emit,
     Output,
     PrepareStep,
+    ReviseResult,
     StartTool,
     as_commands,
+    emit,
     sort_outputs,
 )
 from penstock.run.events import (
@@ -152,14 +154,14 @@ class Run:
                 outputs = self.inner.end_stopped(self._consequences(chunk))
                 self._keep(outputs)
                 sort_outputs(outputs, events, commands)
-        return [Emit(events), *commands]
+        return [emit(events) if commands else Emit(events), *commands]
 
     def fold_unread(self, unread: Sequence[StreamEvent]) -> None:
         """The reader has read all events but these, in this run and in its inner runs."""
         self.state.response.fold(sum(is_chunk(event) for event in unread))
         self.inner.fold(unread)
 
-    def reached(self, command: PrepareStep | AskModel | StartTool) -> bool:
+    def reached(self, command: PrepareStep | AskModel | StartTool | ReviseResult) -> bool:
         """The reader has read everything before this command; returns whether to carry it out now."""
         match command:
             case PrepareStep():
@@ -168,6 +170,8 @@ class Run:
                 return self.state.phase == "answer"
             case StartTool():
                 return self.state.executions.reached(command)
+            case ReviseResult():
+                return self.state.executions.is_revising(command.key)
 
     def ended(self) -> list[Command]:
         """The model's response is over, and the reader has read all of it."""
@@ -192,9 +196,13 @@ class Run:
 
     # -- tools and calls -------------------------------------------------------------------------------------------
 
-    def approval_checked(self, key: str, answer: bool | Outcome) -> list[Command]:
-        """The approval predicate returned, or the arguments failed validation."""
-        return [] if self.state.is_over else self._after(self.state.executions.checked(key, answer))
+    def call_reviewed(self, key: str, review: CallReview | Outcome) -> list[Command]:
+        """Hooks and the approval predicate have decided about a call, or its arguments failed validation."""
+        return [] if self.state.is_over else self._after(self.state.executions.reviewed(key, review))
+
+    def call_forbidden(self, why: str) -> list[Command]:
+        """The guard stops the run because of the arguments that a hook gave to a call."""
+        return self._commands(stop_unread(self.steps, "refused", why, "content_filter"))
 
     def tool_progress(self, key: str, data: Any) -> list[Command]:
         """A tool reports its progress."""
@@ -203,30 +211,27 @@ class Run:
 
     def tool_asks(self, key: str, question: dict[str, Any]) -> list[Command]:
         """A tool asks a question, and waits for the answer (`provide`)."""
-        table = self.state.executions.table
-        execution = table.running(key)
-        if execution is None or execution.question is not None:
-            return []
-        table.ask(execution, question)
-        return [Emit([execution.request])]
+        request = self.state.executions.table.open_question(key, question)
+        return [] if request is None else [Emit([request])]
 
     def question_closed(self, key: str) -> None:
         """A tool no longer waits for an answer."""
-        table = self.state.executions.table
-        execution = table.running(key)
-        if execution is not None and execution.question is not None:
-            table.ask(execution, None)
+        self.state.executions.table.close_question(key)
 
-    def tool_done(self, key: str, outcome: Outcome, time: ToolTime | None = None) -> list[Command]:
-        """An execution ended; `time` is when its function ran."""
-        return [] if self.state.is_over else self._after(self.state.executions.done(key, outcome, time))
+    def tool_done(self, key: str, outcome: Outcome) -> list[Command]:
+        """An execution ended."""
+        return [] if self.state.is_over else self._after(self.state.executions.done(key, outcome))
 
-    def tool_late(self, key: str, time: ToolTime | None = None) -> list[Command]:
+    def result_revised(self, key: str, outcome: Outcome | None) -> list[Command]:
+        """Hooks have seen the result of a tool; None leaves it as it is."""
+        return [] if self.state.is_over else self._after(self.state.executions.revised(key, outcome))
+
+    def tool_late(self, key: str) -> list[Command]:
         """The timeout of an execution expired."""
         if self.state.is_over:
             return []
         stopped = [CancelTool(key)] if self.inner.find(key) else []
-        return self._after([*stopped, *self.state.executions.late(key, time)])
+        return self._after([*stopped, *self.state.executions.late(key)])
 
     def decide(
         self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
@@ -265,7 +270,7 @@ class Run:
         start = RunStart(tuple(messages), agent)
         return self._commands([*self.inner.begin(execution, start).wrap([start])])
 
-    def inner_emitted(self, key: str, emit: Emit, time: ToolTime | None = None) -> list[Command]:
+    def inner_emitted(self, key: str, emit: Emit) -> list[Command]:
         """An inner run emitted events: they are those of this run, too. Its end is that of its call."""
         state, inner = self.state, self.inner.find(key)
         if inner is None or state.is_over:
@@ -275,10 +280,9 @@ class Run:
             outcome = outcome_of(inner.run.state)
             if not outcome.is_error:
                 outcome = replace(outcome, data=inner.run.state.result)
-            return self._after([*outputs, *state.executions.done(key, outcome, time)])
+            return self._after([*outputs, *state.executions.done(key, outcome)])
         if has_step_end(emit.events) and (spent := over_budget(state.rules.limits, self.usage)):
-            end_unread(state)
-            outputs += self.steps.stop("limit", spent)
+            outputs += stop_unread(self.steps, "limit", spent)
         return self._commands(outputs)
 
     def outer_stopped(self, why: str) -> list[Command]:
@@ -307,8 +311,7 @@ class Run:
 
     def expire(self, why: str) -> list[Command]:
         """The time limit of the run is over. Its reader still gets all unread events, unless it cancels."""
-        end_unread(self.state)
-        return self._commands(self.steps.stop("limit", why))
+        return self._commands(stop_unread(self.steps, "limit", why))
 
     def pause(self, seconds: float | None = None) -> list[Command]:
         """The run ends here for now; stored, it can continue later. Only a run that waits for others can be paused.
@@ -347,7 +350,7 @@ class Run:
             return False
         table = self.state.executions.table
         running = sum(inner.run.is_waiting for inner in self.inner)
-        if table.count("checking", "starting") or table.count("running") > running:
+        if table.count("checking", "starting", "revising") or table.count("running") > running:
             return False
         return running > 0 or bool(table.waiting)  # what is ready waits for one of these: else it would have started
 

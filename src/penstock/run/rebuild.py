@@ -12,9 +12,10 @@ from typing import Any, assert_never
 from penstock.errors import UsageError
 from penstock.events import Error, Fault, Retry, StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, Usage
 from penstock.output.output_type import OutputType
-from penstock.run.calls.execution import Execution, ToolTime, fingerprint_of
+from penstock.run.calls.execution import Execution, ExecutionTable, fingerprint_of
 from penstock.run.events import (
     ApprovalRequest,
+    CallReviewed,
     Decision,
     Done,
     HistoryReplaced,
@@ -29,6 +30,7 @@ from penstock.run.events import (
     ToolEnd,
     ToolProgress,
     ToolResults,
+    ToolReturned,
     ToolStart,
     Waiting,
 )
@@ -77,8 +79,10 @@ class Replay:
         match event:
             case StepStart() | StepEnd() | HistoryReplaced() | OutputInvalid() | Said():
                 self._step(event)
-            case ToolStart() | ToolEnd() | ToolResults() | ApprovalRequest() | Decision() | ToolProgress():
+            case ToolStart() | ToolEnd() | ToolResults() | ToolProgress() | ToolReturned():
                 self._tool(event)
+            case CallReviewed() | ApprovalRequest() | Decision():
+                self._decision(event)
             case Taken():
                 self._take_over(event)
             case Waiting():
@@ -114,7 +118,7 @@ class Replay:
             case _:
                 assert_never(event)
 
-    def _tool(self, event: ToolStart | ToolEnd | ToolResults | ApprovalRequest | Decision | ToolProgress) -> None:
+    def _tool(self, event: ToolStart | ToolEnd | ToolResults | ToolProgress | ToolReturned) -> None:
         match event:
             case ToolStart():
                 self._start(event)
@@ -123,12 +127,22 @@ class Replay:
                 self._end(event)
             case ToolResults():
                 self._run.steps.close()
+            case ToolReturned():
+                _return(self._state.executions.table, event)
+            case ToolProgress():
+                pass
+            case _:
+                assert_never(event)
+
+    def _decision(self, event: CallReviewed | ApprovalRequest | Decision) -> None:
+        match event:
+            case CallReviewed():
+                if (execution := self._state.executions.table.find(event.key)) is not None:
+                    execution.take_review(event)
             case ApprovalRequest():
                 self._wait(event)
             case Decision():
                 self._decide(event)
-            case ToolProgress():
-                pass
             case _:
                 assert_never(event)
 
@@ -216,6 +230,7 @@ class Replay:
             execution = Execution(start.key, _block(start.key), start.call_id, start.name, start.arguments, fingerprint)
             table.add(execution)
         table.set_state(execution, "running")
+        execution.needs_approval = False  # it would not have started otherwise
         state.starts.announced.add(start.key)
         state.starts.began.add(start.key)
         state.tally.calls += 1
@@ -236,8 +251,6 @@ class Replay:
             table.add(execution)
         table.set_state(execution, "finished")
         execution.result, execution.ending, execution.is_confirmed = end.result, end.ending, True
-        if end.started is not None and end.seconds is not None:
-            execution.time = ToolTime(end.started, end.seconds)
 
     def _wait(self, request: ApprovalRequest) -> None:
         state = self._state
@@ -249,11 +262,10 @@ class Replay:
             elif request.kind != "input" and execution.state == "held":
                 execution.expires, execution.has_waited = request.expires, True
                 state.executions.table.set_state(execution, request.kind)
+                execution.needs_approval = request.kind == "approval"
                 if request.kind == "deferred":
                     state.starts.began.add(execution.key)
                     state.tally.calls += 1
-                else:
-                    execution.needs_approval = True
 
     def _decide(self, decision: Decision) -> None:
         table = self._state.executions.table
@@ -261,6 +273,13 @@ class Replay:
         if execution is not None and decision.approved:
             execution.approve(decision.arguments)
             table.set_state(execution, "held")
+
+
+def _return(table: ExecutionTable, returned: ToolReturned) -> None:
+    """A tool has returned, and hooks have not passed on its result."""
+    if (execution := table.find(returned.key)) is not None:
+        table.set_state(execution, "revising")
+        execution.result, execution.data, execution.is_confirmed = returned.result, returned.data, True
 
 
 def _block(key: str) -> int:

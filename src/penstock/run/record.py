@@ -26,6 +26,7 @@ from penstock.events import (
 from penstock.messages import Message, ToolResult
 from penstock.run.events import (
     ApprovalRequest,
+    CallReviewed,
     Decision,
     HistoryReplaced,
     LogEvent,
@@ -36,6 +37,7 @@ from penstock.run.events import (
     StepStart,
     ToolEnd,
     ToolResults,
+    ToolReturned,
     ToolStart,
 )
 from penstock.sentences import UNREAD
@@ -45,10 +47,10 @@ CONSEQUENTIAL = frozenset({ToolCallStart, ToolCallClosed, ToolCall, ToolCallInva
 """Chunks with consequences for the run, or whose order matters."""
 
 _CALLS = ToolCallClosed | ToolCall | ToolCallInvalid
-_OF_CALLS = ToolStart | ToolEnd | ApprovalRequest
+_OF_CALLS = ToolStart | ToolEnd | ApprovalRequest | CallReviewed | ToolReturned
 _KEPT = CONSEQUENTIAL - {ToolCallStart} | {
     StepStart, StepEnd, ToolStart, ToolEnd, ToolResults, ApprovalRequest, Decision, Said, HistoryReplaced,
-    OutputInvalid,
+    OutputInvalid, CallReviewed, ToolReturned,
 }  # fmt: skip
 _RESULTS = ToolResults(Message("tool"))  # the results themselves are in `ToolEnd`
 
@@ -75,7 +77,7 @@ class Record:
         if type(event) not in _KEPT:
             return
         match event:
-            case ToolEnd():
+            case ToolEnd() | ToolReturned():
                 self.events.append(replace(event, data=None))
             case ToolResults():
                 self.events.append(_RESULTS)

@@ -15,25 +15,32 @@ from penstock.tools.policy import ToolPolicy
 _ELSEWHERE = ToolPolicy(is_deferred=True)
 
 
-class RunRules(Struct, frozen=True):
+class RunRules(Struct):
     """The rules of a run: the policies of its tools, its limits, and the faults with which a call still runs.
 
     The policies may change between steps, with the tools. `output` is the type that the final answer must have; None
-    for text.
+    for text. With `has_before_call`, hooks see each call before anything of it runs; with `has_after_call`, the result
+    of each call that ran.
     """
 
     policies: dict[str, ToolPolicy]
     limits: Limits = Limits()
     run_repaired: frozenset[Fault] = frozenset()
     output: OutputType[Any] | None = None
+    has_before_call: bool = False
+    has_after_call: bool = False
 
     def policy(self, execution: Execution) -> ToolPolicy | None:
         """The policy of the tool that an execution runs; None if there is no such tool.
 
         What a provider asks of the client waits for it, also if no tool was declared for it.
         """
-        usual = _ELSEWHERE if execution.kind in ("vendor", "approval") else None
-        return self.policies.get(execution.name, usual)
+        return self.policy_of(execution.name, execution.kind)
+
+    def policy_of(self, name: str, kind: str) -> ToolPolicy | None:
+        """The policy of the tool of this name, for a call of this kind."""
+        usual = _ELSEWHERE if kind in ("vendor", "approval") else None
+        return self.policies.get(name, usual)
 
 
 class Starts:

@@ -159,6 +159,12 @@ class RunState:
         return messages + _results(messages, self.executions.results)
 
     @property
+    def history_before(self) -> list[Message]:
+        """The history before the response whose calls are open."""
+        has_response = self.phase == "tools" and bool(self.messages) and self.messages[-1].role == "assistant"
+        return self.messages[:-1] if has_response else self.messages
+
+    @property
     def result(self) -> Any:
         """The output of a finished run: text, or a value of the output type; an `OutputError` if it is not valid."""
         return self.output if self.rules.output is None else self.read_output()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from penstock import Agent, ApprovalRequest, Done, Limits, StreamEvent, Tool, ToolEnd, UsageError, tool
-from penstock.agent.calls.approval_checks import MAX_CHECKS
+from penstock.agent.calls.call_reviews import MAX_CHECKS
 from penstock.run.events import decode, encode
 from penstock.testing import Reply, call, wait
 from tests.leaks import nothing_is_left  # noqa: F401

@@ -36,7 +36,7 @@ from penstock import (
     collect,
     tool,
 )
-from penstock.agent.calls.approval_checks import MAX_CHECKS
+from penstock.agent.calls.call_reviews import MAX_CHECKS
 from penstock.testing import Loopback, Reply, Scripted, call, say
 from penstock.tools.policy import ToolPolicy
 from tests.budget import places

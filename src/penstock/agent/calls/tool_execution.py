@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from contextlib import aclosing
 from functools import partial
@@ -13,14 +12,12 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any, TypeGuard
 
-import msgspec
 from msgspec import Struct
 
 from penstock.agent.run_errors import is_interrupt
 from penstock.errors import ArgumentsError, ToolError
 from penstock.model.logs import RUN
 from penstock.results import Outcome, as_outcome, failure
-from penstock.run.calls.execution import ToolTime
 from penstock.run.commands import StartTool
 from penstock.tools.tool import Context, Tool
 from penstock.transport.threads.worker_threads import in_own_thread
@@ -35,37 +32,16 @@ class Cancelled(Exception):
     """Ends a generator whose execution was cancelled."""
 
 
-class ToolClock(Struct, eq=False):
-    """When the function of a tool began, in seconds since 1970 and of a monotonic clock, and when it returned."""
-
-    started: float | None = None
-    begin: float = 0.0
-    end: float | None = None
-
-    @property
-    def time(self) -> ToolTime | None:
-        """When it ran, until its end or until now; None if it has not begun."""
-        end = time.monotonic() if self.end is None else self.end
-        return None if self.started is None else ToolTime(self.started, end - self.begin)
-
-    def resume(self) -> None:
-        """The function has returned, and its call goes on: an agent runs with the prompt that it returned."""
-        self.end = None
-        if self.started is None:
-            self.started, self.begin = time.time(), time.monotonic()
-
-
 class ToolExecution(Struct, frozen=True, eq=False):
     """A call of a tool function with checked arguments. It ends with an `Outcome`, whatever the function does.
 
-    `may_start` is called right before the function, which `clock` times.
+    `may_start` is called right before the function.
     """
 
     tool: Tool[..., Any]
     start: StartTool
     context: Context[Any]
     may_start: Callable[[], bool] | None = None
-    clock: ToolClock = msgspec.field(default_factory=ToolClock)
 
     def run_in_thread(self, generator: Generator[Any, Any, Any] | None = None) -> Outcome | Awaited:
         """Call the function in this thread, or run the generator that it returned.
@@ -79,8 +55,6 @@ class ToolExecution(Struct, frozen=True, eq=False):
             return value if _is_awaited(value) else as_outcome(value)
         except BaseException as error:  # noqa: BLE001  # any error of a tool is its result
             return self._failure(error)
-        finally:
-            self.clock.end = time.monotonic()  # the last time counts: what it returned may be awaited
 
     async def run_on_loop(self, room: Room, value: Awaited | None = None) -> Outcome:
         """Call the function on this loop, or await the value that it returned; a plain function is called in a thread.
@@ -104,16 +78,12 @@ class ToolExecution(Struct, frozen=True, eq=False):
             if is_from_outside(error):
                 raise
             return self._failure(error)
-        finally:
-            self.clock.end = time.monotonic()
         return result
 
     def _call(self) -> Any:
         arguments = self.tool.bind(self.start.arguments, self.context)
-        now = time.time(), time.monotonic()
         if self.context.cancelled() or (self.may_start is not None and not self.may_start()):
             raise Cancelled("the execution was cancelled")
-        self.clock.started, self.clock.begin = now
         return self.tool.function(**arguments)
 
     def _drained(self, generator: Generator[Any, Any, Any]) -> Any:
@@ -140,8 +110,8 @@ class ToolExecution(Struct, frozen=True, eq=False):
         return last
 
     def _failure(self, error: BaseException) -> Outcome:
-        if not isinstance(error, Cancelled):
-            _log_raised(self.tool.name, self.tool.function, error)
+        if isinstance(error, Exception) and not isinstance(error, ToolError | ArgumentsError | Cancelled):
+            log_raised(f"the tool {self.tool.name}", self.tool.function, error)
         return failure(error)
 
 
@@ -157,16 +127,15 @@ def _is_awaited(value: Any) -> TypeGuard[Awaited]:
     return isinstance(value, AsyncGenerator) or inspect.isawaitable(value)
 
 
-def _log_raised(name: str, function: Callable[..., Any], error: BaseException) -> None:
-    """Log an exception that the function of a tool did not raise for the model to read: its type and its place.
+def log_raised(what: str, function: Callable[..., Any], error: BaseException) -> None:
+    """Log an exception of a user's function that was not raised for the model to read: its type and its place.
 
-    The model reads the message and continues, so without this record nobody learns where the function failed.
+    The run continues, so without this record nobody learns where the function failed.
     """
-    if isinstance(error, Exception) and not isinstance(error, ToolError | ArgumentsError):
-        run_id, agent = RUN.get()
-        place = next((f" in {file}, line {line}" for file, line in _places(function, error)), "")
-        values = run_id, name, type(error).__name__, place
-        _logger.warning("run %s: the tool %s raised %s%s", *values, extra={"run_id": run_id, "agent": agent})
+    run_id, agent = RUN.get()
+    place = next((f" in {file}, line {line}" for file, line in _places(function, error)), "")
+    values = run_id, what, type(error).__name__, place
+    _logger.warning("run %s: %s raised %s%s", *values, extra={"run_id": run_id, "agent": agent})
 
 
 def _places(function: Callable[..., Any], error: BaseException) -> Iterator[tuple[str, int]]:

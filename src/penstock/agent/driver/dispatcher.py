@@ -14,7 +14,7 @@ from typing import Any, assert_never
 
 from msgspec import Struct
 
-from penstock.agent.calls.approval_checks import ApprovalChecks
+from penstock.agent.calls.call_reviews import CallReviews
 from penstock.agent.calls.hook_calls import HookCalls
 from penstock.agent.calls.running_tools import RunningTools
 from penstock.agent.driver.caller_loop import CallerLoop
@@ -22,16 +22,16 @@ from penstock.agent.driver.driven_run import DrivenRun
 from penstock.agent.driver.responses import ResponseReader
 from penstock.agent.driver.timers import Expiries, Timers, pause_after
 from penstock.agent.records import LOGGED
-from penstock.results import Outcome
 from penstock.run.commands import (
     AnswerTool,
     AskModel,
     CancelTool,
-    CheckApproval,
     Command,
     Emit,
     ExpireLater,
     PrepareStep,
+    ReviewCall,
+    ReviseResult,
     StartTool,
     StopAsking,
 )
@@ -48,8 +48,7 @@ class OuterCall(Struct, frozen=True):
 
     def emit(self, emit: Emit, *, is_over: bool) -> None:
         """Pass on what an inner run emitted, to the run around it; if it is over, forget it."""
-        time = self.dispatcher.tools.time(self.key) if is_over else None
-        self.dispatcher.report(partial(self.dispatcher.run.inner_emitted, self.key, emit, time))
+        self.dispatcher.report(partial(self.dispatcher.run.inner_emitted, self.key, emit))
         if is_over:
             self.dispatcher.tools.stop(self.key)
 
@@ -73,7 +72,7 @@ class Dispatcher:
         self._outer = outer
         self._responses = ResponseReader(driven, self)
         self._hooks = HookCalls(driven, self)
-        self._checks = ApprovalChecks(driven, self._approval_checked)
+        self._reviews = CallReviews(driven, self)
 
     @property
     def run(self) -> Run:
@@ -91,20 +90,23 @@ class Dispatcher:
             match command:
                 case Emit():
                     self._pass_on(command)
-                case PrepareStep() | AskModel() | StartTool(awaits_reader=True):
+                case PrepareStep() | AskModel() | StartTool(awaits_reader=True) | ReviseResult(awaits_reader=True):
                     self.hold(partial(self._reached, command))
                 case StartTool():
                     if not driven.is_cancelled:  # a busy loop may not have cancelled it yet
                         self.tools.start(command)
                 case AnswerTool():
                     self.tools.answer(command)
-                case CheckApproval():
-                    self._checks.start(command)
+                case ReviewCall():
+                    self._reviews.review(command)
+                case ReviseResult():
+                    self._reviews.revise(command)
                 case ExpireLater():
                     expired = partial(driven.run.call_expired, command.call_id)
                     self.expiries.start(command, partial(self.report, expired))
                 case CancelTool():
                     self.tools.stop(command.key)
+                    self._reviews.stop(command.key)
                 case StopAsking():
                     self._responses.stop()
                     self._hooks.stop()
@@ -133,7 +135,7 @@ class Dispatcher:
         elif self._driven.outbox.hold(gate):
             self.wake()
 
-    def _reached(self, command: PrepareStep | AskModel | StartTool) -> None:
+    def _reached(self, command: PrepareStep | AskModel | StartTool | ReviseResult) -> None:
         """The reader has come to a command that waited."""
         self._driven.ownership.check(command)
         if self._driven.is_cancelled or not self._driven.run.reached(command):
@@ -145,6 +147,8 @@ class Dispatcher:
                 self._responses.start(command)
             case StartTool():
                 self.tools.start(command)
+            case ReviseResult():
+                self._reviews.revise(command)
 
     async def room(self) -> None:
         """Wait until the reader has caught up."""
@@ -252,12 +256,4 @@ class Dispatcher:
 
     def close(self) -> list[asyncio.Future[Any]]:
         """Forget all tasks; returns them, to be waited for."""
-        return [*self._checks.cancel(), *self.tools.close(), *self._responses.close(), *self._hooks.close()]
-
-    def _approval_checked(self, check: CheckApproval, answer: bool | Outcome | BaseException) -> None:
-        """A predicate said whether a call needs approval, or something else ended it."""
-        if isinstance(answer, BaseException):
-            self.report(partial(self._driven.failed, answer))
-        else:
-            self.report(partial(self._driven.run.approval_checked, check.key, answer))
-        self.wake()  # also if nothing was emitted: a call before this one holds it, and the run may have to pause
+        return [*self._reviews.cancel(), *self.tools.close(), *self._responses.close(), *self._hooks.close()]

@@ -24,7 +24,6 @@ from penstock.run.events import Done
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
 from penstock.run.step_changes import ModelUsage
-from penstock.tools.policy import ToolPolicy
 
 
 class RunScope:
@@ -90,8 +89,9 @@ class DrivenRun:
         self._is_cancelled = False
         self.done: Done | None = None
         self.error: Exception | None = None
-        self._policies = config.policies
         run.state.has_hooks = config.has_hooks
+        run.state.rules.has_before_call = bool(config.before_call)
+        run.state.rules.has_after_call = bool(config.after_call)
 
     @property
     def is_cancelled(self) -> bool:
@@ -197,9 +197,4 @@ class DrivenRun:
             self.conversation = config.model.for_conversation()
         has_other_tools, self.config = config.tools is not self.config.tools, config
         if has_other_tools:
-            self._policies = config.policies
-            self.run.tools_listed(self._policies)
-
-    def policy_of(self, name: str) -> ToolPolicy:
-        """The rules for a tool."""
-        return self._policies[name]
+            self.run.tools_listed(config.policies)

@@ -10,7 +10,7 @@ from penstock.log import points
 from penstock.log.flusher import flusher_of
 from penstock.log.run_writer import RunCallbacks, RunWriter
 from penstock.log.store import OwnedRun
-from penstock.run.commands import AskModel, PrepareStep, StartTool
+from penstock.run.commands import AskModel, PrepareStep, ReviseResult, StartTool
 
 
 class Ownership:
@@ -57,14 +57,14 @@ class Ownership:
         assert self._lost is not None
         raise self._lost
 
-    def check(self, command: PrepareStep | AskModel | StartTool) -> None:
+    def check(self, command: PrepareStep | AskModel | StartTool | ReviseResult) -> None:
         """The reader has reached this command: raise a `LostRunError` if it must not be carried out here."""
         match command:
             case StartTool():
                 self.visit("before_tool_start", command.name)
             case AskModel():
                 self.visit("before_request")
-            case PrepareStep():
+            case PrepareStep() | ReviseResult():
                 pass
         self.check_lease()
 

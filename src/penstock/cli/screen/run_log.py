@@ -33,6 +33,8 @@ from penstock.events import (
 from penstock.inspector.excerpts import one_line
 from penstock.run.events import (
     ApprovalRequest,
+    CallReviewed,
+    CallVerdict,
     Decision,
     Done,
     HistoryReplaced,
@@ -47,6 +49,7 @@ from penstock.run.events import (
     ToolEnd,
     ToolProgress,
     ToolResults,
+    ToolReturned,
     ToolStart,
     Waiting,
 )
@@ -119,6 +122,12 @@ class RunLog:
         write_rows(self._console, [((line.rstrip(), ""),)])
 
 
+_VERDICTS: dict[CallVerdict, str] = {
+    "go": "it may run", "ask": "a person is asked", "refuse": "refused", "answer": "answered",
+    "failed": "a hook failed",
+}  # fmt: skip
+
+
 def _run_line(event: Shown) -> tuple[str, str] | None:
     """The label and the message of an event; None if it is not logged."""
     match event:
@@ -132,12 +141,9 @@ def _run_line(event: Shown) -> tuple[str, str] | None:
             return "progress", f"{event.name} {one_line(event.data)}"
         case ToolEnd():
             label = "result" if event.ending == "done" else event.ending
-            took = "" if event.seconds is None else f" in {event.seconds:.2f} s"
-            return label, f"{event.result.name}{took}: {event.result.text}"
-        case ApprovalRequest():
-            return "waits", f"{event.name} for {NEEDS[event.kind]}"
-        case Decision():
-            return "decided", f"{'approved' if event.approved else 'declined'} {event.call_id}"
+            return label, f"{event.result.name}: {event.result.text}"
+        case CallReviewed() | ToolReturned() | ApprovalRequest() | Decision():
+            return _call_line(event)
         case Said():
             return "said", event.message.text
         case RunStart():
@@ -158,6 +164,21 @@ def _run_line(event: Shown) -> tuple[str, str] | None:
             return "done", f"{event.reason}{f': {event.why}' if event.why else ''}"
         case _:
             return _chunk_line(event)
+
+
+def _call_line(event: CallReviewed | ToolReturned | ApprovalRequest | Decision) -> tuple[str, str]:
+    match event:
+        case CallReviewed():
+            return (
+                "reviewed",
+                f"{event.name}: {_VERDICTS[event.verdict]}{', with other arguments' if event.arguments else ''}",
+            )
+        case ToolReturned():
+            return "returned", f"{event.name}: hooks see its result"
+        case ApprovalRequest():
+            return "waits", f"{event.name} for {NEEDS[event.kind]}"
+        case Decision():
+            return "decided", f"{'approved' if event.approved else 'declined'} {event.call_id}"
 
 
 def _chunk_line(event: StreamChunk) -> tuple[str, str] | None:

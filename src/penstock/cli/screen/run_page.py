@@ -14,6 +14,7 @@ from penstock.events import Finish, Opaque, ToolCall, ToolCallClosed, Unknown, U
 from penstock.inspector.excerpts import one_line
 from penstock.run.events import (
     ApprovalRequest,
+    CallReviewed,
     Decision,
     Done,
     HistoryReplaced,
@@ -29,6 +30,7 @@ from penstock.run.events import (
     ToolEnding,
     ToolProgress,
     ToolResults,
+    ToolReturned,
     ToolStart,
     Waiting,
 )
@@ -46,7 +48,7 @@ WAITS: dict[RequestKind, str] = {
 
 
 class RunPage(Page[Shown]):
-    """Shows a run. `spans` says when tools ran, by call id, if the caller knows it before their ends are reported.
+    """Shows a run. `spans` says when tools ran, by call id, where the caller knows it better than the events do.
 
     The end of a tool that started early is reported only when its call is confirmed.
     """
@@ -78,7 +80,7 @@ class RunPage(Page[Shown]):
                 if event.key in self._running:
                     self._running[event.key].progress.report = event.data
             case ToolEnd():
-                self._tool_end(event)
+                self._tool_end(event, now)
             case ApprovalRequest():
                 card = self._card_by_id(event.call_id, event.name, event.shown)
                 card.progress = Progress("asking", message=WAITS[event.kind])
@@ -90,7 +92,7 @@ class RunPage(Page[Shown]):
                 self._note("note", "✗ ", (f"the output is not valid: {one_line(event.problem, 400)}", "odd"))
             case Nested():
                 self._inner_page(event.path[0]).add(unwrap(event), now)
-            case Decision() | ToolResults():
+            case Decision() | ToolResults() | CallReviewed() | ToolReturned():
                 pass
             case _:
                 self._add_chunk(event)
@@ -150,12 +152,16 @@ class RunPage(Page[Shown]):
             card.inner = RunPage(self._spans)
         return card.inner
 
-    def _tool_end(self, event: ToolEnd) -> None:
+    def _tool_end(self, event: ToolEnd, now: float) -> None:
         card = self._running.pop(event.key, None)
+        seconds: float | None = None
         if card is None:
             card = self._card_by_id(event.result.call_id, event.result.name)
+        else:
+            span = self._spans.get(card.progress.call_id)
+            seconds = span.seconds if span else now - card.progress.began
         if not card.is_settled:
-            card.end(PHASES[event.ending], event.result.text, event.seconds)
+            card.end(PHASES[event.ending], event.result.text, seconds)
 
     def _done(self, event: Done) -> None:
         self.blocks.settle_text()

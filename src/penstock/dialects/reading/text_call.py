@@ -106,7 +106,7 @@ class TextCall(GrowingCall):
 
     def close(self, arguments: dict[str, Any]) -> None:
         """Announces that the arguments are complete, before the call is confirmed."""
-        self._emit(ToolCallClosed(self.block, self.id, self.name, arguments))
+        self._emit(ToolCallClosed(self.block, self.id, self.name, arguments, self.choice, self.origin))
 
     def confirm(self, arguments: dict[str, Any]) -> None:
         """Emits the whole call."""

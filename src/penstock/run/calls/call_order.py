@@ -29,11 +29,10 @@ from bisect import bisect_left, insort
 from typing import Literal
 
 from penstock.run.calls.execution import Execution, ExecutionTable
-from penstock.run.events import CallOrdering
 from penstock.run.rules import RunRules
 from penstock.tools.policy import ToolPolicy
 
-Kind = CallOrdering | Literal["handover"]
+Kind = Literal["read", "effect", "handover", "alone", "free"]
 HELD: tuple[Kind, ...] = ("read", "effect", "handover", "alone")
 """The kinds of calls that a call before them may hold."""
 
@@ -90,6 +89,7 @@ class PlacedCalls:
         policy = self._policy(execution.block)
         asks = bool(policy and policy.needs_approval) or bool(execution.safety_checks) or execution.kind == "approval"
         asks = asks or (execution.is_in_text and policy is not None and policy.asks_if_in_text)
+        asks = asks or self._rules.has_before_call
         return execution.needs_approval is True or (execution.needs_approval is None and asks)
 
     def is_over(self, block: int) -> bool:
@@ -207,11 +207,6 @@ class CallOrder:
             frontier += 1
         self._frontiers[kind] = frontier
         return self._calls.blocks[frontier] if frontier < place else None
-
-    def ordering(self, execution: Execution) -> CallOrdering:
-        """How a call is ordered, for the event of its start."""
-        kind = self._calls.kind(execution.block)
-        return "effect" if kind == "handover" else kind
 
     def is_settled(self, execution: Execution) -> bool:
         """Whether a call and all calls before it are confirmed; a free call, by itself."""

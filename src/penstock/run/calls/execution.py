@@ -11,13 +11,14 @@ from penstock.events import CallKind, Text
 from penstock.jsontext.values import canonical_json, deep_copy, readable_json
 from penstock.messages import ToolResult
 from penstock.results import Outcome, error_outcome
-from penstock.run.events import ApprovalRequest, RequestKind, ToolEnd, ToolEnding
+from penstock.run.events import ApprovalRequest, CallReviewed, RequestKind, ToolEnd, ToolEnding
 from penstock.sentences import (
     AWAITS_APPROVAL,
     NO_RESULT_YET,
     NOT_RUN_YET,
     UNCONFIRMED_YET,
     UNREAD_REST,
+    UNREVISED_YET,
     awaits_call,
     cancelled,
     left_elsewhere,
@@ -26,34 +27,29 @@ from penstock.sentences import (
     not_run,
     still_running,
     unconfirmed,
+    unrevised,
 )
 from penstock.tools.policy import ToolPolicy
 
-State = Literal["held", "checking", "approval", "ready", "starting", "deferred", "running", "returned", "finished"]
+State = Literal[
+    "held", "checking", "approval", "ready", "starting", "deferred", "running", "returned", "revising", "finished"
+]
 
 STATES: tuple[State, ...] = get_args(State)
-
-
-class ToolTime(Struct, frozen=True):
-    """When the function of a tool began, in seconds since 1970, and how many seconds it ran. The driver measures it."""
-
-    started: float
-    seconds: float
 
 
 class Execution(Struct):
     """A tool call until it has a result. `key` identifies it in the run; a call that runs again has another.
 
-    While it is `checking`, a predicate decides whether it needs approval; while it is `starting`, its start has been
+    While it is `checking`, hooks and a predicate decide about it (`review`); while it is `starting`, its start has been
     emitted, but not yet read: it has not begun. It has `returned` if its end is not emitted yet, because it or a call
-    before it is not confirmed.
+    before it is not confirmed. While it is `revising`, hooks may change its result.
 
     `fingerprint` is equal for calls with the same name and arguments, and empty if the call cannot run.
     `needs_approval` is None until it is known. `note` stands before the result if the arguments were changed; `fault`
     is that of a damaged call that runs with repaired arguments. `is_in_text`: the model wrote the call into its text.
     `expires` is how many seconds a call that waits may wait. `kind` and `safety_checks` are those of the call.
     It `has_waited` for a person, or for its result from elsewhere; it `has_expired` if it waited or ran for too long.
-    `time` is when its function ran; None if it did not come to its end.
     """
 
     key: str
@@ -77,7 +73,8 @@ class Execution(Struct):
     safety_checks: tuple[dict[str, Any], ...] = ()
     has_waited: bool = False
     has_expired: bool = False
-    time: ToolTime | None = None
+    origin: str = "native"
+    review: CallReviewed | None = None
 
     @property
     def request_kind(self) -> RequestKind:
@@ -97,14 +94,19 @@ class Execution(Struct):
         content = self.arguments if self.question is None else self.question
         expires = self.expires if self.can_expire else None
         checks = self.safety_checks if self.request_kind == "approval" else ()
-        return ApprovalRequest(self.call_id, self.name, deep_copy(content), self.request_kind, expires, checks)
+        note = self.approval_note if self.request_kind == "approval" else ""
+        return ApprovalRequest(self.call_id, self.name, deep_copy(content), self.request_kind, expires, checks, note)
+
+    @property
+    def approval_note(self) -> str:
+        """What a person should know about the call: why a hook asks, and what a hook or a repair changed."""
+        return " ".join(filter(None, [self.review.why if self.review else "", self.note]))
 
     @property
     def end(self) -> ToolEnd:
         """The event for its end."""
         assert self.result is not None
-        times = () if self.time is None else (self.time.started, self.time.seconds)
-        return ToolEnd(self.key, self.result, self.ending, self.data, *times)
+        return ToolEnd(self.key, self.result, self.ending, self.data)
 
     @property
     def failure(self) -> str:
@@ -127,6 +129,18 @@ class Execution(Struct):
         self.ending = ending or ("failed" if outcome.is_error else "done")
         note = (Text(0, f"{self.note}\n"),) if self.note else ()
         self.result = ToolResult(self.call_id, self.name, (*note, *outcome.content), outcome.is_error)
+
+    def take_review(self, review: CallReviewed) -> None:
+        """Hooks have decided about the call, and may have changed its arguments."""
+        self.review = review
+        if review.arguments is not None:
+            self.arguments = deep_copy(review.arguments)
+            self.note = hook_note(self.arguments)
+
+    def returned(self, outcome: Outcome) -> None:
+        """The tool returned this, which hooks may change."""
+        self.data = outcome.data
+        self.result = ToolResult(self.call_id, self.name, outcome.content, outcome.is_error)
 
     def approve(self, arguments: dict[str, Any] | None) -> None:
         """A person approved the call, and may have changed its arguments."""
@@ -223,6 +237,20 @@ class ExecutionTable:
         execution.question = question
         self._index(execution)
 
+    def open_question(self, key: str, question: dict[str, Any]) -> ApprovalRequest | None:
+        """The request for a question of this running execution; None if it does not run, or asks another one."""
+        execution = self.running(key)
+        if execution is None or execution.question is not None:
+            return None
+        self.ask(execution, question)
+        return execution.request
+
+    def close_question(self, key: str) -> None:
+        """The question of this execution is not to be answered any more."""
+        execution = self.running(key)
+        if execution is not None and execution.question is not None:
+            self.ask(execution, None)
+
     def finish(self, execution: Execution, outcome: Outcome, ending: ToolEnding | None = None) -> ToolEnd:
         """End an execution with this outcome; returns the event for it."""
         execution.finish(outcome, ending)
@@ -251,6 +279,11 @@ def fingerprint_of(name: str, arguments: dict[str, Any]) -> str:
 def changed_note(arguments: dict[str, Any]) -> str:
     """The note on a call whose arguments a person changed."""
     return f"The user changed the arguments to {readable_json(arguments)}."
+
+
+def hook_note(arguments: dict[str, Any]) -> str:
+    """The note on a call whose arguments a hook changed."""
+    return f"This program changed the arguments to {readable_json(arguments)}."
 
 
 APPROVED = Outcome((Text(0, "true"),))
@@ -282,6 +315,8 @@ def abandoned_outcome(
             return error_outcome(text), "cancelled" if execution.is_confirmed else "discarded"
         case "deferred":
             return error_outcome(left_elsewhere(why)), "cancelled"
+        case "revising":
+            return error_outcome(unrevised(why)), "cancelled"
         case "held" | "checking" | "approval" | "ready" | "starting":
             return error_outcome(not_run(why)), "cancelled"
 
@@ -304,6 +339,8 @@ def result_so_far(
             text = still_running(may_have_effect=may_have_effect(policy))
         case "deferred":
             text = NO_RESULT_YET
+        case "revising":
+            text = UNREVISED_YET
         case "approval":
             text = AWAITS_APPROVAL
         case _ if holder is not None:

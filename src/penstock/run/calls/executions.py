@@ -15,7 +15,6 @@ from penstock.run.calls.call_order import CallOrder
 from penstock.run.calls.execution import (
     Execution,
     State,
-    ToolTime,
     abandoned_outcome,
     expired_outcome,
     may_have_effect,
@@ -23,7 +22,8 @@ from penstock.run.calls.execution import (
 )
 from penstock.run.calls.start_rules import StartRules
 from penstock.run.calls.step_calls import StepCalls
-from penstock.run.commands import CancelTool, ExpireLater, Output, StartTool
+from penstock.run.commands import CallReview, CancelTool, ExpireLater, Output, ReviseResult, StartTool
+from penstock.run.events import ToolReturned
 from penstock.run.limits import Tally
 from penstock.run.rules import RunRules, Starts
 from penstock.sentences import (
@@ -73,6 +73,8 @@ class Executions:
             self.order.place(execution.block, execution.name)
             if execution.state == "finished":
                 self.table.ended.append(execution)
+            if execution.state == "revising":
+                outputs.append(self._revise(execution))
             if execution.state != "running" or not execution.is_confirmed:
                 continue
             policy = self.calls.policy(execution)
@@ -153,7 +155,10 @@ class Executions:
 
     def provide(self, call_id: str, outcome: Outcome) -> list[Output]:
         """The result of a deferred call has come."""
-        return [self.table.finish(self.table.waiting[call_id], outcome), *self.proceed()]
+        execution = self.table.waiting[call_id]
+        if not self._rules.has_after_call:
+            return [self.table.finish(execution, outcome), *self.proceed()]
+        return self._return(execution, outcome)
 
     def expired(self, call_id: str) -> list[Output]:
         """The time for a decision or a result is over; an answered call is ignored."""
@@ -172,38 +177,53 @@ class Executions:
                 outputs += [ExpireLater(call_id, seconds)] if seconds > 0 else self.expired(call_id)
         return outputs
 
-    def checked(self, key: str, answer: bool | Outcome) -> list[Output]:
-        """The approval predicate returned, or the arguments failed validation; a voided call is ignored."""
+    def reviewed(self, key: str, review: CallReview | Outcome) -> list[Output]:
+        """Hooks and predicate have decided, or the arguments failed validation; a voided call is ignored."""
         execution = self.table.find(key)
         if execution is None or execution.state != "checking":
             return []
-        return [*self._start.checked(execution, answer), *self.proceed()]
+        return [*self._start.reviewed(execution, review), *self.proceed()]
 
     def reached(self, start: StartTool) -> bool:
         """The reader has come to the start of a tool; returns whether it is still to begin."""
         return self._start.begin(start.key)
 
-    def done(self, key: str, outcome: Outcome, time: ToolTime | None = None) -> list[Output]:
+    def done(self, key: str, outcome: Outcome) -> list[Output]:
         """An execution ended; a voided call is ignored."""
         self._start.begin(key)  # a driver without a reader never calls `reached`
         execution = self.table.running(key)
-        if execution is None:
-            return []
-        execution.finish(outcome, None)
-        execution.time = time
+        return [] if execution is None else self._return(execution, outcome)
+
+    def _return(self, execution: Execution, outcome: Outcome) -> list[Output]:
+        if self._rules.has_after_call:
+            execution.returned(outcome)
+        else:
+            execution.finish(outcome, None)
         self.table.set_state(execution, "returned")
         self.order.returned(execution)
         return self.proceed()
 
-    def late(self, key: str, time: ToolTime | None = None) -> list[Output]:
+    def revised(self, key: str, outcome: Outcome | None) -> list[Output]:
+        """Hooks have seen the result of a call, and may have another one; a voided call is ignored."""
+        execution = self.table.find(key)
+        if execution is None or execution.state != "revising" or (known := execution.result) is None:
+            return []
+        final = Outcome(known.content, execution.data, known.is_error) if outcome is None else outcome
+        return [self.table.finish(execution, final), *self.proceed()]
+
+    def is_revising(self, key: str) -> bool:
+        """Whether hooks are to see the result of this call."""
+        execution = self.table.find(key)
+        return execution is not None and execution.state == "revising"
+
+    def late(self, key: str) -> list[Output]:
         """The timeout of an execution expired."""
         execution = self.table.running(key)
         if execution is None:
             return []
         execution.has_expired = True
         policy = self._rules.policies[execution.name]
-        outcome = error_outcome(timed_out(policy.timeout or 0.0, may_have_effect=policy.may_have_effect))
-        return self.done(key, outcome, time)
+        return self.done(key, error_outcome(timed_out(policy.timeout or 0.0, may_have_effect=policy.may_have_effect)))
 
     def close_questions(self) -> None:
         """The process of the tools has ended, and their questions with it."""
@@ -229,14 +249,17 @@ class Executions:
                 outputs += self.calls.void(execution.block, why)
                 continue
             policy, state = self.calls.policy(execution), self._known_state(execution)
-            if except_started and execution.is_confirmed and state in ("starting", "running", "deferred"):
+            if except_started and execution.is_confirmed and state in ("starting", "running", "deferred", "revising"):
                 continue
-            if state == "finished" or (execution.block not in blocks and state not in ("running", "returned")):
+            has_run = state in ("running", "returned", "revising")
+            if state == "finished" or (execution.block not in blocks and not has_run):
                 continue
             if state == "returned" and execution.is_confirmed and execution.block in blocks:
-                outputs.append(self.table.end(execution))
-                continue
-            if execution.state == "running":
+                if not self._rules.has_after_call:
+                    outputs.append(self.table.end(execution))
+                    continue
+                state = "revising"
+            if execution.state in ("running", "revising"):
                 outputs.append(CancelTool(execution.key))
             outcome, ending = abandoned_outcome(execution, state, policy, why)
             end = self.table.finish(execution, outcome, ending if execution.block in blocks else "discarded")
@@ -287,11 +310,23 @@ class Executions:
                 self.order.ended(execution)
             self.table.ended.clear()
             following: list[Output] = [self._skip(*pair) for pair in self.order.take_stopped()]
-            following += [self.table.end(execution) for execution in self.order.take_settled()]
+            following += [output for execution in self.order.take_settled() for output in self._settle(execution)]
             following = following or self._start.start_next()  # an end may stop what would start
             if not following:
                 return outputs
             outputs += following
+
+    def _settle(self, execution: Execution) -> list[Output]:
+        """A tool has returned, and nothing can discard its call any more: it ends, or hooks see its result first."""
+        if not self._rules.has_after_call or execution.result is None:
+            return [self.table.end(execution)]
+        self.table.set_state(execution, "revising")
+        return [ToolReturned(execution.key, execution.result, execution.data), self._revise(execution)]
+
+    def _revise(self, execution: Execution) -> Output:
+        assert execution.result is not None
+        call = execution.key, execution.name, execution.arguments, execution.result, execution.data, execution.origin
+        return ReviseResult(*call, awaits_reader=may_have_effect(self.calls.policy(execution)))
 
     def _place(self, block: int, name: str) -> list[Output]:
         """A call appeared, or its name changed: started reads that it holds are discarded, and run again after it."""

@@ -6,7 +6,8 @@ from penstock.jsontext.values import deep_copy
 from penstock.results import Outcome, error_outcome
 from penstock.run.calls.call_order import CallOrder
 from penstock.run.calls.execution import APPROVED, Execution, ExecutionTable, State
-from penstock.run.commands import CheckApproval, ExpireLater, Output, StartTool
+from penstock.run.calls.review_rules import ReviewRules, is_refused
+from penstock.run.commands import CallReview, ExpireLater, Output, StartTool
 from penstock.run.events import ToolStart
 from penstock.run.limits import Tally
 from penstock.run.rules import RunRules, Starts
@@ -23,14 +24,17 @@ class StartRules:
         self._rules = rules
         self._tally = tally
         self._starts = starts
+        self._reviews = ReviewRules(table, rules)
         self._last: set[str] = set()  # keys of calls confirmed by the end of the response, which may end badly
         self.is_turn_over = False
 
     def start_closed(self, execution: Execution, policy: ToolPolicy) -> list[Output]:
         """Its arguments have closed: it starts speculatively, unless a person must approve it."""
-        approval = self._needs_approval(execution, policy)
+        if is_refused(execution.review):
+            return []  # its result is not needed before it is confirmed
+        approval = self._reviews.needs_approval(execution, policy)
         if approval is None:
-            return self._check(execution)
+            return self._reviews.review(execution)
         return self.queue(execution) if approval is False and self._is_within_limits(execution) else []
 
     def start_confirmed(self, execution: Execution, *, is_early: bool) -> list[Output]:
@@ -42,9 +46,11 @@ class StartRules:
         policy = self._rules.policy(execution)
         if policy is None:
             return [self._end_unknown(execution)]
-        approval = self._needs_approval(execution, policy)
+        if is_refused(execution.review):
+            return [self._reviews.end(execution)]
+        approval = self._reviews.needs_approval(execution, policy)
         if approval is None:
-            return self._check(execution)
+            return self._reviews.review(execution)
         if isinstance(approval, Outcome):
             return [self._table.finish(execution, approval)]
         may_start = not approval and policy.start != "turn" and is_early and self._is_within_limits(execution)
@@ -53,24 +59,26 @@ class StartRules:
     def start_released(self, execution: Execution) -> list[Output]:
         """The turn ended well: it starts, or waits for approval."""
         policy = self._rules.policy(execution)
-        approval = False if policy is None else self._needs_approval(execution, policy)
+        if is_refused(execution.review):
+            return [self._reviews.end(execution)]
+        approval = False if policy is None else self._reviews.needs_approval(execution, policy)
         if approval is None:
-            return self._check(execution)
+            return self._reviews.review(execution)
         if isinstance(approval, Outcome):
             return [self._table.finish(execution, approval)]
         return self._wait(execution, policy, "approval") if policy and approval else self.queue(execution)
 
-    def checked(self, execution: Execution, answer: bool | Outcome) -> list[Output]:
-        """Its approval predicate returned, or its arguments failed validation: continue from there."""
+    def reviewed(self, execution: Execution, review: CallReview | Outcome) -> list[Output]:
+        """Hooks and predicate have decided about it, or its arguments failed validation: continue from there."""
         self._table.set_state(execution, "held")
-        if isinstance(answer, Outcome):
-            return [self._table.finish(execution, answer)] if execution.is_confirmed else []
-        execution.needs_approval = answer
+        if isinstance(review, Outcome):
+            return [self._table.finish(execution, review)] if execution.is_confirmed else []
+        event = self._reviews.take(execution, review)
         if self.is_turn_over:
-            return self.start_released(execution)
+            return [event, *self.start_released(execution)]
         if execution.is_confirmed:
-            return self.start_confirmed(execution, is_early=execution.key not in self._last)
-        return self.start_closed(execution, self._rules.policies[execution.name])
+            return [event, *self.start_confirmed(execution, is_early=execution.key not in self._last)]
+        return [event, *self.start_closed(execution, self._rules.policies[execution.name])]
 
     def queue(self, execution: Execution) -> list[Output]:
         """It starts when the calls before it and the limits allow it."""
@@ -113,9 +121,7 @@ class StartRules:
         if is_again:
             return [command]
         self._tally.calls += 1
-        order = self._order.ordering(execution)
-        arguments = deep_copy(execution.arguments)
-        return [ToolStart(*call, arguments, not self.is_turn_over, execution.fault, order), command]
+        return [ToolStart(*call, deep_copy(execution.arguments), not self.is_turn_over, execution.fault), command]
 
     def begin(self, key: str) -> bool:
         """Mark an execution as running; False unless it is starting."""
@@ -145,29 +151,6 @@ class StartRules:
         policies = self._rules.policies.items()
         known = [name for name, policy in policies if not (policy.is_hosted and policy.is_deferred)]
         return self._table.finish(execution, error_outcome(no_such_tool(execution.name, known)))
-
-    def _needs_approval(self, execution: Execution, policy: ToolPolicy) -> bool | Outcome | None:
-        """Whether a person must approve it, or why it cannot run; None if a predicate must be asked."""
-        if execution.needs_approval is None:
-            if self._is_asked_for(execution, policy):
-                checked = policy.check_arguments(execution.arguments)
-                execution.needs_approval = None if isinstance(checked, Outcome) else True
-                return checked if isinstance(checked, Outcome) else True
-            if callable(policy.needs_approval):
-                return None
-            answer = policy.requires_approval(execution.arguments, is_in_text=execution.is_in_text)
-            if not isinstance(answer, bool):
-                return answer if isinstance(answer, Outcome) else None
-            execution.needs_approval = answer
-        return execution.needs_approval
-
-    def _is_asked_for(self, execution: Execution, policy: ToolPolicy) -> bool:
-        """Whether the provider itself wants a person to approve the call."""
-        return bool(execution.safety_checks) or (execution.kind == "approval" and policy.is_deferred)
-
-    def _check(self, execution: Execution) -> list[Output]:
-        self._table.set_state(execution, "checking")
-        return [CheckApproval(execution.key, execution.name, execution.arguments, execution.is_in_text)]
 
     def _is_within_limits(self, execution: Execution) -> bool:
         """Whether it may start before the turn has ended: not if a limit will end the run with this turn."""

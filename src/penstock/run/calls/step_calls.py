@@ -65,6 +65,7 @@ class StepCalls:
                 outputs = self.void(call.block, "the call changed")
                 early = self.add(call, call.arguments, fingerprint)
             execution = early
+            _describe(execution, call)
         execution.identify(call.id)
         return execution, outputs
 
@@ -104,10 +105,7 @@ class StepCalls:
     ) -> Execution:
         """Add a call that has not started."""
         execution = Execution(self._new_key(call.block), call.block, call.id, call.name, arguments, fingerprint)
-        if not isinstance(call, ToolCallClosed):
-            execution.is_in_text, execution.kind = call.origin.startswith("text:"), call.kind
-        if isinstance(call, ToolCall):
-            execution.safety_checks = call.safety_checks
+        _describe(execution, call)
         self.table.add(execution)
         return execution
 
@@ -120,8 +118,8 @@ class StepCalls:
         self.table.remove(early)
         if early.state == "finished":
             return []
-        was_running = early.state == "running"
-        is_open = early.state in ("starting", "running", "deferred", "returned")
+        was_running = early.state in ("running", "revising")
+        is_open = early.state in ("starting", "running", "deferred", "returned", "revising")
         early.state = "finished"  # removes it from the queue of ready calls
         early.finish(error_outcome(discarded(why)), "discarded")
         return [*([CancelTool(early.key)] if was_running else []), *([early.end] if is_open else [])]
@@ -143,9 +141,18 @@ class StepCalls:
         """Discard all calls: their response was withdrawn. Until the reader has read that, they are in the history."""
         outputs: list[Output] = []
         for execution in self.table:
-            is_started = execution.state in ("starting", "running", "deferred", "returned", "finished")
+            is_started = execution.state in ("starting", "running", "deferred", "returned", "revising", "finished")
             outputs += self.void(execution.block, why)
             if is_started:
                 execution.is_confirmed = True  # no confirmation will come
                 self.withdrawn[execution.block] = execution
         return outputs
+
+
+def _describe(execution: Execution, call: ToolCallClosed | ToolCall | ToolCallInvalid) -> None:
+    """Note where the call came from, and what kind of call it is."""
+    execution.origin, execution.is_in_text = call.origin, call.origin.startswith("text:")
+    if not isinstance(call, ToolCallClosed):
+        execution.kind = call.kind
+    if isinstance(call, ToolCall):
+        execution.safety_checks = call.safety_checks

@@ -45,6 +45,7 @@ from penstock.events import (
 from penstock.messages import ToolResult
 from penstock.run.events import (
     ApprovalRequest,
+    CallReviewed,
     Decision,
     Done,
     HistoryReplaced,
@@ -60,6 +61,7 @@ from penstock.run.events import (
     ToolEnd,
     ToolProgress,
     ToolResults,
+    ToolReturned,
     ToolStart,
     Waiting,
 )
@@ -158,7 +160,9 @@ class AGUIEncoder:
             case _:
                 assert_never(event)
 
-    def _of_run(self, event: RunEvent | RunStart | Taken | Waiting) -> Iterable[AGUIEvent]:
+    def _of_run(
+        self, event: RunEvent | RunStart | Taken | Waiting | CallReviewed | ToolReturned
+    ) -> Iterable[AGUIEvent]:
         parts = self._parts
         match event:
             case StepStart():
@@ -188,6 +192,8 @@ class AGUIEncoder:
                     self._requests.pop(event.event.call_id, None)
                 return ()
             case RunStart() | ToolStart() | ToolResults() | OutputInvalid() | HistoryReplaced() | Taken():
+                return ()
+            case CallReviewed() | ToolReturned():
                 return ()
             case _:
                 assert_never(event)

@@ -44,6 +44,7 @@ from penstock.events import (
 )
 from penstock.run.events import (
     ApprovalRequest,
+    CallReviewed,
     Decision,
     Done,
     HistoryReplaced,
@@ -59,6 +60,7 @@ from penstock.run.events import (
     ToolEnd,
     ToolProgress,
     ToolResults,
+    ToolReturned,
     ToolStart,
     Waiting,
 )
@@ -163,7 +165,7 @@ class UIMessageEncoder:
             case _:
                 assert_never(event)
 
-    def _of_run(self, event: RunEvent | RunStart | Taken | Waiting) -> Iterable[Chunk]:
+    def _of_run(self, event: RunEvent | RunStart | Taken | Waiting | CallReviewed | ToolReturned) -> Iterable[Chunk]:
         calls = self._calls
         match event:
             case RunStart():
@@ -191,7 +193,7 @@ class UIMessageEncoder:
                 return self._end_step()
             case Nested():
                 return self._of_inner_run(event)
-            case ToolResults() | OutputInvalid() | HistoryReplaced() | Taken():
+            case ToolResults() | OutputInvalid() | HistoryReplaced() | Taken() | CallReviewed() | ToolReturned():
                 return ()
             case _:
                 assert_never(event)
