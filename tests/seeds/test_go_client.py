@@ -370,3 +370,36 @@ def test_an_update_of_a_long_call_costs_what_is_new_in_it() -> None:
 
     assert_linear(prepare, 500)
     assert sum(seen) > 500
+
+
+def choice_chunk(index: int, **fields: Any) -> dict[str, Any]:
+    return {"choices": [{"index": index, "delta": {}, **fields}]}
+
+
+def test_each_of_two_choices_is_completed() -> None:
+    calls = [{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}]
+    frames_of_two = [
+        choice_chunk(0, delta={"content": "One"}),
+        choice_chunk(1, delta={"content": "Two", "tool_calls": calls}),
+        choice_chunk(1, finish_reason="tool_calls"),
+        choice_chunk(0, finish_reason="stop"),
+    ]
+    done: list[Message] = []
+    failed: list[Any] = []
+    callback = StreamResponseCallback(OnComplete=done.append, OnError=failed.append)
+    error = AIClient(model(body(*frames_of_two))).SendMessageStreamWithCallback("?", callback, extra={"n": 2})
+    assert (error, failed) == (None, [])
+    assert [(message.Content, len(message.ToolCalls)) for message in done] == [("One", 0), ("Two", 1)]
+
+
+def test_a_failed_response_of_two_choices_is_one_error() -> None:
+    frames_of_two = [
+        choice_chunk(0, delta={"content": "One"}),
+        choice_chunk(1, delta={"content": "Two"}),
+        {"error": {"message": "no more boats"}},
+    ]
+    done: list[Message] = []
+    failed: list[Any] = []
+    callback = StreamResponseCallback(OnComplete=done.append, OnError=failed.append)
+    AIClient(model(body(*frames_of_two))).SendMessageStreamWithCallback("?", callback)
+    assert (len(done), len(failed)) == (0, 1)

@@ -512,6 +512,13 @@ def test_a_history_in_the_shape_of_dart_is_sent_as_it_is() -> None:
     assert penstock.check([*ours, assistant("Done.")]) == []
 
 
+@pytest.mark.parametrize("raw", ["null", '"null"', " null ", "", None])
+def test_null_for_the_arguments_of_a_rebuilt_call_means_none(raw: str | None) -> None:
+    part = ToolPart.call(id="c1", name="now", argumentsRawString=raw)
+    message = ChatMessage(MessageRole.model, [part]).to_message()
+    assert message.tool_calls[0].arguments == {}
+
+
 def test_results_made_by_hand_go_back_by_their_id() -> None:
     script = Scripted([ASKS, "Sunny."], strict=True)
     chat = model(script, "anthropic:claude")

@@ -15,7 +15,7 @@ from penstock.errors import UsageError
 from penstock.events import Error, Refusal, StreamChunk, Text, ToolCallDelta, ToolCallStart
 from penstock.model.model import Model
 from penstock.model.options import RequestOptions
-from penstock.turn import Turn
+from penstock.turn import Turn, TurnBuilder
 
 
 class MCPFunctionCall:
@@ -98,13 +98,16 @@ class AIClient:
     ) -> Error | Exception | None:
         """Sends a request and calls back; returns the error, as Go does. An exception in a callback is raised.
 
-        A response with nothing but invalid calls is an error too: a message has no place for them.
+        A response with nothing but invalid calls is an error too: a message has no place for them. Of several choices
+        (`n=2`), each ends with a callback of its own, in their order.
         """
         if not isinstance(callback, StreamResponseCallback):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"the callback must be a StreamResponseCallback, not {callback!r}")
         state, errors = StreamingState(), list[Error | Exception]()
+        others: dict[int, TurnBuilder] = {}  # the choices after the first
 
         def on_message(event: StreamChunk) -> None:
+            _add_to_others(others, event)
             message = state.update(event)
             if message is not None and callback.OnMessage:
                 callback.OnMessage(message)
@@ -122,8 +125,20 @@ class AIClient:
 
         history = messages if isinstance(messages, str) else [_as_chat(message) for message in messages]
         with closing(self.model.stream(history, tools, **options)) as stream:
-            consume(stream, on_message, on_complete, on_error)
+            first = consume(stream, on_message, on_complete, on_error)
+        for _, other in sorted(others.items()) if first.error is None else ():
+            on_complete(other.build())
         return errors[0] if errors else None
+
+
+def _add_to_others(others: dict[int, TurnBuilder], event: StreamChunk) -> None:
+    """Adds an event to the choice that it belongs to, if that is not the first; one of no choice belongs to all."""
+    choice = getattr(event, "choice", None)
+    if choice:
+        others.setdefault(choice, TurnBuilder(choice)).add(event)
+    elif choice is None:
+        for builder in others.values():
+            builder.add(event)
 
 
 def _message(turn: Turn) -> Message:

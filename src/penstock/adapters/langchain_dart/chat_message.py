@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self, cast
 
+from penstock.calls.arguments import WITHOUT_ARGUMENTS
 from penstock.events import Refusal, Text, ToolCall, ToolCallInvalid
 from penstock.messages import Content, Message, ToolResult, assistant, system, tool_results, user
 from penstock.messages import Part as MessagePart
@@ -137,7 +138,8 @@ def _to_part(part: Part) -> Content:
     if isinstance(part, TextPart):
         return part.text
     if part.kind == "call":
-        arguments: Any = part.argumentsRawString or part.arguments
+        raw = part.argumentsRawString or ""
+        arguments: Any = part.arguments if raw.strip() in WITHOUT_ARGUMENTS else raw
         return ToolCall(part.id, part.name, arguments)
     text = str(vars(part)["result"])
     return ToolResult(part.id, part.name, (Text(0, text),), text.startswith('{"error":'))
