@@ -332,9 +332,9 @@ def calls_before_errors(events: Events) -> Events:
 
 
 def _reasoning_details(event: StreamChunk) -> StreamChunk | None:
-    if not isinstance(event, Opaque) or event.kind != "reasoning_details":
+    if not isinstance(event, Opaque) or event.kind not in ("reasoning_details", "thinking_blocks"):
         return event
-    details = [entry for entry in event.data if not entry.get("text") and not entry.get("summary")]
+    details = [entry for entry in event.data if not any(entry.get(key) for key in ("text", "summary", "thinking"))]
     return msgspec.structs.replace(event, data=details) if details else None
 
 

@@ -103,7 +103,7 @@ class Decoder:
         payload = payload_of(item)
         if self._texts is not None:
             self._texts.clear()
-        return [] if payload is None else self._response.feed([Frames("", [payload])])
+        return [] if payload is None else self._response.feed([Frames("", [payload], is_json=True)])
 
     def close(self) -> list[StreamChunk]:
         """Returns the events that were held back. The last one is a `Finish`, which says whether the stream was cut."""

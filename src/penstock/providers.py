@@ -234,18 +234,33 @@ REFUSED_BY: dict[ProblemKind | ProblemCase, frozenset[str]] = {
 """The providers that refuse a history, by what is wrong with it."""
 
 
-ReasoningField = Literal["reasoning_content", "reasoning"]
-_ECHOES: dict[ReasoningField, str] = {"reasoning_content": "echo-reasoning", "reasoning": "echo-as-reasoning"}
+ReasoningField = Literal["reasoning_content", "reasoning", "reasoning_text"]
+_ECHOES: dict[ReasoningField, str] = {
+    "reasoning_content": "echo-reasoning",
+    "reasoning": "echo-as-reasoning",
+    "reasoning_text": "echo-as-reasoning-text",
+}
 
 
 def with_reasoning_back(provider: Provider, wire: str, field: ReasoningField | bool | None) -> Provider:
-    """The provider, with reasoning sent back in this field; False sends none, None and True do what its row says."""
-    if field is None or field is True:
+    """The provider, with reasoning sent back in this field; False sends none, None and True do what its row says.
+
+    Raises a `UsageError` for True if the row says nothing.
+    """
+    if field is None:
         return provider
     if wire != "openai-chat":
         raise UsageError(f"reasoning_back is for Chat Completions, and the wire is {wire}: leave it out")
+    if field is True:
+        if provider.quirks.isdisjoint(_ECHOES.values()):
+            raise UsageError(
+                "reasoning_back=True has no effect: this provider has no known field for reasoning; "
+                "name it (reasoning_back='reasoning_content', say), or leave the option out"
+            )
+        return provider
     if field is not False and field not in _ECHOES:
-        raise UsageError(f"reasoning_back must be 'reasoning_content', 'reasoning', True, False or None, not {field!r}")
+        names = ", ".join(map(repr, _ECHOES))
+        raise UsageError(f"reasoning_back must be {names}, True, False or None, not {field!r}")
     echo = "drop-reasoning" if field is False else _ECHOES[field]
     return replace(provider, quirks=provider.quirks - {*_ECHOES.values()} | {echo})
 

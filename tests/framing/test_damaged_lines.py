@@ -125,7 +125,7 @@ def test_a_line_that_sse_ignores_does_not_damage_the_data_around_it(line: bytes)
         assert turn.error is None
 
 
-@each("more", [b"\xff", b"\nhello", b"\n\xff", b" x", b"{", b"\nevent: \xff"])
+@each("more", [b"\xff", b'\nodd: {"', b'\n\xff": 1', b" x", b"{", b"\n{", b"\nevent: \xff"])
 def test_damage_after_a_frame_is_an_error_that_does_not_change_the_frame(more: bytes) -> None:
     turn = turn_of(b"data: " + json.dumps(PAY).encode() + more + b"\n\n")
     assert [call.arguments for call in turn.tool_calls] == [{"to": "A"}]

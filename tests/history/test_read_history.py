@@ -27,7 +27,7 @@ from penstock import (
 )
 from penstock.messages import assistant, result, system, tool_results, user
 from penstock.wires.anthropic.facts import STATE_BLOCKS
-from penstock.wires.openai_chat.text_fields import REASONING_FIELDS
+from penstock.wires.openai_chat.reasoning_fields import TEXT_FIELDS
 from tests import streams
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
@@ -153,7 +153,7 @@ def test_a_chat_completions_answer_with_every_field_is_read() -> None:
     assert one({"role": "assistant", "content": [thinking]}).parts == (Reasoning(0, "Hm."),)
 
 
-@pytest.mark.parametrize("field", REASONING_FIELDS)
+@pytest.mark.parametrize("field", TEXT_FIELDS)
 def test_every_field_with_reasoning_reads_back_as_reasoning(field: str) -> None:
     assert Reasoning(0, "Hm.") in one({"role": "assistant", "content": "Yes.", field: "Hm."}).parts
 

@@ -84,9 +84,11 @@ def test_every_quirk_is_known_to_a_wire(name: str) -> None:
 
 
 def test_every_quirk_has_a_provider() -> None:
-    from penstock.wires.openai_chat.encode_request import DROP_REASONING, NO_PARALLEL_SWITCH, QUIRKS
+    from penstock.wires.openai_chat.encode_reasoning import DROP_REASONING, ECHO_AS_REASONING_TEXT
+    from penstock.wires.openai_chat.encode_request import NO_PARALLEL_SWITCH, QUIRKS
 
-    without = {NO_PARALLEL_SWITCH, DROP_REASONING}  # for rows of your own, and `reasoning_back=False`
+    # For rows of your own, and for `reasoning_back=`.
+    without = {NO_PARALLEL_SWITCH, DROP_REASONING, ECHO_AS_REASONING_TEXT}
     assert frozenset().union(*(row.quirks for row in PROVIDERS.values())) >= QUIRKS - without
 
 

@@ -43,13 +43,18 @@ def test_a_call_without_reasoning_has_the_field_all_the_same(name: str) -> None:
 DETAILS = [{"type": "reasoning.text", "id": "r1", "format": "MiniMax-response-v1", "index": 0, "text": "Hm."}]
 
 
-def test_minimax_is_asked_for_details_and_gets_them_back_as_they_came() -> None:
+def calling(*deltas: dict[str, Any]) -> Raw:
+    """A stream with these deltas and a call of `tide`."""
     called = {"index": 0, "id": "c1", "type": "function", "function": {"name": "tide", "arguments": "{}"}}
-    deltas = [{"reasoning_details": DETAILS}, {"tool_calls": [called]}]
-    frames: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    frames: list[dict[str, Any]] = [
+        {"choices": [{"index": 0, "delta": delta}]} for delta in (*deltas, {"tool_calls": [called]})
+    ]
     frames.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
-    stream = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames) + "data: [DONE]\n\n"
-    body, message = sent("minimax:MiniMax-M2", first=Raw(stream.encode()))
+    return Raw(("".join(f"data: {json.dumps(frame)}\n\n" for frame in frames) + "data: [DONE]\n\n").encode())
+
+
+def test_minimax_is_asked_for_details_and_gets_them_back_as_they_came() -> None:
+    body, message = sent("minimax:MiniMax-M2", first=calling({"reasoning_details": DETAILS}))
     assert body["reasoning_split"] is True
     assert message["reasoning_details"] == DETAILS
     assert "reasoning_content" not in message
@@ -80,7 +85,7 @@ def test_reasoning_is_turned_on_and_off_in_the_providers_field(name: str, reason
 
 @sync_and_async
 def test_a_keyword_says_where_reasoning_goes_back(mode: str) -> None:
-    fields = ("reasoning_content", "reasoning")
+    fields = ("reasoning_content", "reasoning", "reasoning_text")
 
     def echoed(name: str, **options: Any) -> dict[str, Any]:
         _, message = sent(name, mode, base_url="http://localhost:1/v1", **options)
@@ -89,6 +94,7 @@ def test_a_keyword_says_where_reasoning_goes_back(mode: str) -> None:
     assert echoed("openai-compatible:m") == {}
     assert echoed("openai-compatible:m", reasoning_back="reasoning_content") == {"reasoning_content": "Hm."}
     assert echoed("openai-compatible:m", reasoning_back="reasoning") == {"reasoning": "Hm."}
+    assert echoed("openai-compatible:m", reasoning_back="reasoning_text") == {"reasoning_text": "Hm."}
     assert echoed("vllm:m", reasoning_back="reasoning") == {"reasoning": "Hm."}
     assert echoed("vllm:m", reasoning_back=False) == {}
     assert echoed("vllm:m", reasoning_back=True) == {"reasoning_content": "Hm.", "reasoning": "Hm."}
@@ -99,3 +105,26 @@ def test_a_wrong_field_for_reasoning_is_refused() -> None:
         Model("openai-compatible:m", reasoning_back="thoughts")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="is for Chat Completions"):
         Model("anthropic:claude", reasoning_back="reasoning")
+
+
+@pytest.mark.parametrize("name", ["openai-compatible:m", "openrouter:m", "anthropic:claude", "openai:gpt-5"])
+def test_true_is_refused_where_it_has_no_effect(name: str) -> None:
+    with pytest.raises(UsageError, match="reasoning_back"):
+        Model(name, base_url="http://localhost:1/v1", api_key="k", reasoning_back=True)
+
+
+STATES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "reasoning_opaque": ({"reasoning_text": "Hm."}, {"reasoning_opaque": "tok=="}),
+    "cot_id": ({"cot_summary": "Hm."}, {"cot_id": "c1"}),
+    "thinking_blocks": ({}, {"thinking_blocks": [{"type": "thinking", "thinking": "Hm.", "signature": "s"}]}),
+}
+
+
+@pytest.mark.parametrize("kind", STATES)
+@sync_and_async
+def test_state_on_reasoning_goes_back_with_its_text(kind: str, mode: str) -> None:
+    text, state = STATES[kind]
+    _, message = sent("openai-compatible:m", mode, calling(text | state), base_url="http://localhost:1/v1")
+    assert {key: message[key] for key in message if key in text | state} == text | state
+    _, message = sent("deepseek:m", mode, calling(text | state))
+    assert not message.keys() & state.keys()  # it refuses fields that it does not know

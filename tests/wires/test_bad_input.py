@@ -132,14 +132,22 @@ def garble(wire: str, item: Any, chance: random.Random) -> bytes:
 
 
 @every_wire
-def test_text_with_bytes_that_are_not_utf8_is_an_error(wire: str) -> None:
+def test_bytes_that_are_not_utf8_are_an_error_only_in_calls_names_and_keys(wire: str) -> None:
     body = b"".join(frame_bytes(wire, item) for item in frames_of(wire))
-    garbled = framed(wire, b'{"text": "\xff"}')
     end = len(BEGINNINGS[wire])
-    turn = penstock.collect(decoded(wire, [body[:end] + garbled + body[end:]]))
-    assert (turn.text, turn.finish_reason) == (streams.TEXT, "error")
-    assert turn.error is not None
-    assert turn.error.code == "unreadable_frame"
+    for payload, is_hole in (
+        (b'{"words": "\xff"}', False),
+        (b'{"words": ["a", {"more": "\xfe\xff"}]}', False),
+        (b'{"name": "\xff"}', True),
+        (b'{"type": "\xff"}', True),
+        (b'{"wo\xffrds": ""}', True),
+        (b'{"deep": [{"arguments": {"a": ["\xff"]}}]}', True),
+        (b'{"words": "\xff", "words": ', True),
+    ):
+        turn = penstock.collect(decoded(wire, [body[:end] + framed(wire, payload) + body[end:]]))
+        assert turn.text == streams.TEXT
+        assert (turn.finish_reason == "error") == is_hole, payload
+        assert (turn.error is not None and turn.error.code == "unreadable_frame") == is_hole
 
 
 ERROR_BODIES = {

@@ -15,7 +15,7 @@ from penstock.framing.sdk_objects import DERIVED_EVENTS, as_mapping
 from penstock.wires.openai_chat.choice import ChatChoice
 from penstock.wires.openai_chat.decode_response import OpenAIChat
 from penstock.wires.openai_chat.fragments import LEGACY
-from penstock.wires.openai_chat.reasoning_details import ReasoningDetails
+from penstock.wires.openai_chat.reasoning_fields import TEXT_FIELDS, ReasoningState
 from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
 from penstock.wires.shared.decode_response.loose import items
 from penstock.wires.shared.decode_response.open_call import OpenCall
@@ -84,7 +84,7 @@ class StreamingToolCallAccumulator:
             return
         self._forgotten: set[int] = set()  # the blocks of calls
         self._answer = AnswerWriter([], 0, Numbering("call_"), "openai-chat")
-        self._choice = ChatChoice(self._answer, self._tools, ReasoningDetails(0), _ignore, self._damage_calls)
+        self._choice = ChatChoice(self._answer, self._tools, ReasoningState(0), _ignore, self._damage_calls)
 
     def _by_index(self) -> dict[int, OpenCall]:
         calls: dict[int, OpenCall] = {}
@@ -132,7 +132,7 @@ Choice = Mapping[str, Any]
 """A choice of a chunk: its `delta`, `message` and `finish_reason`. Of the first two only the calls are kept."""
 
 _CALLS = ("tool_calls", "function_call")
-_DELTA = (*_CALLS, "content", "role", "refusal", "reasoning", "reasoning_content")
+_DELTA = (*_CALLS, "content", "role", "refusal", *TEXT_FIELDS)
 _ENTRY_TYPES = ("function", "custom", "", None)
 
 

@@ -14,12 +14,14 @@ MAX_FRAME_BYTES = 32 * 1024 * 1024
 class Frames(Struct, gc=False):
     """Consecutive frames with the same event name: all those of one read, so that work is done per read.
 
-    `is_ascii` if all payloads are known to be ASCII, so that they need not be checked for UTF-8.
+    `is_ascii` if all payloads are known to be ASCII, so that they need not be checked for UTF-8. `is_json` if they are
+    JSON values without a framing, so that each may be a whole body.
     """
 
     event: str
     data: list[bytes]
     is_ascii: bool = False
+    is_json: bool = False
 
 
 class Stray(Struct, gc=False):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Stray, add_frame, too_large
+from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, Stray, too_large
 from penstock.jsontext.scan import ValueScanner
 
 _BETWEEN = re.compile(rb"[\s,\[\]]*")
@@ -40,7 +40,7 @@ class JSONValues:
             self._keep(data[start:stop], out)
             if end >= 0:
                 if not self._is_skipping:
-                    add_frame(bytes(self._value), out)
+                    _add_value(bytes(self._value), out)
                 self._reset()
             start = stop
         return out
@@ -81,3 +81,11 @@ class JSONValues:
         self._value.clear()
         self._scanner = None
         self._is_skipping = False
+
+
+def _add_value(value: bytes, out: list[Framed]) -> None:
+    """Appends a value, to the previous ones if there are any."""
+    if out and isinstance(last := out[-1], Frames):
+        last.data.append(value)
+    else:
+        out.append(Frames("", [value], is_json=True))

@@ -5,7 +5,8 @@ beginning of what the whole block gives, and damage after a frame does not chang
 
 - The `data` lines of one JSON object are a frame, whatever follows them in the block: gateways that lose the blank
   lines send one object per line. Other `data` lines are joined, as SSE says.
-- A line that cannot be read damages the object in which it stands; before or after one, it is reported there.
+- A line without a known field damages the object in which it stands. Before or after one it is reported there, as
+  unknown; if it has a piece of JSON it may be a damaged frame, and is a hole.
 - A name stands before its data, or after it (QUIRKS 114): then it names the frames before it that have no name.
 """
 
@@ -23,6 +24,7 @@ LINE_END = re.compile(rb"\r\n|[\r\n]")
 """And nothing else: U+2028 is text (QUIRKS 107)."""
 _DONE = b"[DONE]"
 _CUT = re.compile(rb"(?:d(?:at?)?|e(?:v(?:en?)?)?)?")  # a prefix of `data` or `event`, where a stream was cut
+_JSON_PIECE = re.compile(rb'[{\[]\s*["{]|["}\]]\s*[}\]]|"\s*:|^[\s{}\[\],]+$')  # in what may be a damaged frame
 _FIELD = re.compile(rb'[\w-]+:[^{}\[\]"\\]*')  # a field whose value cannot be a piece of JSON
 
 
@@ -89,6 +91,7 @@ class _Block:
             self._lines.append(line)
             self._is_damaged = True
         else:
+            stray.is_ignored |= not _JSON_PIECE.search(line)
             self._out.append(stray)
 
     def end(self) -> None:

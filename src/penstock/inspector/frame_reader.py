@@ -134,7 +134,7 @@ def _single(framed: Framed) -> list[Framed]:
     """Frames one by one."""
     if isinstance(framed, Stray):
         return [framed]
-    return [Frames(framed.event, [payload]) for payload in framed.data]
+    return [Frames(framed.event, [payload], framed.is_ascii, framed.is_json) for payload in framed.data]
 
 
 def shown_text(data: bytes, mask: Mask | None) -> str:

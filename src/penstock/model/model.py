@@ -81,7 +81,7 @@ class Model:
     - `record`: a file to which each exchange is appended.
     - `via`: replaces HTTP, for example by a script of `penstock.testing`.
     - `reasoning_back`: the field of Chat Completions in which reasoning is sent back; False sends none back, and None
-      does what the provider expects.
+      does what the provider expects. True requires that the provider is known to expect it.
     - `output_form`: how the model is asked for structured output; without it, the wire chooses.
 
     Other keywords are options of every request: `temperature`, `max_tokens` ...

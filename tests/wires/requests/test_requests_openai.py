@@ -39,6 +39,7 @@ from penstock.declarations import read_declarations
 from penstock.messages import assistant, file, image, result, system, tool_results, user
 from penstock.wires import find_encoder, find_facts
 from penstock.wires.openai_chat import encode_request as openai_chat
+from penstock.wires.openai_chat.reasoning_fields import STATE_FIELDS
 from penstock.wires.shared.encode_request.ids import Ids, fit_id, fit_name
 from penstock.wires.shared.encode_request.message_writing import split_system
 from penstock.wires.shared.encode_request.settle import NO_ANSWER
@@ -803,8 +804,8 @@ def test_chat_completions_state_goes_back_on_its_part(wire: str, body: bytes) ->
         if not isinstance(part, Opaque) or not messages:
             continue
         [message] = messages
-        if part.kind == "reasoning_details":
-            assert message["reasoning_details"] == part.data
+        if part.kind in STATE_FIELDS:
+            assert message[part.kind] == part.data
         else:
             [at] = [at for at, call in enumerate(calls) if call.block == part.block]
             assert sent_calls[at][part.kind] == part.data

@@ -88,6 +88,7 @@ class Bedrock(Wire):
     USAGE = USAGE
     PAUSES = PAUSES
     framing: ClassVar[FramingName] = "aws"
+    ends_with_body: ClassVar[bool] = True
     FINISH: ClassVar[Mapping[str, FinishReason]] = {
         "end_turn": "stop", "stop_sequence": "stop", "tool_use": "tool_calls",
         "max_tokens": "length", "model_context_window_exceeded": "length",
@@ -102,6 +103,7 @@ class Bedrock(Wire):
         self._answer = self.answer_for()
         self._blocks = NumberedBlocks(self._answer, self.reports, self.FINISH, _join_state)
         self._has_metadata = False
+        self._is_body = False  # the last frame was a whole response
 
     def read_typed(self, values: list[BlockDelta], payloads: list[bytes], event: str) -> None:
         if event != "contentBlockDelta":  # only the event name says what a payload is
@@ -117,6 +119,11 @@ class Bedrock(Wire):
         by_mark = by_mark or (self._has_metadata and self._answer.raw_reason is not None)
         self._blocks.end(by_mark)
         super().end(by_mark)
+
+    def end_body(self) -> None:
+        """Ends the answer if it was a whole response without a reason (QUIRKS 176)."""
+        if self._is_body and self._answer.raw_reason is None:
+            self.end(by_mark=True)
 
     def end_mark(self) -> None:
         """Does nothing: this protocol has no end mark."""
@@ -260,7 +267,7 @@ class Bedrock(Wire):
     def _response(self, value: dict[str, Any], payload: bytes, event: str) -> None:
         match value:
             case {"output": {"message": dict(message), **rest}}:
-                self.reports.has_known_frames = True
+                self.reports.has_known_frames = self._is_body = True
                 self._content(message.get("content"), payload)
                 self._message_fields(value)
                 known = ("output", "content", *_IGNORED)

@@ -24,8 +24,15 @@ from penstock.wires.openai_chat.fragments import (
     read_entry,
 )
 from penstock.wires.openai_chat.frames import Delta
-from penstock.wires.openai_chat.reasoning_details import ReasoningDetails, detail_texts
-from penstock.wires.openai_chat.text_fields import REASONING_FIELDS, text_in, unread_fields
+from penstock.wires.openai_chat.reasoning_fields import (
+    LIST_FIELDS,
+    STATE_FIELDS,
+    TEXT_FIELDS,
+    TOKEN_FIELDS,
+    ReasoningState,
+    detail_texts,
+)
+from penstock.wires.openai_chat.text_fields import text_in, unread_fields
 from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
 from penstock.wires.shared.decode_response.loose import is_empty, items
 
@@ -34,31 +41,34 @@ Add = Callable[[Fragment], Fragment | None]
 Unknown = Callable[[Any, str], None]
 """Reports something unknown, with a note."""
 
-_READ = {"content", "tool_calls", "function_call", "refusal", "reasoning_details", *REASONING_FIELDS}
+_READ = {"content", "tool_calls", "function_call", "refusal", *TEXT_FIELDS, *STATE_FIELDS}
 _IGNORED = {"role", "channel", "token_id", "index", "type", "id", "object"}
+
+BEYOND = "a piece of state beyond MAX_STATE, or another token than before"
 
 
 class ChatChoice:
     """The state of one choice. `damage_calls` is called for a piece that may belong to any call."""
 
-    __slots__ = ("_damage_calls", "_details", "_unknown", "answer", "calls", "error", "reasoning_block")
+    __slots__ = ("_damage_calls", "_state", "_unknown", "answer", "calls", "error", "reasoning_block")
 
     def __init__(
-        self, answer: AnswerWriter, tools: Sequence[str], details: ReasoningDetails, unknown: Unknown,
+        self, answer: AnswerWriter, tools: Sequence[str], state: ReasoningState, unknown: Unknown,
         damage_calls: Callable[[], None],
     ) -> None:  # fmt: skip
         self.answer = answer
         self.calls = ChatCalls(answer, tools)
         self.reasoning_block: int | None = None  # the block of the last reasoning, to which its details belong
         self.error: Error | None = None  # the last error of this choice alone
-        self._details = details
+        self._state = state
         self._unknown = unknown
         self._damage_calls = damage_calls
 
     # Deltas of the narrow shape.
 
     def delta(self, delta: Delta) -> None:
-        self._reasoning(delta.reasoning_details or [], delta.reasoning_content or delta.reasoning or "")
+        details = {"reasoning_details": [*delta.reasoning_details]} if delta.reasoning_details else {}
+        self._reasoning(details, delta.reasoning_content or delta.reasoning or "")
         if delta.content:
             self.answer.text(delta.content)
         if delta.refusal:
@@ -71,14 +81,16 @@ class ChatChoice:
         for orphan in orphans:
             self._unknown(_content_of(msgspec.to_builtins(orphan)), "a piece of an unknown call")
 
-    def _reasoning(self, details: list[Any], text: str) -> None:
+    def _reasoning(self, details: dict[str, list[Any]], text: str) -> None:
         """Takes one source per chunk: some servers send the same text under two names (QUIRKS 82)."""
-        self.answer.reasoning("".join(detail_texts(details)) or text)
+        texts = ("".join(detail_texts(pieces)) for pieces in details.values())
+        self.answer.reasoning(next(filter(None, texts), text))
         if self.answer.open_kind == "reasoning":
             self.reasoning_block = self.answer.open_block
-        state = [detail for detail in details if isinstance(detail, dict)]
-        if state and not self._details.add(self.answer.choice, state):
-            self._unknown({"reasoning_details": state}, "a piece of state beyond MAX_STATE")
+        for field, pieces in details.items():
+            state = [detail for detail in pieces if isinstance(detail, dict)]
+            if state and not self._state.add(self.answer.choice, field, state):
+                self._unknown({field: state}, BEYOND)
 
     # Deltas and messages of any shape.
 
@@ -110,7 +122,7 @@ class ChatChoice:
         answer = self.answer
         streamed = {"content"} if "text" in answer.kinds else set[str]()
         if "reasoning" in answer.kinds:
-            streamed |= {"reasoning_details", *REASONING_FIELDS}
+            streamed |= {*LIST_FIELDS, *TEXT_FIELDS}
         if "refusal" in answer.kinds:
             streamed |= {"refusal"}
         if answer.calls:
@@ -134,15 +146,21 @@ class ChatChoice:
             self._unknown({key: rest}, "unknown content of a text field")
 
     def _loose_reasoning(self, delta: dict[str, Any]) -> None:
-        details = items(delta.get("reasoning_details"))
+        details = {field: items(delta[field]) for field in LIST_FIELDS if field in delta}
         reasoning = ""
-        for key in REASONING_FIELDS:
+        for key in TEXT_FIELDS:
             text, rest = text_in(delta.get(key))
             reasoning = reasoning or text
             self._report_rest(key, rest)
         self._reasoning(details, reasoning)
-        unknown = [detail for detail in details if not isinstance(detail, dict | str | None)]
-        self._report_rest("reasoning_details", unknown or None)
+        for field, pieces in details.items():
+            unknown = [detail for detail in pieces if not isinstance(detail, dict | str | None)]
+            self._report_rest(field, unknown or None)
+        for field in TOKEN_FIELDS:
+            token = delta.get(field)
+            is_kept = isinstance(token, str) and self._state.set(self.answer.choice, field, token)
+            if not is_kept and not is_empty(token):
+                self._unknown({field: token}, BEYOND)
 
     def _loose_calls(self, entries: Any, add: Add) -> list[Any]:
         """Adds the entries of `tool_calls`; reports and returns entries of an unknown kind, which never run."""

@@ -8,7 +8,13 @@ from typing import Any
 
 from penstock.messages import PART_FIELDS, File, Image
 from penstock.wires.openai_chat.facts import FACTS
-from penstock.wires.openai_chat.text_fields import REASONING_FIELDS, text_in
+from penstock.wires.openai_chat.reasoning_fields import (
+    ECHOED_FIELDS,
+    STATE_FIELDS,
+    TEXT_FIELDS,
+    TOKEN_FIELDS,
+)
+from penstock.wires.openai_chat.text_fields import text_in
 from penstock.wires.shared.decode_request.fields import (
     Json,
     data_url,
@@ -38,13 +44,11 @@ WIRE = FACTS.wire
 
 _ROLES = ("system", "developer", "tool", "function")
 _TYPES = ("text", "refusal", "image_url", "file", "input_audio", "document_url", "video_url", "audio_url")
-_ECHOED = ("reasoning_content", "reasoning")
-"""The fields of `REASONING_FIELDS` that servers take back."""
 _LANGCHAIN = ("human", "ai", "HumanMessageChunk", "AIMessageChunk")
 _LANGCHAIN_TOO = ("system", "tool", "function", "chat")
 """The types of LangChain messages that other things have too: a tool declaration, say, which has no content."""
 _FROM_LANGCHAIN = "load it with LangChain (messages_from_dict, load) and convert it with its convert_to_openai_messages"
-_FIELDS = ("tool_calls", "function_call", "refusal", "audio", "reasoning_details")
+_FIELDS = ("tool_calls", "function_call", "refusal", "audio", *STATE_FIELDS)
 
 
 class ChatReader(MessageReader):
@@ -112,16 +116,19 @@ class ChatReader(MessageReader):
         """The reasoning, which may stand in two fields (QUIRKS 81, 82)."""
         if message.get("audio"):
             raise unreadable(f"{place}.audio", "audio of the assistant cannot be kept; send its transcript as content")
-        details: Any = message.get("reasoning_details")
-        if details and not isinstance(details, list):
-            raise unreadable(f"{place}.reasoning_details", f"expected a list, got {type(details).__name__}")
+        states = {field: state for field in STATE_FIELDS if (state := message.get(field))}
+        for field, state in states.items():
+            if not isinstance(state, str if field in TOKEN_FIELDS else list):
+                expected = "text" if field in TOKEN_FIELDS else "a list"
+                raise unreadable(f"{place}.{field}", f"expected {expected}, got {type(state).__name__}")
         text, field = _reasoning(message)
-        if details or text:
-            parts.place = f"{place}.{field or 'reasoning_details'}"
+        if states or text:
+            parts.place = f"{place}.{field or next(iter(states))}"
             block = parts.reasoning(text)
-            sources = [field for field in _ECHOED if text and message.get(field) == text]
+            sources = [field for field in ECHOED_FIELDS if text and message.get(field) == text]
             parts.state(block, "reasoning_fields", sources, WIRE)
-            parts.state(block, "reasoning_details", details, WIRE)
+            for kind, state in states.items():
+                parts.state(block, kind, state, WIRE)
 
     def read_after_content(self, parts: MessageBuilder, message: Json, place: str) -> None:
         if message.get("refusal"):
@@ -140,7 +147,7 @@ class ChatReader(MessageReader):
     def known_fields(self, message: Json) -> Iterator[str]:
         yield from _FIELDS
         text, _ = _reasoning(message)
-        yield from (field for field in REASONING_FIELDS if message.get(field) in (None, "", text))
+        yield from (field for field in TEXT_FIELDS if message.get(field) in (None, "", text))
 
 
 READER = ChatReader()
@@ -148,7 +155,7 @@ READER = ChatReader()
 
 def _reasoning(message: Json) -> tuple[str, str]:
     """The reasoning and its field, which is the first that has text."""
-    texts = ((text_in(message.get(field))[0], field) for field in REASONING_FIELDS)
+    texts = ((text_in(message.get(field))[0], field) for field in TEXT_FIELDS)
     return next((pair for pair in texts if pair[0]), ("", ""))
 
 

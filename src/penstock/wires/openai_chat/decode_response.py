@@ -21,7 +21,7 @@ from penstock.wires.openai_chat.calls import add_run
 from penstock.wires.openai_chat.choice import ChatChoice
 from penstock.wires.openai_chat.facts import USAGE
 from penstock.wires.openai_chat.frames import Chunk
-from penstock.wires.openai_chat.reasoning_details import ReasoningDetails
+from penstock.wires.openai_chat.reasoning_fields import ReasoningState
 from penstock.wires.openai_chat.text_fields import may_have_numbers, restore_numbers
 from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
 from penstock.wires.shared.decode_response.in_band_errors import bare_message, error_in
@@ -48,6 +48,8 @@ class OpenAIChat(Wire):
         "error": "error", "insufficient_system_resource": "error", "network_error": "error", "abort": "error",
     }  # fmt: skip
 
+    ends_with_body: ClassVar[bool] = True
+    wraps_calls: ClassVar[bool] = True
     has_short_path: ClassVar[bool] = True
     text_key: ClassVar[bytes] = b'"content"'
     decode = staticmethod(msgspec.json.Decoder(Chunk).decode)
@@ -55,14 +57,16 @@ class OpenAIChat(Wire):
     def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
         self._choices: dict[int, ChatChoice] = {}
-        self._details = ReasoningDetails(MAX_STATE)
+        self._state = ReasoningState(MAX_STATE)
         self._citations: Any = None
+        self._is_body = False  # every choice so far was a whole message
 
     def end(self, by_mark: bool = False) -> None:
         self.reports.has_known_frames |= bool(self.answers.writers)
-        for index, details in self._details.by_choice.items():
+        for index, fields in self._state.by_choice.items():
             choice = self._choice(index)
-            choice.answer.opaque("reasoning_details", details, choice.reasoning_block)
+            for field, state in fields.items():
+                choice.reasoning_block = choice.answer.opaque(field, state, choice.reasoning_block)
         for choice in self._choices.values():
             choice.calls.close()
         for choice in self._choices.values():
@@ -71,6 +75,17 @@ class OpenAIChat(Wire):
                 if not self.is_finished(choice.answer):  # an end mark does not confirm a failed choice
                     choice.answer.end_calls(None)
         super().end(by_mark)
+
+    def end_body(self) -> None:
+        """Confirms the calls of a body without a reason for its end, which is whole as it is (QUIRKS 176)."""
+        open_choices = [choice for choice in self._choices.values() if choice.answer.raw_reason is None]
+        if not self._is_body or not open_choices or self.reports.errors:
+            return
+        for choice in open_choices:
+            choice.calls.close()
+            for call in choice.answer.calls if choice.error is None else ():
+                choice.answer.seal_confirmed(call, "whole")
+        self.end(by_mark=True)
 
     def _reason(self, answer: AnswerWriter, is_whole: bool, by_mark: bool) -> FinishReason:
         is_failed = answer.choice in self._choices and self._choices[answer.choice].error is not None
@@ -138,7 +153,7 @@ class OpenAIChat(Wire):
         choice = self._choices.get(index)
         if choice is None:
             choice = self._choices[index] = ChatChoice(
-                self.answer_for(index), self.tools, self._details, self.reports.unknown, self.answers.damage_calls
+                self.answer_for(index), self.tools, self._state, self.reports.unknown, self.answers.damage_calls
             )
         return choice
 
@@ -191,6 +206,7 @@ class OpenAIChat(Wire):
         delta, message = entry.get("delta"), entry.get("message")
         has_content = any(isinstance(part, dict) and part for part in (delta, message))
         choice = self._choice(_choice_index(entry.get("index"), position if has_content else 0))
+        self._is_body = isinstance(message, dict) and not delta and (self._is_body or choice.answer.is_untouched)
         choice.loose_delta(delta)
         if not delta or entry.get("finish_reason"):  # a message earlier in the stream may be incomplete (QUIRKS 75)
             choice.loose_message(message)

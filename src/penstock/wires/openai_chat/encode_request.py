@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 from penstock.declarations import ToolDeclaration
-from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
+from penstock.events import Opaque, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Message, ToolResult
 from penstock.schemas import without_lookaround
+from penstock.wires.openai_chat.encode_reasoning import (
+    DROP_REASONING,
+    ECHO_AS_REASONING,
+    ECHO_AS_REASONING_TEXT,
+    ECHO_REASONING,
+    written_reasoning,
+)
 from penstock.wires.openai_chat.facts import FACTS, NINE_LETTER_IDS
 from penstock.wires.shared.encode_request.body import (
     Json,
@@ -52,7 +58,6 @@ from penstock.wires.shared.encode_request.vendor_state import (
     result_content,
     result_fields,
     result_text,
-    states_of_kind,
 )
 from penstock.wires.shared.facts import MEDIA_IN_RESULTS
 from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
@@ -64,9 +69,6 @@ NAME_IN_RESULTS = "name-in-results"
 MAX_TOKENS = "max-tokens"
 NO_STREAM_OPTIONS = "no-stream-options"
 RANDOM_SEED = "random-seed"
-ECHO_REASONING = "echo-reasoning"
-ECHO_AS_REASONING = "echo-as-reasoning"
-DROP_REASONING = "drop-reasoning"
 REASONING_SPLIT = "reasoning-split"
 REASONING_OBJECT = "reasoning-object"
 THINKING_OBJECT = "thinking-object"
@@ -104,6 +106,7 @@ QUIRKS_IN_WORDS = {
     ECHO_REASONING:  # QUIRKS 84
         "Reasoning is sent back as `reasoning_content`; on a message with calls even if it is empty.",
     ECHO_AS_REASONING: "Reasoning is sent back as `reasoning`.",
+    ECHO_AS_REASONING_TEXT: "Reasoning is sent back as `reasoning_text`.",
     DROP_REASONING: "Reasoning is not sent back in any field.",
     REFUSAL_AS_TEXT: "The field `refusal` is not accepted; refusals are sent back as text.",
     NO_FORMAT: "There is no response format with a schema for streams; output is asked for by a tool.",
@@ -237,30 +240,12 @@ def _assistant(message: Message, quirks: frozenset[str]) -> Iterator[Json]:
         if any(_known(part_fields(part, message, WIRE), quirks) for part in _texts(message)):
             written["content"] = _content(Message("assistant", _texts(message, Opaque)), quirks)
         written |= {"refusal": refusal} if refusal else {}
-        written |= _reasoning(message, quirks, has_calls=bool(calls))
+        written |= written_reasoning(message, quirks, has_calls=bool(calls), takes_state=KNOWN_FIELDS not in quirks)
         yield written | ({"tool_calls": calls} if calls else {})
 
 
 def _texts(message: Message, *others: type[Opaque]) -> tuple[Any, ...]:
     return tuple(part for part in message.parts if isinstance(part, (Text, *others)))
-
-
-def _reasoning(message: Message, quirks: frozenset[str], *, has_calls: bool) -> Json:
-    """The reasoning, in the fields in which the provider wants it back."""
-    text = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
-    written: Json = {}
-    if DROP_REASONING in quirks:
-        return written
-    if ECHO_REASONING in quirks and (text or has_calls):
-        written["reasoning_content"] = text
-    if ECHO_AS_REASONING in quirks and text:
-        written["reasoning"] = text
-    if KNOWN_FIELDS not in quirks:
-        fields = [name for name in chain(*states_of_kind(message, "reasoning_fields", list)) if isinstance(name, str)]
-        written |= dict.fromkeys(fields, text)  # the fields that the history had
-        states = states_of_kind(message, "reasoning_details", list)
-        written |= {"reasoning_details": list(chain(*states))} if states else {}  # QUIRKS 83
-    return written
 
 
 def _call(call: ToolCall, message: Message, quirks: frozenset[str]) -> Json:

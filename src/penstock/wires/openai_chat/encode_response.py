@@ -1,7 +1,7 @@
 """Encodes responses as Chat Completions: stream chunks, and whole completions.
 
 Calls have no end of their own here: the finish reason confirms them. Reasoning is `reasoning_content`, the field that
-most servers and clients know. `reasoning_details` that contain the text of the reasoning are left out of a stream,
+most servers and clients know. Details of reasoning that contain the text of the reasoning are left out of a stream,
 where the text has been sent already; a whole message has them.
 
 Clients that declare `functions` instead of `tools` look for one `function_call`: the first call is written as that.
@@ -10,6 +10,7 @@ Clients that declare `functions` instead of `tools` look for one `function_call`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text
@@ -27,7 +28,7 @@ from penstock.wires.openai_chat.completions import (
 )
 from penstock.wires.openai_chat.facts import FACTS, USAGE
 from penstock.wires.openai_chat.fragments import FIELDS
-from penstock.wires.openai_chat.reasoning_details import detail_texts
+from penstock.wires.openai_chat.reasoning_fields import LIST_FIELDS, STATE_FIELDS, TOKEN_FIELDS, detail_texts
 from penstock.wires.shared.encode_response.json_writing import sse
 from penstock.wires.shared.encode_response.openai_errors import OPENAI_ERRORS, openai_error
 from penstock.wires.shared.encode_response.response_errors import error_status
@@ -91,8 +92,10 @@ class OpenAIChatFrames(ResponseFrames):
             self._chunks.delta({"tool_calls": [entry]}, call.choice)
 
     def state(self, event: Opaque, open_kind: type[Content] | None) -> None:
-        if event.kind == "reasoning_details" and (details := _without_text(event.data)):
-            self._chunks.delta({"reasoning_details": details}, event.choice)
+        if event.kind in LIST_FIELDS and (details := _without_text(event.data)):
+            self._chunks.delta({event.kind: details}, event.choice)
+        elif event.kind in TOKEN_FIELDS:
+            self._chunks.delta({event.kind: event.data}, event.choice)
 
     def failure(self, error: Error) -> None:
         self.out.append(sse(self.error_body(error, error_status(error, self.format.error_codes))))
@@ -117,8 +120,9 @@ class OpenAIChatFrames(ResponseFrames):
         states = states_by_block(turn, FACTS.wire)
         if turn.reasoning:
             message["reasoning_content"] = turn.reasoning
-        if details := [detail for state in states.values() for detail in state.get("reasoning_details", ())]:
-            message["reasoning_details"] = details
+        for field in STATE_FIELDS:
+            if found := [state[field] for state in states.values() if state.get(field)]:
+                message[field] = list(chain(*found)) if field in LIST_FIELDS else found[0]
         calls = whole_calls(turn, states, self.head, has_custom=True)
         if calls and self.head.has_old_calls and "function" in calls[0]:
             message["function_call"] = calls.pop(0)["function"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
+from penstock.wires.openai_chat.reasoning_fields import LIST_FIELDS, TOKEN_FIELDS
 from penstock.wires.shared.encode_request.output_format import OPENAI_SCHEMAS
 from penstock.wires.shared.facts import (
     BLOCK_BORDERS,
@@ -40,7 +41,8 @@ FACTS = WireFacts(
     quirk_ids={NINE_LETTER_IDS: IdRules(alphabet=LETTERS_AND_DIGITS, length=9)},
     states=(
         StateFacts("extra_content", on="call"),
-        StateFacts("reasoning_details", on="reasoning", data="list", text="reasoning"),
+        *(StateFacts(field, on="reasoning", data="list", text="reasoning") for field in LIST_FIELDS),
+        *(StateFacts(field, on="reasoning", data="text") for field in TOKEN_FIELDS),
         StateFacts("reasoning_fields", data="list"),
     ),
     passed_headers=("openai-beta",),

@@ -27,6 +27,9 @@ class Delta(Struct, gc=False, forbid_unknown_fields=True):
     annotations: None = None
     audio: None = None
     images: None = None
+    reasoning_text: None = None
+    reasoning_opaque: None = None
+    thinking_blocks: None = None
 
 
 class Choice(Struct, gc=False):

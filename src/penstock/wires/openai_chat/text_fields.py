@@ -6,11 +6,10 @@ import json
 import re
 from typing import Any
 
+from penstock.wires.openai_chat.reasoning_fields import TEXT_FIELDS
 from penstock.wires.shared.decode_response.loose import is_empty
 
-REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking", "thought")
-"""The fields that hold reasoning; the first that has text counts (QUIRKS 81, 82)."""
-_FIELDS = ("content", "refusal", *REASONING_FIELDS)
+_FIELDS = ("content", "refusal", *TEXT_FIELDS)
 _NUMBER = re.compile(rb'"(?:%s)"\s*:\s*[0-9-]' % "|".join(_FIELDS).encode())
 _TEXT_KEYS = ("text", "summary", "content", "thinking", "reasoning")
 _IGNORED = ("type", "index", "id", "closed")

@@ -64,6 +64,7 @@ class OpenAIResponses(Wire):
     USAGE = USAGE
     FINISH: ClassVar[Mapping[str, FinishReason]] = {
         "completed": "stop",
+        "done": "stop",  # `response.done` without a status (QUIRKS 177)
         "failed": "error",
         "incomplete:max_output_tokens": "length",
         "incomplete:max_tokens": "length",
@@ -76,6 +77,7 @@ class OpenAIResponses(Wire):
         for name in ("created", "in_progress", "output_item.added", "output_item.done", "content_part.added",
                      "content_part.done", "output_text.done", "function_call_arguments.done", "completed")
     )  # fmt: skip
+    wraps_calls: ClassVar[bool] = True
     has_short_path: ClassVar[bool] = True
     decode = staticmethod(msgspec.json.Decoder(Delta).decode)
 
@@ -297,8 +299,10 @@ def _raw_reason(response: dict[str, Any], verb: str) -> str | None:
     if reason in ("", "completed") and status in _STATUSES:
         reason = status
     cause = text_of(details.get("reason")) if isinstance(details, dict) else ""
-    if cause and reason in ("completed", "incomplete"):
+    if cause and (reason or verb) in ("completed", "incomplete", "done"):
         return f"incomplete:{cause}"
+    if not reason and verb == "done" and status:
+        return status
     return reason or verb or (None if status else "")
 
 

@@ -30,7 +30,7 @@ from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
 from penstock.wires.shared.decode_response.indexes import as_index
 from penstock.wires.shared.decode_response.loose import arguments_text
 
-CONFIRMING = ("completed", "")
+CONFIRMING = ("completed", "done", "")
 """The reasons that confirm what is in a response; a whole body may have none."""
 
 

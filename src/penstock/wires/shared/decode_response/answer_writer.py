@@ -107,10 +107,11 @@ class AnswerWriter:
         if piece:
             self.out.append(Refusal(self.block("refusal"), piece, self.choice))
 
-    def opaque(self, kind: str, data: Any, block: int | None = None) -> None:
-        """Emits vendor state for a block; without one, as a block of its own."""
+    def opaque(self, kind: str, data: Any, block: int | None = None) -> int:
+        """Emits vendor state for a block; without one, as a block of its own. Returns the block."""
         block = self.new_block() if block is None else block
         self._copies.emit(Opaque(block, self._wire, kind, as_json_value(data), self.choice), block)
+        return block
 
     def call(self, id: str, name: str = "", kind: CallKind = "function") -> OpenCall:
         """Opens a call; without a name it is announced later, by `start`."""

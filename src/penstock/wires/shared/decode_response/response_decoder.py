@@ -12,8 +12,10 @@ from typing import TypeVar
 from penstock.events import StreamChunk
 from penstock.framing import Framed, Frames, Stray
 from penstock.jsontext.leading import object_end
+from penstock.wires.shared.decode_response.invalid_bytes import with_replaced_bytes
 from penstock.wires.shared.decode_response.loose_frames import UNREADABLE, MoreThanJSON
 from penstock.wires.shared.decode_response.wire import Wire
+from penstock.wires.shared.decode_response.wrapped_calls import WrappedCalls
 
 T = TypeVar("T")
 
@@ -26,16 +28,28 @@ class ResponseDecoder:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
+        self._wrapped = WrappedCalls(wire.tools, wire.answers.blocks) if wire.wraps_calls else None
 
     def feed(self, framed: list[Framed]) -> list[StreamChunk]:
         """The events that these frames complete."""
         wire = self._wire
         for item in framed:
             if not isinstance(item, Stray):
-                self._read(self._read_start(item) if wire.model.is_wanted else item)
+                read = self._read_bodies if item.is_json and wire.ends_with_body else self._read_frames
+                read(item)
             elif not wire.is_ended:
                 wire.reports.stray(item)
         return self._take()
+
+    def _read_bodies(self, frames: Frames) -> None:
+        """Reads JSON values one by one: the first whole body ends the response."""
+        for payload in frames.data:
+            self._read_frames(Frames("", [payload]))
+            if not self._wire.is_ended:
+                self._wire.end_body()
+
+    def _read_frames(self, frames: Frames) -> None:
+        self._read(self._read_start(frames) if self._wire.model.is_wanted else frames)
 
     def _read_start(self, frames: Frames) -> Frames:
         """Reads frames one by one while the model's name is wanted: a later one may have it. Returns the others."""
@@ -71,7 +85,7 @@ class ResponseDecoder:
         out = wire.out
         chunks = out[:]
         out.clear()
-        return chunks
+        return self._expanded(chunks)
 
     def _read(self, frames: Frames) -> None:
         """Reads consecutive frames: all at once if they have the narrow shape, else one by one."""
@@ -104,11 +118,13 @@ class ResponseDecoder:
         """Reads one frame of any shape."""
         wire = self._wire
         if not is_utf8(payload):
-            if event != "error":
+            # An error is no part of the answer, and its message says more than that it is not UTF-8.
+            is_error = event == "error"
+            readable = payload.decode("utf-8", "replace").encode() if is_error else with_replaced_bytes(payload, event)
+            if readable is None:
                 self._read_object(payload, object_end(payload), event, "a frame that is not UTF-8")
                 return
-            # No part of the answer, and its message says more than that it is not UTF-8.
-            payload = payload.decode("utf-8", "replace").encode()
+            payload = readable
         if event in wire.loose_events:
             self._read_misfit(payload, event)
             return
@@ -154,14 +170,20 @@ class ResponseDecoder:
             reports.has_unknown = had_unknown
             wire.end()
         if wire.loose.surrogates:
-            chunks += wire.loose.surrogates.close()
+            chunks += self._expanded(wire.loose.surrogates.close())
         return chunks + self._take()
 
     def _take(self) -> list[StreamChunk]:
         wire = self._wire
         chunks = wire.out[:]
         wire.out.clear()
-        return wire.loose.surrogates.feed(chunks) if wire.loose.surrogates else chunks
+        return self._expanded(wire.loose.surrogates.feed(chunks) if wire.loose.surrogates else chunks)
+
+    def _expanded(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
+        """The events with wrapper calls expanded."""
+        if self._wrapped is None or not self._wire.answers.blocks.has_ids:
+            return chunks
+        return self._wrapped.feed(chunks)
 
 
 def is_utf8(payload: bytes) -> bool:
@@ -177,8 +199,8 @@ def split_last(framed: Sequence[Framed]) -> tuple[list[Framed], list[Framed]]:
     """Splits the last frame, or stray, from those before it: it alone may be cut by the end of the bytes."""
     before, last = [*framed[:-1]], [*framed[-1:]]
     if last and isinstance(frames := last[0], Frames) and len(frames.data) > 1:
-        before.append(Frames(frames.event, frames.data[:-1], frames.is_ascii))
-        last[0] = Frames(frames.event, frames.data[-1:], frames.is_ascii)
+        before.append(Frames(frames.event, frames.data[:-1], frames.is_ascii, frames.is_json))
+        last[0] = Frames(frames.event, frames.data[-1:], frames.is_ascii, frames.is_json)
     return before, last
 
 

@@ -41,6 +41,10 @@ class Wire:
     """Whether the arguments of calls are always objects in the frames, and not text."""
     loose_events: ClassVar[frozenset[str]] = frozenset()
     """Names of events whose frames hardly ever have the narrow shape: it is not tried."""
+    ends_with_body: ClassVar[bool] = False
+    """Whether the wire implements `end_body`."""
+    wraps_calls: ClassVar[bool] = False
+    """Whether models of this wire wrap several calls into one (see `WrappedCalls`)."""
     has_short_path: ClassVar[bool] = False
     """Whether the wire implements `read_typed_one`."""
     text_key: ClassVar[bytes] = b""
@@ -77,6 +81,10 @@ class Wire:
     def end_mark(self) -> None:
         """Handles the end mark of the stream, `[DONE]`."""
         self.end(by_mark=True)
+
+    def end_body(self) -> None:
+        """Ends the response if the JSON value that was read last is a whole body, which is its own end mark."""
+        raise NotImplementedError
 
     def is_finished(self, answer: AnswerWriter) -> bool:
         """Whether the provider ended this answer; asked when the bytes end."""

@@ -24,7 +24,7 @@ _SKIPPED_FIELDS = ("citations", "annotations", "action", "input", "args", "argum
 _IMAGE_FIELDS = ("image", "image_url")
 _WITHOUT_TEXT = (
     PART_FIELDS, MESSAGE_FIELDS, WHOLE_BLOCK, "reasoning", "reasoning_details", "reasoning_fields", "reasoningContent",
-    "container",
+    "container", "thinking_blocks", "reasoning_opaque", "cot_id",
 )  # fmt: skip
 """Kinds of vendor state that are not a block with content."""
 _IDENTITY = ("id", "status", "type", "role", "phase", "annotations", "logprobs", "index")
