@@ -56,13 +56,14 @@ from tests.scripted_runs import (
     streaming,
     sync_and_async,
 )
+from tests.timeless import timeless
 
 # -- the whole loop ----------------------------------------------------------------------------------------------------
 
 
 def settled(events: list[StreamEvent]) -> list[Any]:
     """The events without their order across calls: tools that run side by side end in any order."""
-    return sorted(repr(event) for event in events if not isinstance(event, Done))
+    return sorted(repr(event) for event in timeless(events) if not isinstance(event, Done))
 
 
 @every_wire

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from penstock import (
@@ -42,7 +43,7 @@ from penstock import (
 from penstock.cli.demo.performance import command_name, open_demo
 from penstock.cli.demo.script import ANSWER, PROMPT, TOOLS
 from penstock.cli.demo.timeline import Timeline, chart, savings
-from penstock.cli.screen.call_card import CallCard, Span
+from penstock.cli.screen.call_card import CallCard
 from penstock.cli.screen.output import render_run
 from penstock.cli.screen.renderer import LiveRegion, Renderer
 from penstock.cli.screen.response_page import ResponsePage
@@ -61,8 +62,8 @@ FAST = 20.0
 PATIENCE = 30  # seconds until a live test gives up; it waits for what it expects, not for the time
 SAVED = re.compile(
     r"The early start saved (\d+\.\d\d) s\. Request 2 was sent at (\d+\.\d\d) s\. Had the tools waited for the end of "
-    r"the response at (\d+\.\d\d) s, it would have been sent at (\d+\.\d\d) \+ (\d+\.\d\d) \((\w+), the longest\) = "
-    r"(\d+\.\d\d) s\."
+    r"the response at (\d+\.\d\d) s, it would have been sent at (\d+\.\d\d) \+ (\d+\.\d\d) \((\w+)\) \+ (\d+\.\d\d) "
+    r"\((\w+)\) = (\d+\.\d\d) s\."
 )
 NAMES = [tool.name for tool in TOOLS]
 
@@ -71,7 +72,7 @@ def run_demo(wire: str = "anthropic", dialect: str | None = None) -> tuple[list[
     """The events of a run in this process, and its timeline."""
     events: list[StreamEvent] = []
     with open_demo(wire, dialect, FAST) as (agent, watch), agent.stream(PROMPT, deps=watch) as run:
-        timeline = Timeline(watch.spans)
+        timeline = Timeline(time.time() - time.monotonic())
         for event in run:
             timeline.add(event, time.monotonic())
             events.append(event)
@@ -116,21 +117,25 @@ def test_the_answer_of_the_demo_matches_its_tool_results() -> None:
 # What was saved.
 
 
-def happened() -> list[tuple[StreamEvent, float]]:
-    """The events of two tools, the first of which ends long before its end is reported."""
+EPOCH = 1_000_000_000.0  # when the clock of the events was 0
+
+
+def happened(looked: float = 102.0) -> list[tuple[StreamEvent, float]]:
+    """The events of a read and an effect. The read began at `looked`, and ends long before its end is reported."""
     call_a, call_b = ToolCall("a", "look", {}), ToolCall("b", "write", {})
     return [
         (StepStart(1), 100.0),
-        (ToolCallClosed(0, "a", "look", {}), 102.0), (ToolStart("1.0", "a", "look", {}, True), 102.0),
+        (ToolCallClosed(0, "a", "look", {}), 102.0), (ToolStart("1.0", "a", "look", {}, True, order="read"), 102.0),
         (call_a, 104.0), (call_b, 104.5),
         (StepEnd(1, "tool_calls"), 106.0), (ToolStart("1.1", "b", "write", {}), 106.0),
-        (ToolEnd("1.0", result(call_a, "seen")), 106.0), (ToolEnd("1.1", result(call_b, "no"), "failed"), 107.0),
+        (ToolEnd("1.0", result(call_a, "seen"), started=EPOCH + looked, seconds=3.0), 106.0),
+        (ToolEnd("1.1", result(call_b, "no"), "failed", started=EPOCH + 106.0, seconds=1.0), 107.0),
         (StepStart(2), 107.25), (StepEnd(2, "stop"), 110.0),
     ]  # fmt: skip
 
 
 def timed() -> Timeline:
-    timeline = Timeline({"a": Span(102.0, 105.0)})
+    timeline = Timeline(EPOCH)
     for event, at in happened():
         timeline.add(event, at)
     return timeline
@@ -147,32 +152,31 @@ def test_a_bar_ends_when_its_tool_ended_not_when_that_was_reported() -> None:
 
 
 def test_a_call_closes_before_its_tool_begins_even_if_its_event_arrives_later() -> None:
-    timeline = Timeline({"a": Span(101.9, 105.0)})
-    for event, at in happened():
+    timeline = Timeline(EPOCH)
+    for event, at in happened(101.9):
         timeline.add(event, at)
     [look] = [bar for bar in timeline.bars if bar.name == "look"]
     assert look.closed == look.begin == pytest.approx(1.9)
 
 
-def test_the_time_saved_is_computed_from_the_longest_tool() -> None:
+def test_the_time_saved_is_computed_from_the_tools_that_follow_each_other() -> None:
     [wait] = timed().waits
-    assert (wait.longest, wait.longest_seconds, wait.response_end, wait.left, wait.late) == ("look", 3, 6, 7.25, 9)
-    assert wait.saved == 1.75
+    assert ([tool.name for tool in wait.last.chain], wait.response_end, wait.left) == (["look", "write"], 6, 7.25)
+    assert (wait.late, wait.saved) == (10, 2.75)
     output = "".join(text for row in savings([wait], 200) for text, _ in row)
-    assert "The early start saved 1.75 s." in output
-    assert "6.00 + 3.00 (look, the longest) = 9.00 s" in output
+    assert "The early start saved 2.75 s." in output
+    assert "6.00 + 3.00 (look) + 1.00 (write) = 10.00 s" in output
 
 
 def test_a_run_that_saved_nothing_says_so() -> None:
-    wait = timed().waits[0]
-    late = type(wait)(wait.response_end, wait.longest, 1.0, 7.25, 2.0)
+    late = replace(timed().waits[0], left=10.5)
     assert savings([late], 80)[0][0][0] == "The early start saved nothing in this run."
 
 
 def test_a_small_saving_is_explained_by_late_calls() -> None:
     wait = timed().waits[0]
     assert (wait.closed, wait.lead) == (2, 4)
-    late = type(wait)(wait.response_end, wait.longest, 3.0, 8.9, 5.9)
+    late = replace(wait, left=9.9, closed=5.9)
     output = {of: "".join(text for row in savings([of], 400) for text, _ in row) for of in (wait, late)}
     assert "little to save" not in output[wait]
     assert "the calls came at the very end, 0.10 s before the response ended" in output[late]
@@ -203,7 +207,7 @@ def test_a_line_connects_the_end_of_a_response_with_the_next_one() -> None:
 def test_the_legend_has_the_signs_of_the_chart_and_no_others() -> None:
     legend = _text(chart(timed(), 79)[-1])
     assert legend.strip().split("   ") == ["◆ arguments complete", "┄ waiting", "│ end of the response"]
-    timeline = Timeline()
+    timeline = Timeline(EPOCH)
     timeline.add(StepStart(1), 0.0)
     timeline.add(StepEnd(1, "stop"), 1.0)
     assert len(chart(timeline, 79)) == 2
@@ -226,15 +230,15 @@ def test_in_a_pipe_the_demo_is_a_log_and_the_saving_adds_up() -> None:
     assert "\x1b" not in output
     found = SAVED.search(" ".join(output.split()))
     assert found is not None
-    saved, left, response_end, again, longest, name, late = found.groups()
-    assert (name, again) == ("search_logs", response_end)
-    assert round(float(response_end) + float(longest), 2) == float(late)
+    saved, left, response_end, begin, looked, look, opened, last, late = found.groups()
+    assert (begin, look, last) == (response_end, "search_logs", "open_incident"), "an effect follows the reads"
+    assert round(float(response_end) + float(looked) + float(opened), 2) == float(late)
     assert round(float(late) - float(left), 2) == float(saved) > 0
     lines = {what: float(at) for at, what in re.findall(r"^ +(\d+\.\d\d)  (\w+ +\w+)", output, re.MULTILINE)}
     spaced = {" ".join(what.split()): at for what, at in lines.items()}
     assert spaced["asked request"] == float(left)
     assert spaced["answered tool_calls"] == float(response_end)
-    assert spaced["result search_logs"] - spaced["started search_logs"] == pytest.approx(float(longest), abs=0.25)
+    assert f"search_logs in {looked} s: " in output
 
 
 def test_lines_are_not_broken_in_a_pipe_and_the_title_names_the_wire() -> None:
@@ -437,7 +441,7 @@ def test_text_after_a_call_becomes_final_when_the_tool_has_ended() -> None:
     assert final == ["First."]
     assert moving[1:4] == ["╭─ look", "│  city      Rome", f"╰─ {moving[3][3]} 2.0 s  started early"]
     assert moving[-1] == "Then."
-    final, moving = rows_after(*events, ToolEnd("1.1", result(call, "Sunny.")), StepEnd(1, "tool_calls"))
+    final, moving = rows_after(*events, ToolEnd("1.1", result(call, "Sunny."), seconds=2.04), StepEnd(1, "tool_calls"))
     assert final == ["First.", "", "╭─ look", "│  city      Rome", "╰─ ✓ 2.0 s  Sunny.", "", "Then."]
     assert moving == []
 
@@ -479,7 +483,9 @@ def test_a_call_that_waits_for_approval_is_not_interrupted_at_the_end() -> None:
 
 def test_a_resumed_call_is_shown_with_its_arguments() -> None:
     call = ToolCall("a", "pay", {"amount": 5})
-    final, _ = rows_after(ToolStart("1.0", "a", "pay", {"amount": 5}), ToolEnd("1.0", result(call, "Paid.")))
+    final, _ = rows_after(
+        ToolStart("1.0", "a", "pay", {"amount": 5}), ToolEnd("1.0", result(call, "Paid."), seconds=1.0)
+    )
     assert final == ["╭─ pay", "│  amount    5", "╰─ ✓ 1.0 s  Paid."]
 
 

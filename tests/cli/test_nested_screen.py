@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 from rich.console import Console
@@ -69,7 +70,7 @@ def test_a_log_names_and_indents_inner_runs() -> None:
     with render_run(Console(file=file, width=200), is_plain=True) as print_event:
         for event in events():
             print_event(event, 0.0)
-    lines = [line[8:] for line in file.getvalue().splitlines()]
+    lines = [re.sub(r" in \d+\.\d\d s: ", ": ", line[8:]) for line in file.getvalue().splitlines()]
     assert "started    helper" in lines
     assert "prompt       helper: one" in lines
     assert "prompt       helper 2: two" in lines

@@ -63,6 +63,25 @@ const scenarios = {
     });
   },
 
+  async toolTimes() {
+    const page = await open();
+    return page.evaluate(() => {
+      const timeline = new Timeline();
+      const look = { id: "a", call_id: "a", name: "look", block: 1, order: "read", is_early: true };
+      const write = { id: "b", call_id: "b", name: "write", block: 2, order: "effect", is_early: false };
+      const events = [
+        [{ type: "step_start", step: 1 }, 0], [{ type: "tool_start", ...look }, 2], [{ type: "tool_call", ...look }, 5.9], [{ type: "step_end" }, 6],
+        [{ type: "tool_end", ...look, ending: "done", started: 2.25, seconds: 3 }, 6], [{ type: "tool_start", ...write }, 6],
+        [{ type: "tool_end", ...write, ending: "done", started: 99, seconds: 1 }, 7.5], [{ type: "done" }, 8],
+      ];
+      for (const [event, at] of events) timeline.add(event, at);
+      const card = new CallCard("look", () => null);
+      card.start(look);
+      card.end({ ending: "done", result: { text: "seen" }, seconds: 0.012 });
+      return { spans: ["a", "b"].map(id => timeline.calls.get(id).spans.map(({ kind, begin, end }) => [kind, begin, end])), saved: timeline.saved, time: card.time.textContent };
+    });
+  },
+
   async approve() {
     const page = await open();
     await say(page, "refund it");

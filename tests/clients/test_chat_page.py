@@ -73,6 +73,14 @@ def test_a_tool_that_starts_early_is_drawn_until_its_end(of: Any) -> None:
     assert of["spans"] == [["arguments", 1, 2], ["tool", 2, 7]], "the call is confirmed at 3"
 
 
+@scenario("toolTimes")
+def test_a_tool_is_drawn_while_its_function_ran(of: Any) -> None:
+    assert of["spans"][0] == [["tool", 2.25, 5.25]], "its end is reported at 6, when its call is confirmed"
+    assert of["spans"][1] == [["tool", 6.5, 7.5]], "the clock of the tool differs from that of the log"
+    assert of["time"] == "12 ms"
+    assert of["saved"] == 2.5, "the effect follows the read: 6 + 3 + 1 instead of 7.5"
+
+
 @scenario("growing")
 def test_arguments_grow_field_by_field(of: Any) -> None:
     assert of["prefixes"]

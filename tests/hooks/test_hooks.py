@@ -53,6 +53,7 @@ from tests.scripted_runs import (
     streaming,
     sync_and_async,
 )
+from tests.timeless import timeless
 
 Hook = Callable[[Any], Any]
 
@@ -141,7 +142,7 @@ def test_sync_equals_async_with_hooks(mode: str) -> None:
         return f"{city} is sunny"
 
     def events(mode: str, hook: Hook) -> list[StreamEvent]:
-        return read(agent_on(line(), look, before_step=hook), mode)[0]
+        return timeless(read(agent_on(line(), look, before_step=hook), mode)[0])
 
     assert events(mode, hook) == events("sync", as_async(hook))
 

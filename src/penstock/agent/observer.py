@@ -40,10 +40,6 @@ class RunObserver(Protocol):
         """A tool starts to run."""
         ...
 
-    def tool_ended(self, key: str) -> None:
-        """A tool has ended, whenever that is reported."""
-        ...
-
     def add(self, events: Sequence[StreamEvent]) -> None:
         """One input to the run emitted these events."""
         ...

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from penstock.agent.agent import Agent
     from penstock.agent.agent_run import AgentRun
     from penstock.cli.runs.logged_runs import LoggedRuns
-    from penstock.cli.screen.call_card import Span
     from penstock.log.follower import LoggedStart
 
 Answer = tuple[bool, str]
@@ -190,9 +189,9 @@ class AgentConversation:
         code = exit_code(run.done, run.error)
         self.code = UNSUCCESSFUL if code in (0, WAITING) and not is_saved else code
 
-    def _read(self, run: AgentRun, events: Iterable[Shown], spans: Mapping[str, Span] | None = None) -> None:
+    def _read(self, run: AgentRun, events: Iterable[Shown]) -> None:
         """Reads a run and prints it."""
-        with run, run_output(self._format, spans) as print_event:
+        with run, run_output(self._format) as print_event:
             for event in events:
                 request = None if isinstance(event, Remark) else innermost(event)
                 if isinstance(request, ApprovalRequest) and request.kind == "input":
@@ -203,7 +202,7 @@ class AgentConversation:
         """Reads a logged run and prints it; Ctrl-C cancels it, or leaves it for another process."""
         with Interrupts() as interrupts:
             try:
-                self._read(run, chain([heading] if heading else [], events), log.spans(run.id))
+                self._read(run, chain([heading] if heading else [], events))
             except KeyboardInterrupt:
                 if run.done is None and not log.stop(run.id, interrupts):
                     raise SystemExit(INTERRUPTED) from None

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from msgspec.structs import replace
+
 from penstock.events import FinishReason
-from penstock.messages import Message
+from penstock.messages import Message, ToolResult
 from penstock.run.calls.execution import discarded_result
 from penstock.run.commands import CancelTool, Command, Emit, Output, StopAsking, sort_outputs
 from penstock.run.events import Done, EndReason, Nested, StepEnd, StepStart, StreamEvent, ToolEnd, ToolStart, is_chunk
@@ -141,5 +143,9 @@ def _as_read(end: ToolEnd, messages: Sequence[Message]) -> ToolEnd:
     for message in reversed(messages):
         for known in message.results:
             if known.call_id == end.call_id:
-                return end if known == end.result else ToolEnd(end.key, known, "discarded")
-    return ToolEnd(end.key, discarded_result(end.result), "discarded")
+                return end if known == end.result else _discarded(end, known)
+    return _discarded(end, discarded_result(end.result))
+
+
+def _discarded(end: ToolEnd, result: ToolResult) -> ToolEnd:
+    return replace(end, result=result, ending="discarded", data=None)

@@ -22,6 +22,8 @@ effect; `skipped` if it did not run because a call before it was not successful.
 """
 CallVerdict = Literal["go", "ask", "refuse", "answer", "failed"]
 """What the hooks decided about a call: it runs, a person is asked, or it does not run; `failed` if a hook failed."""
+CallOrdering = Literal["read", "effect", "alone", "free"]
+"""How a call is ordered among the calls of its response: see `ToolStart.order`."""
 RequestKind = Literal["approval", "deferred", "input"]
 """What a call waits for: a decision, its result from elsewhere, or the answer to a question of its tool."""
 
@@ -49,7 +51,9 @@ class StepEnd(Event, frozen=True, tag="step_end"):
 class ToolStart(Event, frozen=True, tag="tool_start"):
     """A tool starts; `is_early` if the model is still streaming. One with side effects begins when this has been read.
 
-    `fault` is empty, unless the call was damaged and runs with repaired arguments (`Agent(run_repaired=…)`).
+    `fault` is empty, unless the call was damaged and runs with repaired arguments (`Agent(run_repaired=…)`). `order`
+    says which calls of the response it waits for: a `read` for the effects before it, an `effect` for the reads. A tool
+    with `parallel=False` runs `alone`; one with `parallel=True` is `free`, and waits for none.
     """
 
     key: str
@@ -58,6 +62,7 @@ class ToolStart(Event, frozen=True, tag="tool_start"):
     arguments: dict[str, Any]
     is_early: bool = False
     fault: str = ""
+    order: CallOrdering = "effect"
     type: ClassVar[Literal["tool_start"]] = "tool_start"
 
 
@@ -80,12 +85,18 @@ class ToolEnd(Event, frozen=True, tag="tool_end"):
 
     There is one for every `ToolStart`, and one for every call that has a result in the history, also if it never ran;
     after `run.cancel()` only for tools that had started.
+
+    `started` is when the function began, in seconds since 1970, and `seconds` how long it ran: until it returned, or
+    until its timeout. The event itself may come later, when the call is confirmed. Both are None if the function did
+    not run here, or did not come to its end.
     """
 
     key: str
     result: ToolResult
     ending: ToolEnding = "done"
     data: Any = None
+    started: float | None = None
+    seconds: float | None = None
     type: ClassVar[Literal["tool_end"]] = "tool_end"
 
     @property
@@ -118,12 +129,14 @@ class CallReviewed(Event, frozen=True, tag="call_reviewed"):
 class ToolReturned(Event, frozen=True, tag="tool_returned"):
     """In a log: a tool returned, and `after_call` is about to see its result. The tool does not run again after this.
 
-    `tool_end` has the result that the model reads.
+    `tool_end` has the result that the model reads. `started` and `seconds` are those of `tool_end`.
     """
 
     key: str
     result: ToolResult
     data: Any = None
+    started: float | None = None
+    seconds: float | None = None
     type: ClassVar[Literal["tool_returned"]] = "tool_returned"
 
     @property

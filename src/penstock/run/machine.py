@@ -34,6 +34,7 @@ from penstock.jsontext.values import deep_copy
 from penstock.messages import Message
 from penstock.output.output_type import OutputType
 from penstock.results import Outcome, error_outcome
+from penstock.run.calls.execution import ToolTime
 from penstock.run.cancel import cancel_inner, cancel_logged, cancel_unlogged, stop_unread
 from penstock.run.commands import (
     AnswerTool,
@@ -218,20 +219,20 @@ class Run:
         """A tool no longer waits for an answer."""
         self.state.executions.table.close_question(key)
 
-    def tool_done(self, key: str, outcome: Outcome) -> list[Command]:
-        """An execution ended."""
-        return [] if self.state.is_over else self._after(self.state.executions.done(key, outcome))
+    def tool_done(self, key: str, outcome: Outcome, time: ToolTime | None = None) -> list[Command]:
+        """An execution ended; `time` is when its function ran."""
+        return [] if self.state.is_over else self._after(self.state.executions.done(key, outcome, time))
 
     def result_revised(self, key: str, outcome: Outcome | None) -> list[Command]:
         """Hooks have seen the result of a tool; None leaves it as it is."""
         return [] if self.state.is_over else self._after(self.state.executions.revised(key, outcome))
 
-    def tool_late(self, key: str) -> list[Command]:
+    def tool_late(self, key: str, time: ToolTime | None = None) -> list[Command]:
         """The timeout of an execution expired."""
         if self.state.is_over:
             return []
         stopped = [CancelTool(key)] if self.inner.find(key) else []
-        return self._after([*stopped, *self.state.executions.late(key)])
+        return self._after([*stopped, *self.state.executions.late(key, time)])
 
     def decide(
         self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
@@ -270,7 +271,7 @@ class Run:
         start = RunStart(tuple(messages), agent)
         return self._commands([*self.inner.begin(execution, start).wrap([start])])
 
-    def inner_emitted(self, key: str, emit: Emit) -> list[Command]:
+    def inner_emitted(self, key: str, emit: Emit, time: ToolTime | None = None) -> list[Command]:
         """An inner run emitted events: they are those of this run, too. Its end is that of its call."""
         state, inner = self.state, self.inner.find(key)
         if inner is None or state.is_over:
@@ -280,7 +281,7 @@ class Run:
             outcome = outcome_of(inner.run.state)
             if not outcome.is_error:
                 outcome = replace(outcome, data=inner.run.state.result)
-            return self._after([*outputs, *state.executions.done(key, outcome)])
+            return self._after([*outputs, *state.executions.done(key, outcome, time)])
         if has_step_end(emit.events) and (spent := over_budget(state.rules.limits, self.usage)):
             outputs += stop_unread(self.steps, "limit", spent)
         return self._commands(outputs)

@@ -12,7 +12,7 @@ from typing import Any, assert_never
 from penstock.errors import UsageError
 from penstock.events import Error, Fault, Retry, StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, Usage
 from penstock.output.output_type import OutputType
-from penstock.run.calls.execution import Execution, ExecutionTable, fingerprint_of
+from penstock.run.calls.execution import Execution, ExecutionTable, ToolTime, fingerprint_of
 from penstock.run.events import (
     ApprovalRequest,
     CallReviewed,
@@ -251,6 +251,7 @@ class Replay:
             table.add(execution)
         table.set_state(execution, "finished")
         execution.result, execution.ending, execution.is_confirmed = end.result, end.ending, True
+        _take_time(execution, end)
 
     def _wait(self, request: ApprovalRequest) -> None:
         state = self._state
@@ -280,6 +281,12 @@ def _return(table: ExecutionTable, returned: ToolReturned) -> None:
     if (execution := table.find(returned.key)) is not None:
         table.set_state(execution, "revising")
         execution.result, execution.data, execution.is_confirmed = returned.result, returned.data, True
+        _take_time(execution, returned)
+
+
+def _take_time(execution: Execution, event: ToolEnd | ToolReturned) -> None:
+    if event.started is not None and event.seconds is not None:
+        execution.time = ToolTime(event.started, event.seconds)
 
 
 def _block(key: str) -> int:

@@ -21,11 +21,12 @@ from penstock.errors import UsageError
 from penstock.events import Error, Finish, Retry, Usage
 from penstock.messages import Message
 from penstock.run.commands import StartTool
+from penstock.run.early_starts import ToolRun, saved_by_early_starts
 from penstock.run.events import ApprovalRequest, Done, StepEnd, StreamEvent, ToolEnd, ToolStart, is_chunk
 from penstock.tracing import content
 from penstock.tracing import conventions as names
 from penstock.tracing.instruments import Attributes
-from penstock.tracing.spans import StepSpan, ToolSpan, early_gain, fail, set_all, usage_attributes
+from penstock.tracing.spans import StepSpan, ToolSpan, fail, set_all, usage_attributes
 from penstock.tracing.spending import Spending
 
 if TYPE_CHECKING:
@@ -51,8 +52,9 @@ class RunTrace:
         self._begin = time.monotonic()
         self._step: StepSpan | None = None
         self._tools: dict[str, ToolSpan] = {}
-        self._done: list[ToolSpan] = []  # tools of this step that have ended
-        self._early: dict[str, bool] = {}
+        self._done: list[ToolRun] = []  # tools of this step that have ended
+        self._starts: dict[str, ToolStart] = {}
+        self._epoch = time.time() - self._begin
         self._response_end = 0.0
         self._spending = Spending(tracing)
         self._gain = 0.0
@@ -113,23 +115,18 @@ class RunTrace:
 
     def begin_tool(self, start: StartTool) -> None:
         """A tool starts to run."""
-        tool = self._config.tools.get(start.name)
+        tool, event = self._config.tools.get(start.name), self._starts.pop(start.key, None)
         attributes: Attributes = {
             names.GEN_AI_OPERATION_NAME: "execute_tool", names.GEN_AI_TOOL_NAME: start.name,
             names.GEN_AI_TOOL_CALL_ID: start.call_id, names.GEN_AI_TOOL_TYPE: "function",
-            names.PENSTOCK_TOOL_EARLY: (is_early := self._early.pop(start.key, False)),
+            names.PENSTOCK_TOOL_EARLY: event is not None and event.is_early,
         }  # fmt: skip
         if tool is not None and tool.description:
             attributes[names.GEN_AI_TOOL_DESCRIPTION] = tool.description[:1000]
         if self._tracing.content:
             attributes[names.GEN_AI_TOOL_CALL_ARGUMENTS] = content.as_json(start.arguments)
         span = self._start(f"execute_tool {start.name}", SpanKind.INTERNAL, attributes)
-        self._tools[start.key] = ToolSpan(span, time.monotonic(), is_early)
-
-    def tool_ended(self, key: str) -> None:
-        """A tool has ended; its result may be reported later, when its call is confirmed."""
-        if (tool := self._tools.get(key)) is not None and tool.end is None:
-            tool.end = time.monotonic()
+        self._tools[start.key] = ToolSpan(span, time.monotonic(), event)
 
     def add(self, events: Sequence[StreamEvent]) -> None:
         """Add the events that one input to the run emitted."""
@@ -144,7 +141,7 @@ class RunTrace:
                     step.span.add_event("penstock.retry")
                     self._spending.end_attempt(step, *self._priced(step))
                 case ToolStart():
-                    self._early[event.key] = event.is_early
+                    self._starts[event.key] = event
                 case ToolEnd():
                     self._end_tool(event, now)
                 case StepEnd():
@@ -220,9 +217,9 @@ class RunTrace:
         tool = self._tools.pop(end.key, None)
         if tool is None:  # a call that did not run, or whose span has ended
             return
-        tool.end = now if tool.end is None else tool.end
-        response_end = tool.end if self._step is not None else self._response_end
-        overlap = max(0.0, min(tool.end, response_end) - tool.begin) if tool.is_early else None
+        ran = tool.ran(end, self._epoch, now)
+        response_end = ran.end if self._step is not None else self._response_end
+        overlap = max(0.0, min(ran.end, response_end) - ran.begin) if tool.is_early else None
         set_all(tool.span, {
             names.PENSTOCK_TOOL_ENDING: end.ending, names.PENSTOCK_TOOL_OVERLAP: overlap,
             names.GEN_AI_TOOL_CALL_RESULT: content.as_json(end.result.text) if self._tracing.content else None,
@@ -230,14 +227,15 @@ class RunTrace:
         error = "" if end.ending == "done" else end.ending
         if error:
             fail(tool.span, error)
-        tool.span.end(time.time_ns() - int((now - tool.end) * 1e9))
-        self._done.append(tool)
+        tool.span.end(time.time_ns() - int((now - ran.end) * 1e9))
+        if end.ending != "discarded":
+            self._done.append(ran)
         attributes = {**self._metric("execute_tool", error), names.GEN_AI_TOOL_NAME: end.name}
-        self._tracing.instruments.record(names.DURATION, tool.end - tool.begin, attributes)
+        self._tracing.instruments.record(names.DURATION, ran.seconds, attributes)
 
     def _close_tools_of_step(self) -> None:
         """Record how much time early starts gained, after all tools of a step have ended."""
-        if (gain := early_gain(self._done, self._response_end)) > 0:
+        if (gain := saved_by_early_starts(self._done, self._response_end)) > 0:
             self._gain += gain
             self._tracing.instruments.record(names.EARLY_GAIN, gain, self._metric("execute_tool"))
         self._done.clear()

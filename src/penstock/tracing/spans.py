@@ -7,6 +7,8 @@ from typing import Any
 from opentelemetry.trace import Span, Status, StatusCode
 
 from penstock.events import Usage
+from penstock.run.early_starts import ToolRun
+from penstock.run.events import CallOrdering, ToolEnd, ToolStart
 from penstock.run.limits import add_usage
 from penstock.tracing import conventions as names
 from penstock.tracing.instruments import Attributes
@@ -58,13 +60,19 @@ class StepSpan:
 
 
 class ToolSpan:
-    """An execution of a tool; `end` is None while it runs."""
+    """An execution of a tool, which begins at this second of a monotonic clock."""
 
-    def __init__(self, span: Span, begin: float, is_early: bool) -> None:
+    def __init__(self, span: Span, begin: float, start: ToolStart | None) -> None:
         self.span = span
         self.begin = begin
-        self.is_early = is_early
-        self.end: float | None = None
+        self.is_early = start is not None and start.is_early
+        self.order: CallOrdering = "effect" if start is None else start.order
+
+    def ran(self, end: ToolEnd, epoch: float, now: float) -> ToolRun:
+        """When its function ran; until now if it did not come to its end. `epoch` is when the clock was 0."""
+        if end.started is None or end.seconds is None:
+            return ToolRun(end.name, self.order, self.begin, now - self.begin)
+        return ToolRun(end.name, self.order, end.started - epoch, end.seconds)
 
 
 def usage_attributes(usage: Usage | None) -> Attributes:
@@ -83,15 +91,6 @@ def fail(span: Span, kind: str, message: str = "") -> None:
     """Mark a span as failed; with the message only if that has no content of the run."""
     span.set_attribute(names.ERROR_TYPE, kind)
     span.set_status(Status(StatusCode.ERROR, message or None))
-
-
-def early_gain(tools: list[ToolSpan], response_end: float) -> float:
-    """The seconds gained by early starts, compared with starting all tools at the end of the response."""
-    if not any(tool.is_early for tool in tools):
-        return 0.0
-    ends = [response_end if tool.end is None else tool.end for tool in tools]
-    longest = max(end - tool.begin for tool, end in zip(tools, ends, strict=True))
-    return max(0.0, response_end + longest - max(*ends, response_end))
 
 
 def set_all(span: Span, attributes: dict[str, Any]) -> None:

@@ -21,11 +21,12 @@ from msgspec import Struct
 from penstock.agent.agent_tool import AgentTool
 from penstock.agent.calls.inner_runs import InnerDrivenRun, InnerRun
 from penstock.agent.calls.questions import Question, refused
-from penstock.agent.calls.tool_execution import Awaited, ToolExecution
+from penstock.agent.calls.tool_execution import Awaited, ToolClock, ToolExecution
 from penstock.agent.driver.caller_loop import is_stopped
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.log import points
 from penstock.results import Outcome, failure
+from penstock.run.calls.execution import ToolTime
 from penstock.run.commands import AnswerTool, Command, StartTool
 from penstock.run.machine import Run
 from penstock.run.outbox import MAX_AHEAD
@@ -60,6 +61,7 @@ class RunningTool:
         self.agent = tool if isinstance(tool, AgentTool) else None  # whose prompt the execution makes
         self.tool = tool if self.agent is None else self.agent.prompt
         self.variables = variables
+        self.clock = ToolClock()  # times the function, or the agent inside it
         self.timer: asyncio.TimerHandle | None = None
         self.question: Question | None = None
         self.inner: InnerRun | None = None
@@ -73,9 +75,8 @@ class RunningTool:
             driven.key_prefix + start.key, self.ask,
         )  # fmt: skip
         owned = driven.ownership.owned
-        self._execution = ToolExecution(
-            self.tool, start, context, None if owned is None else driven.ownership.may_start
-        )
+        may_start = None if owned is None else driven.ownership.may_start
+        self._execution = ToolExecution(self.tool, start, context, may_start, self.clock)
 
     # -- its thread or task --------------------------------------------------------------------------------------
 
@@ -210,19 +211,17 @@ class RunningTool:
             if (error := self._begin_inner(self.agent, outcome.data)) is None:
                 return
             outcome = error
-        if driven.scope.observer is not None:
-            driven.scope.observer.tool_ended(key)
         if self._is_stopped.is_set():
             return
         if points.hook is not None:
             driven.ownership.visit("after_tool_end", self.start.name)
         self.stop()
-        self._tools.dispatcher.report(partial(driven.run.tool_done, key, outcome))
+        self._tools.dispatcher.report(partial(driven.run.tool_done, key, outcome, self.clock.time))
 
     def late(self) -> None:
         """The timeout of the call has expired."""
         self.stop()
-        self._tools.dispatcher.report(partial(self._tools.driven.run.tool_late, self.start.key))
+        self._tools.dispatcher.report(partial(self._tools.driven.run.tool_late, self.start.key, self.clock.time))
 
     def stop(self) -> None:
         """Forget the call: cancel what still runs of it. A plain function cannot be stopped, and may run on."""
@@ -241,6 +240,7 @@ class RunningTool:
     def continue_inner(self, inner: InnerRun) -> None:
         """The run of its agent continues, or begins."""
         self.inner = inner
+        self.clock.resume()
         self.variables.copy().run(inner.begin)
 
     def _begin_inner(self, agent: AgentTool, prompt: Any) -> Outcome | None:
@@ -324,6 +324,11 @@ class RunningTools:
         """The answer to the question of a tool has come."""
         if (tool := self._running.get(command.key)) is not None:
             tool.answer(command.outcome)
+
+    def time(self, key: str) -> ToolTime | None:
+        """When a running tool began, and how long it has run; None if there is none."""
+        tool = self._running.get(key)
+        return None if tool is None else tool.clock.time
 
     def stop(self, key: str) -> None:
         """Cancel a tool, if it has not ended."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from contextlib import aclosing
 from functools import partial
@@ -12,12 +13,14 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any, TypeGuard
 
+import msgspec
 from msgspec import Struct
 
 from penstock.agent.run_errors import is_interrupt
 from penstock.errors import ArgumentsError, ToolError
 from penstock.model.logs import RUN
 from penstock.results import Outcome, as_outcome, failure
+from penstock.run.calls.execution import ToolTime
 from penstock.run.commands import StartTool
 from penstock.tools.tool import Context, Tool
 from penstock.transport.threads.worker_threads import in_own_thread
@@ -32,16 +35,37 @@ class Cancelled(Exception):
     """Ends a generator whose execution was cancelled."""
 
 
+class ToolClock(Struct, eq=False):
+    """When the function of a tool began, in seconds since 1970 and of a monotonic clock, and when it returned."""
+
+    started: float | None = None
+    begin: float = 0.0
+    end: float | None = None
+
+    @property
+    def time(self) -> ToolTime | None:
+        """When it ran, until its end or until now; None if it has not begun."""
+        end = time.monotonic() if self.end is None else self.end
+        return None if self.started is None else ToolTime(self.started, end - self.begin)
+
+    def resume(self) -> None:
+        """The function has returned, and its call goes on: an agent runs with the prompt that it returned."""
+        self.end = None
+        if self.started is None:
+            self.started, self.begin = time.time(), time.monotonic()
+
+
 class ToolExecution(Struct, frozen=True, eq=False):
     """A call of a tool function with checked arguments. It ends with an `Outcome`, whatever the function does.
 
-    `may_start` is called right before the function.
+    `may_start` is called right before the function, which `clock` times.
     """
 
     tool: Tool[..., Any]
     start: StartTool
     context: Context[Any]
     may_start: Callable[[], bool] | None = None
+    clock: ToolClock = msgspec.field(default_factory=ToolClock)
 
     def run_in_thread(self, generator: Generator[Any, Any, Any] | None = None) -> Outcome | Awaited:
         """Call the function in this thread, or run the generator that it returned.
@@ -55,6 +79,8 @@ class ToolExecution(Struct, frozen=True, eq=False):
             return value if _is_awaited(value) else as_outcome(value)
         except BaseException as error:  # noqa: BLE001  # any error of a tool is its result
             return self._failure(error)
+        finally:
+            self.clock.end = time.monotonic()  # the last time counts: what it returned may be awaited
 
     async def run_on_loop(self, room: Room, value: Awaited | None = None) -> Outcome:
         """Call the function on this loop, or await the value that it returned; a plain function is called in a thread.
@@ -78,12 +104,16 @@ class ToolExecution(Struct, frozen=True, eq=False):
             if is_from_outside(error):
                 raise
             return self._failure(error)
+        finally:
+            self.clock.end = time.monotonic()
         return result
 
     def _call(self) -> Any:
         arguments = self.tool.bind(self.start.arguments, self.context)
+        now = time.time(), time.monotonic()
         if self.context.cancelled() or (self.may_start is not None and not self.may_start()):
             raise Cancelled("the execution was cancelled")
+        self.clock.started, self.clock.begin = now
         return self.tool.function(**arguments)
 
     def _drained(self, generator: Generator[Any, Any, Any]) -> Any:

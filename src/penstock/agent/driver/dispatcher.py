@@ -48,7 +48,8 @@ class OuterCall(Struct, frozen=True):
 
     def emit(self, emit: Emit, *, is_over: bool) -> None:
         """Pass on what an inner run emitted, to the run around it; if it is over, forget it."""
-        self.dispatcher.report(partial(self.dispatcher.run.inner_emitted, self.key, emit))
+        time = self.dispatcher.tools.time(self.key) if is_over else None
+        self.dispatcher.report(partial(self.dispatcher.run.inner_emitted, self.key, emit, time))
         if is_over:
             self.dispatcher.tools.stop(self.key)
 

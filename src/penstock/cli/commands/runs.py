@@ -18,7 +18,7 @@ from penstock.cli.model_options import CommandError, read_prompt
 from penstock.cli.questions import call_text
 from penstock.cli.runs.lock_holder import find_lock_holder
 from penstock.cli.runs.log_options import Command, find_run, log_arguments, log_option, opened_log
-from penstock.cli.runs.logged_events import end_of, follow_events, past_events, spans_of, waiting_calls
+from penstock.cli.runs.logged_events import end_of, follow_events, past_events, waiting_calls
 from penstock.cli.runs.owners import parse_owner
 from penstock.cli.runs.run_table import as_json, details_of, print_details, print_table
 from penstock.cli.runs.waiting import (
@@ -180,7 +180,7 @@ def follow_run(log: str, after: int, plain: bool, is_json: bool, run: str) -> No
             for number, _, event in follow_events(store, row.id, after):
                 write_lines([b'{"number":%d,"event":%b}' % (number, encode(event))])
         else:
-            with render_run(console, spans_of(store, row.id), is_plain=plain) as print_event:
+            with render_run(console, is_plain=plain) as print_event:
                 for _, at, event in follow_events(store, row.id, after):
                     print_event(event, at)
         code = exit_code(end_of(store, row.id), None)

@@ -46,7 +46,7 @@ def _provider(wire: str) -> str:
 def show_demo(agent: Agent, watch: Watch, console: Console | None = None, *, is_plain: bool = False) -> Done:
     """Runs the agent, shows the run, and then its timeline, on standard output unless another console is passed."""
     console = console or open_console(is_plain=is_plain)
-    timeline = Timeline(watch.spans)
+    timeline = Timeline(time.time() - time.monotonic())
     width = max(min(console.width - 1, MAX_WIDTH), 1)
     edge = width if console.is_terminal else None
     write_rows(console, [*paragraph(_title(agent), "aside", edge), (), *paragraph(f"› {PROMPT}", "title", edge), ()])

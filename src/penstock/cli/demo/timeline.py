@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
 
-from penstock.cli.screen.call_card import Span
 from penstock.cli.screen.rows import Row, Styled, Width, fit, paragraph
 from penstock.events import ToolCall, ToolCallClosed
-from penstock.run.events import Done, StepEnd, StepStart, StreamEvent, ToolEnd, ToolStart
+from penstock.run.early_starts import LateTool, ToolRun, last_late_tool
+from penstock.run.events import CallOrdering, Done, StepEnd, StepStart, StreamEvent, ToolEnd, ToolStart
 
 Lane = Literal["response", "done", "failed"]
 
@@ -25,7 +24,7 @@ _TICK = 6  # columns between two seconds of the axis, at least
 _LEAST_PLOT = 20  # columns for the bars, at least
 _WIDE_PLOT = 30  # with less, the numbers are left out
 
-_LITTLE = 0.1  # a lead shorter than this part of the longest tool is explained
+_LITTLE = 0.1  # a lead shorter than this part of the time of the tools is explained
 
 
 class Bar(Struct):
@@ -36,26 +35,30 @@ class Bar(Struct):
     begin: float
     end: float
     closed: float | None = None
-    call_id: str = ""
+    order: CallOrdering = "effect"
+
+    @property
+    def ran(self) -> ToolRun:
+        """The tool with rounded times, so that what is shown adds up."""
+        return ToolRun(self.name, self.order, round(self.begin, 2), round(self.end - self.begin, 2))
 
 
 class Wait(Struct, frozen=True):
     """The time between a response with calls and the next request.
 
     `left` is when that request was sent. Had all tools started at the end of the response, it would have been sent at
-    `late`: after the end of the response and the longest tool of this run. `closed` is when the first call had all its
-    arguments: no tool could start before.
+    `late`, when `last` would have ended. `closed` is when the first call had all its arguments: no tool could start
+    before.
     """
 
     response_end: float
-    longest: str
-    longest_seconds: float
+    last: LateTool
     left: float
     closed: float
 
     @property
     def late(self) -> float:
-        return round(self.response_end + self.longest_seconds, 2)
+        return round(self.last.end, 2)
 
     @property
     def lead(self) -> float:
@@ -70,15 +73,15 @@ class Wait(Struct, frozen=True):
 class Timeline:
     """Collects the bars and the waits of a run. Times are in seconds since the first event.
 
-    `spans` says when tools really ran, by call id. Without it, the times of the events count, which are later: the end
+    `epoch` is the time since 1970 at which the clock of the events was 0: tools have their own times, because the end
     of a tool that started early is reported when its call is confirmed.
     """
 
-    def __init__(self, spans: Mapping[str, Span] | None = None) -> None:
+    def __init__(self, epoch: float) -> None:
         self.bars: list[Bar] = []
         self.waits: list[Wait] = []
         self.end = 0.0
-        self._spans = {} if spans is None else spans
+        self._epoch = epoch
         self._zero: float | None = None
         self._closed: dict[str, float] = {}  # when the calls of this response closed, by call id
         self._tools: dict[str, Bar] = {}  # bars of the tools of this response, by execution key
@@ -96,7 +99,7 @@ class Timeline:
             case ToolCallClosed() | ToolCall():
                 self._closed.setdefault(event.id, now)
             case ToolStart():
-                bar = Bar(event.name, "done", now, now, self._closed.get(event.call_id), event.call_id)
+                bar = Bar(event.name, "done", now, now, self._closed.get(event.call_id), event.order)
                 self._tools[event.key] = bar
                 self.bars.append(bar)
             case ToolEnd() if event.key in self._tools:
@@ -108,11 +111,11 @@ class Timeline:
 
     def _start_step(self, step: int, now: float) -> None:
         if self._tools:
-            longest = max(self._tools.values(), key=lambda bar: bar.end - bar.begin)
-            seconds = round(longest.end - longest.begin, 2)
-            closed = min(bar.begin if bar.closed is None else bar.closed for bar in self._tools.values())
             end = round(self._response.end, 2)
-            self.waits.append(Wait(end, longest.name, seconds, round(now, 2), round(closed, 2)))
+            last = last_late_tool((bar.ran for bar in self._tools.values()), end)
+            assert last is not None
+            closed = min(bar.begin if bar.closed is None else bar.closed for bar in self._tools.values())
+            self.waits.append(Wait(end, last, round(now, 2), round(closed, 2)))
         self._tools, self._closed = {}, {}
         self._response = Bar(f"response {step}", "response", now, 0)
         self.bars.append(self._response)
@@ -121,8 +124,9 @@ class Timeline:
         assert self._zero is not None
         bar.lane = "done" if event.ending == "done" else "failed"
         bar.end = now
-        if span := self._spans.get(bar.call_id):
-            bar.begin, bar.end = span.begin - self._zero, span.end - self._zero
+        if event.started is not None and event.seconds is not None:
+            bar.begin = event.started - self._epoch - self._zero
+            bar.end = bar.begin + event.seconds
             if bar.closed is not None:  # the tool starts before its events reach the reader, who timed `closed`
                 bar.closed = min(bar.closed, bar.begin)
 
@@ -211,16 +215,18 @@ def savings(waits: list[Wait], width: Width) -> list[Row]:
 
 
 def _computation(wait: Wait, request: int) -> str:
+    chain = wait.last.chain
+    begin = wait.late - sum(tool.seconds for tool in chain)
+    tools = " + ".join(f"{tool.seconds:.2f} ({tool.name})" for tool in chain)
     return (
         f"Request {request} was sent at {wait.left:.2f} s. Had the tools waited for the end of the response at "
-        f"{wait.response_end:.2f} s, it would have been sent at {wait.response_end:.2f} + {wait.longest_seconds:.2f} "
-        f"({wait.longest}, the longest) = {wait.late:.2f} s."
+        f"{wait.response_end:.2f} s, it would have been sent at {begin:.2f} + {tools} = {wait.late:.2f} s."
     )
 
 
 def _little_saved(wait: Wait) -> str:
     """Why there was little to save, if so: the calls came near the end of the response."""
-    if wait.lead >= _LITTLE * wait.longest_seconds:
+    if wait.lead >= _LITTLE * (wait.late - wait.response_end):
         return ""
     return f" There was little to save: the calls came at the very end, {wait.lead:.2f} s before the response ended."
 

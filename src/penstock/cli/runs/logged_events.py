@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from penstock.cli.screen.call_card import Span
 from penstock.log.follow import follow
 from penstock.log.store import RunRow, Store
 from penstock.log.take_up import read_log, read_run
-from penstock.run.events import ApprovalRequest, Done, LogEvent, Nested, ToolEnd, ToolStart
+from penstock.run.events import ApprovalRequest, Done, LogEvent
 
 Timed = tuple[int, float, LogEvent]
 """An event with its number, and its time in seconds since 1970."""
@@ -36,19 +35,6 @@ def end_of(store: Store, run_id: str) -> Done | None:
     row = store.find(run_id)
     events = [event for _, _, event in read_log(store, run_id, row.seq - 1)] if row else []
     return next((event for event in events if isinstance(event, Done)), None)
-
-
-def spans_of(store: Store, run_id: str) -> dict[str, Span]:
-    """Start and end times of finished tool executions, by call id."""
-    starts: dict[tuple[str, ...], float] = {}
-    spans: dict[str, Span] = {}
-    for _, at, logged in read_log(store, run_id):
-        event, path = (logged.event, logged.path) if isinstance(logged, Nested) else (logged, ())
-        if isinstance(event, ToolStart):
-            starts[*path, event.key] = at
-        elif isinstance(event, ToolEnd) and (*path, event.key) in starts:
-            spans[event.call_id] = Span(starts[*path, event.key], at)
-    return spans
 
 
 def waiting_calls(store: Store, row: RunRow) -> list[ApprovalRequest]:

@@ -22,10 +22,8 @@ from penstock.agent.config import expect_model
 from penstock.cli.human_time import ago, duration_text
 from penstock.cli.interrupts import Interrupts
 from penstock.cli.runs.log_options import find_run, log_arguments
-from penstock.cli.runs.logged_events import spans_of
 from penstock.cli.runs.owners import parse_owner
 from penstock.cli.runs.waiting import answer_commands
-from penstock.cli.screen.call_card import Span
 from penstock.cli.screen.remark import Remark
 from penstock.cli.screen.terminal import escape
 from penstock.errors import UsageError
@@ -80,10 +78,6 @@ class LoggedRuns:
         """The same run, whose reader already has all logged events."""
         row = find_run(self._store, run_id)
         return self.open(agent, stored_start(self._store, run_id, row.seq, outlives_reader=True))
-
-    def spans(self, run_id: str) -> dict[str, Span]:
-        """Start and end times of the run's tools, from the log."""
-        return spans_of(self._store, run_id)
 
     def heading(self, start: LoggedStart) -> Remark:
         """What this command does with the run: starts or continues it, or waits for its owner."""

@@ -75,7 +75,7 @@ def _is_failure(event: StreamChunk) -> bool:
 
 
 @contextmanager
-def run_output(format: Format, spans: Mapping[str, Span] | None = None) -> Generator[PrintEvent]:
+def run_output(format: Format) -> Generator[PrintEvent]:
     """Opens the output of a run in this format."""
     match format:
         case "json":
@@ -84,7 +84,7 @@ def run_output(format: Format, spans: Mapping[str, Span] | None = None) -> Gener
             yield print_answer
         case "plain" | None:
             is_plain = format == "plain"
-            with render_run(open_console(is_plain=is_plain), spans, is_plain=is_plain) as print_event:
+            with render_run(open_console(is_plain=is_plain), is_plain=is_plain) as print_event:
                 yield print_event
 
 

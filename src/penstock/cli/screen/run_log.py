@@ -141,7 +141,8 @@ def _run_line(event: Shown) -> tuple[str, str] | None:
             return "progress", f"{event.name} {one_line(event.data)}"
         case ToolEnd():
             label = "result" if event.ending == "done" else event.ending
-            return label, f"{event.result.name}: {event.result.text}"
+            took = "" if event.seconds is None else f" in {event.seconds:.2f} s"
+            return label, f"{event.result.name}{took}: {event.result.text}"
         case CallReviewed() | ToolReturned() | ApprovalRequest() | Decision():
             return _call_line(event)
         case Said():

@@ -48,7 +48,7 @@ WAITS: dict[RequestKind, str] = {
 
 
 class RunPage(Page[Shown]):
-    """Shows a run. `spans` says when tools ran, by call id, where the caller knows it better than the events do.
+    """Shows a run. `spans` says when tools ran, by call id, if the caller knows it before their ends are reported.
 
     The end of a tool that started early is reported only when its call is confirmed.
     """
@@ -80,7 +80,7 @@ class RunPage(Page[Shown]):
                 if event.key in self._running:
                     self._running[event.key].progress.report = event.data
             case ToolEnd():
-                self._tool_end(event, now)
+                self._tool_end(event)
             case ApprovalRequest():
                 card = self._card_by_id(event.call_id, event.name, event.shown)
                 card.progress = Progress("asking", message=WAITS[event.kind])
@@ -152,16 +152,12 @@ class RunPage(Page[Shown]):
             card.inner = RunPage(self._spans)
         return card.inner
 
-    def _tool_end(self, event: ToolEnd, now: float) -> None:
+    def _tool_end(self, event: ToolEnd) -> None:
         card = self._running.pop(event.key, None)
-        seconds: float | None = None
         if card is None:
             card = self._card_by_id(event.result.call_id, event.result.name)
-        else:
-            span = self._spans.get(card.progress.call_id)
-            seconds = span.seconds if span else now - card.progress.began
         if not card.is_settled:
-            card.end(PHASES[event.ending], event.result.text, seconds)
+            card.end(PHASES[event.ending], event.result.text, event.seconds)
 
     def _done(self, event: Done) -> None:
         self.blocks.settle_text()

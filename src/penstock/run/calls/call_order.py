@@ -29,10 +29,11 @@ from bisect import bisect_left, insort
 from typing import Literal
 
 from penstock.run.calls.execution import Execution, ExecutionTable
+from penstock.run.events import CallOrdering
 from penstock.run.rules import RunRules
 from penstock.tools.policy import ToolPolicy
 
-Kind = Literal["read", "effect", "handover", "alone", "free"]
+Kind = CallOrdering | Literal["handover"]
 HELD: tuple[Kind, ...] = ("read", "effect", "handover", "alone")
 """The kinds of calls that a call before them may hold."""
 
@@ -207,6 +208,11 @@ class CallOrder:
             frontier += 1
         self._frontiers[kind] = frontier
         return self._calls.blocks[frontier] if frontier < place else None
+
+    def ordering(self, execution: Execution) -> CallOrdering:
+        """How a call is ordered, for the event of its start."""
+        kind = self._calls.kind(execution.block)
+        return "effect" if kind == "handover" else kind
 
     def is_settled(self, execution: Execution) -> bool:
         """Whether a call and all calls before it are confirmed; a free call, by itself."""

@@ -11,7 +11,7 @@ from penstock.events import CallKind, Text
 from penstock.jsontext.values import canonical_json, deep_copy, readable_json
 from penstock.messages import ToolResult
 from penstock.results import Outcome, error_outcome
-from penstock.run.events import ApprovalRequest, CallReviewed, RequestKind, ToolEnd, ToolEnding
+from penstock.run.events import ApprovalRequest, CallReviewed, RequestKind, ToolEnd, ToolEnding, ToolReturned
 from penstock.sentences import (
     AWAITS_APPROVAL,
     NO_RESULT_YET,
@@ -38,6 +38,13 @@ State = Literal[
 STATES: tuple[State, ...] = get_args(State)
 
 
+class ToolTime(Struct, frozen=True):
+    """When the function of a tool began, in seconds since 1970, and how many seconds it ran. The driver measures it."""
+
+    started: float
+    seconds: float
+
+
 class Execution(Struct):
     """A tool call until it has a result. `key` identifies it in the run; a call that runs again has another.
 
@@ -50,6 +57,7 @@ class Execution(Struct):
     is that of a damaged call that runs with repaired arguments. `is_in_text`: the model wrote the call into its text.
     `expires` is how many seconds a call that waits may wait. `kind` and `safety_checks` are those of the call.
     It `has_waited` for a person, or for its result from elsewhere; it `has_expired` if it waited or ran for too long.
+    `time` is when its function ran; None if it did not come to its end.
     """
 
     key: str
@@ -75,6 +83,7 @@ class Execution(Struct):
     has_expired: bool = False
     origin: str = "native"
     review: CallReviewed | None = None
+    time: ToolTime | None = None
 
     @property
     def request_kind(self) -> RequestKind:
@@ -106,7 +115,17 @@ class Execution(Struct):
     def end(self) -> ToolEnd:
         """The event for its end."""
         assert self.result is not None
-        return ToolEnd(self.key, self.result, self.ending, self.data)
+        return ToolEnd(self.key, self.result, self.ending, self.data, *self._times)
+
+    @property
+    def returned_event(self) -> ToolReturned:
+        """The event for the result that hooks are about to see."""
+        assert self.result is not None
+        return ToolReturned(self.key, self.result, self.data, *self._times)
+
+    @property
+    def _times(self) -> tuple[float, ...]:
+        return () if self.time is None else (self.time.started, self.time.seconds)
 
     @property
     def failure(self) -> str:

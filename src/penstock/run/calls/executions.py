@@ -15,6 +15,7 @@ from penstock.run.calls.call_order import CallOrder
 from penstock.run.calls.execution import (
     Execution,
     State,
+    ToolTime,
     abandoned_outcome,
     expired_outcome,
     may_have_effect,
@@ -23,7 +24,6 @@ from penstock.run.calls.execution import (
 from penstock.run.calls.start_rules import StartRules
 from penstock.run.calls.step_calls import StepCalls
 from penstock.run.commands import CallReview, CancelTool, ExpireLater, Output, ReviseResult, StartTool
-from penstock.run.events import ToolReturned
 from penstock.run.limits import Tally
 from penstock.run.rules import RunRules, Starts
 from penstock.sentences import (
@@ -188,17 +188,18 @@ class Executions:
         """The reader has come to the start of a tool; returns whether it is still to begin."""
         return self._start.begin(start.key)
 
-    def done(self, key: str, outcome: Outcome) -> list[Output]:
+    def done(self, key: str, outcome: Outcome, time: ToolTime | None = None) -> list[Output]:
         """An execution ended; a voided call is ignored."""
         self._start.begin(key)  # a driver without a reader never calls `reached`
         execution = self.table.running(key)
-        return [] if execution is None else self._return(execution, outcome)
+        return [] if execution is None else self._return(execution, outcome, time)
 
-    def _return(self, execution: Execution, outcome: Outcome) -> list[Output]:
+    def _return(self, execution: Execution, outcome: Outcome, time: ToolTime | None = None) -> list[Output]:
         if self._rules.has_after_call:
             execution.returned(outcome)
         else:
             execution.finish(outcome, None)
+        execution.time = time
         self.table.set_state(execution, "returned")
         self.order.returned(execution)
         return self.proceed()
@@ -216,14 +217,15 @@ class Executions:
         execution = self.table.find(key)
         return execution is not None and execution.state == "revising"
 
-    def late(self, key: str) -> list[Output]:
+    def late(self, key: str, time: ToolTime | None = None) -> list[Output]:
         """The timeout of an execution expired."""
         execution = self.table.running(key)
         if execution is None:
             return []
         execution.has_expired = True
         policy = self._rules.policies[execution.name]
-        return self.done(key, error_outcome(timed_out(policy.timeout or 0.0, may_have_effect=policy.may_have_effect)))
+        outcome = error_outcome(timed_out(policy.timeout or 0.0, may_have_effect=policy.may_have_effect))
+        return self.done(key, outcome, time)
 
     def close_questions(self) -> None:
         """The process of the tools has ended, and their questions with it."""
@@ -321,7 +323,7 @@ class Executions:
         if not self._rules.has_after_call or execution.result is None:
             return [self.table.end(execution)]
         self.table.set_state(execution, "revising")
-        return [ToolReturned(execution.key, execution.result, execution.data), self._revise(execution)]
+        return [execution.returned_event, self._revise(execution)]
 
     def _revise(self, execution: Execution) -> Output:
         assert execution.result is not None

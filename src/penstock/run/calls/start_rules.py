@@ -121,7 +121,9 @@ class StartRules:
         if is_again:
             return [command]
         self._tally.calls += 1
-        return [ToolStart(*call, deep_copy(execution.arguments), not self.is_turn_over, execution.fault), command]
+        order = self._order.ordering(execution)
+        arguments = deep_copy(execution.arguments)
+        return [ToolStart(*call, arguments, not self.is_turn_over, execution.fault, order), command]
 
     def begin(self, key: str) -> bool:
         """Mark an execution as running; False unless it is starting."""

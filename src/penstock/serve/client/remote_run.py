@@ -328,7 +328,8 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 def _tool_end(public: Mapping[str, Any]) -> ToolEnd:
     result = _result(public["call_id"], public["name"], public.get("result", {}))
-    return ToolEnd(public["call_id"], result, public["ending"])
+    times = public.get("started"), public.get("seconds")
+    return ToolEnd(public["call_id"], result, public["ending"], None, *times)
 
 
 def _result(call_id: str, name: str, result: Mapping[str, Any]) -> ToolResult:

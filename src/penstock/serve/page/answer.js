@@ -34,9 +34,9 @@ class RunView {
       case "tool_call_delta": this.blocks.get(event.block)?.grow(event.piece); break;
       case "tool_call": this.card(event.id, event.name).complete(event); break;
       case "tool_call_invalid": this.invalid(event); break;
-      case "tool_start": this.start(event, at); break;
+      case "tool_start": this.start(event); break;
       case "tool_progress": this.card(event.call_id, event.name).report(event.data); break;
-      case "tool_end": this.end(event, at); break;
+      case "tool_end": this.end(event); break;
       case "approval_request": this.ask(event); break;
       case "decision": this.calls.get(event.call_id)?.decided(event); break;
       case "said": this.step.append(userMessage(event.text)); break;
@@ -106,13 +106,13 @@ class RunView {
     card.invalid(event);
   }
 
-  start(event, at) {
-    this.card(event.call_id, event.name).start(event, at);
+  start(event) {
+    this.card(event.call_id, event.name).start(event);
     this.answer.announce(`${event.name} runs`);
   }
 
-  end(event, at) {
-    this.card(event.call_id, event.name).end(event, at);
+  end(event) {
+    this.card(event.call_id, event.name).end(event);
     if (event.ending !== "done") this.answer.announce(`${event.name} ${CALL_STATES[event.ending]}`);
   }
 

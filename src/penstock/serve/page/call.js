@@ -26,7 +26,7 @@ class CallCard {
       this.list, this.progress, this.inside, this.asking, this.result);
     this.fields = new GrowingFields(this.list);
     this.shownInside = null; // the answer of an agent that runs as this tool: its result is not shown twice
-    this.began = null; // by the clock of the server, and by the one here
+    this.began = null; // by the clock here
     this.setState("growing");
   }
 
@@ -51,16 +51,16 @@ class CallCard {
     this.addNote(event.message || `The call is ${event.why}.`);
   }
 
-  start(event, at) {
+  start(event) {
     if (event.arguments) this.fields.set(event.arguments);
     this.asking.replaceChildren();
     this.early.hidden = !event.is_early;
-    this.began = { at, here: performance.now() };
+    this.began = performance.now();
     this.setState("running");
     running.add(this);
   }
 
-  tick() { this.time.textContent = duration((performance.now() - this.began.here) / 1000); }
+  tick() { this.time.textContent = duration((performance.now() - this.began) / 1000); }
 
   report(data) {
     const done = data?.percent ?? data?.progress;
@@ -74,11 +74,11 @@ class CallCard {
     this.progress.hidden = false;
   }
 
-  end({ ending, result }, at) {
+  end({ ending, result, seconds }) {
     this.asking.replaceChildren();
     this.progress.hidden = true;
     this.setState(ending === "done" && result.is_error ? "failed" : ending);
-    this.time.textContent = this.began === null ? "" : duration(at - this.began.at);
+    this.time.textContent = typeof seconds === "number" ? duration(seconds) : "";
     if (result.text !== this.shownInside) this.result.replaceChildren(...resultElements(result, this.name));
   }
 

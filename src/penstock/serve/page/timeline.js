@@ -1,7 +1,19 @@
 "use strict";
 // When each request, text, call and tool of an answer began and ended, and what the early start saved.
 
-/** Collects the times of an answer. Times are those of the server's log, in seconds. */
+const WAITS_FOR = { read: ["effect", "alone"], effect: ["read", "alone"], alone: ["read", "effect", "alone"], free: [] };
+
+/** When the last of these tools would have ended, had all started at the end of the response, in the order of the calls. */
+function lateEnd(tools, responseEnd) {
+  const ends = {};
+  for (const { order, begin, end } of [...tools].sort((one, other) => one.begin - other.begin)) {
+    const late = Math.max(responseEnd, begin, ...WAITS_FOR[order].map(before => ends[before] ?? 0)) + end - begin;
+    ends[order] = Math.max(ends[order] ?? 0, late);
+  }
+  return Math.max(...Object.values(ends));
+}
+
+/** Collects the times of an answer. Times are those of the server's log, in seconds; those of a tool are its own. */
 class Timeline {
   constructor() {
     this.begin = null;
@@ -21,10 +33,9 @@ class Timeline {
   get saved() {
     let saved = 0;
     for (const { end, tools } of this.allSteps) {
-      const ended = tools.filter(tool => tool.end !== null);
-      if (end === null || !ended.length || !ended.some(tool => tool.isEarly)) continue;
-      const longest = Math.max(...ended.map(tool => tool.end - tool.begin));
-      saved += Math.max(0, end + longest - Math.max(end, ...ended.map(tool => tool.end)));
+      const ended = tools.filter(tool => tool.end !== null && !tool.isDiscarded);
+      if (end === null || !ended.some(tool => tool.isEarly)) continue;
+      saved += Math.max(0, lateEnd(ended, end) - Math.max(end, ...ended.map(tool => tool.end)));
     }
     return saved;
   }
@@ -81,15 +92,23 @@ class Timeline {
     const row = this.row(event.call_id, event.name, path);
     this.close(row, at);
     this.open(row, "tool", at, event.is_early);
-    const tool = { id: event.call_id, begin: at, end: null, isEarly: event.is_early };
+    const tool = { begin: at, end: null, isEarly: event.is_early, isDiscarded: false, order: event.order in WAITS_FOR ? event.order : "effect" };
     row.tool = tool;
     step?.tools.push(tool);
   }
 
   endTool(event, at) {
     const row = this.calls.get(event.call_id);
-    if (row?.tool && row.tool.end === null) row.tool.end = at;
-    this.close(row, at);
+    const tool = row?.tool;
+    if (!tool || tool.end !== null) { this.close(row, at); return; }
+    tool.isDiscarded = event.ending === "discarded";
+    tool.end = at;
+    if (typeof event.seconds === "number") { // its end is reported later, when its call is confirmed
+      tool.begin = Math.min(Math.max(tool.begin, event.started), Math.max(tool.begin, at - event.seconds)); // clocks may differ
+      tool.end = Math.min(tool.begin + event.seconds, at);
+      row.spans.at(-1).begin = tool.begin;
+    }
+    this.close(row, tool.end);
   }
 
   row(id, name, path) {
