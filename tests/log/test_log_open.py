@@ -134,7 +134,15 @@ def test_a_store_that_is_dropped_closes_its_connections(tmp_path: Path) -> None:
                 connection.execute("SELECT 1")
 
 
-FIRST_FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated"
+def _add_run(old: sqlite3.Connection, version: int) -> None:
+    """Add a run to tables of an earlier version."""
+    fields, values = "id, agent, thread, tenant, version, state, owner", "'r', 'support', '', '', 1, 'ready', ''"
+    if version < 6:
+        fields, values = f"{fields}, epoch, lease_until, seq, created, updated", f"{values}, 0, 0, 1, 5, 5"
+    else:
+        fields, values = f"{fields}, lease_until, lease, wake_at, created", f"{values}, 0, 15, 0, 5"
+        old.execute("INSERT INTO heads VALUES (1, 0, 1, 1, 5)")
+    old.execute(f"INSERT INTO runs ({fields}) VALUES ({values})")
 
 
 @pytest.mark.parametrize("version", range(1, sqlite_schema.SCHEMA_VERSION))
@@ -143,7 +151,7 @@ def test_tables_of_an_earlier_version_are_brought_up_to_this_one(version: int, t
     with sqlite3.connect(path) as old:
         for script in sqlite_schema.MIGRATIONS[:version]:
             old.executescript(script)
-        old.execute(f"INSERT INTO runs ({FIRST_FIELDS}) VALUES ('r', 'support', '', '', 1, 'ready', 0, '', 0, 1, 5, 5)")
+        _add_run(old, version)
         event = "(1, 'r', 1, 5, 'start', 0)" if version >= 5 else "('r', 1, 5, 'start')"
         old.execute(f"INSERT INTO events VALUES {event}")
         old.execute(f"PRAGMA application_id = {sqlite_schema.APPLICATION_ID}")

@@ -209,7 +209,7 @@ def test_a_worker_that_stops_gives_its_runs_back_at_once(store: Store) -> None:
     assert not any(isinstance(event, Done | ToolEnd) for event in log_of(store, run_id))
 
 
-@pytest.mark.parametrize("operation", ["claim", "read"])
+@pytest.mark.parametrize("operation", ["claim_next", "read"])
 def test_a_worker_that_stops_while_it_claims_a_run_gives_it_back(
     operation: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ LARGER_CLASSES = {
     "jsontext/partial.py PartialJSON": PRIMITIVES,
     "inspector/exchange.py InspectedExchange": INPUTS,
     "log/in_memory.py MemoryStore": STORE,
+    "log/postgres/store.py PostgresStore": STORE,
     "log/sqlite/store.py SQLiteStore": STORE,
     "run/calls/executions.py Executions": INPUTS,
     "run/machine.py Run": INPUTS,

@@ -219,17 +219,18 @@ def test_whoever_stops_when_it_has_just_claimed_a_run_gives_it_back(
     method: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = Desk(store)
-    claim = store.claim
+    name = "claim_next" if method == "awork" else "claim"
+    claim = getattr(store, name)
 
     async def work() -> None:
         loop = asyncio.get_running_loop()
 
-        def claim_and_stop(*arguments: Any, **options: Any) -> Claim | None:
+        def claim_and_stop(*arguments: Any, **options: Any) -> Any:
             result = claim(*arguments, **options)
             loop.call_soon_threadsafe(worker.cancel)
             return result
 
-        monkeypatch.setattr(store, "claim", claim_and_stop)
+        monkeypatch.setattr(store, name, claim_and_stop)
         worker = asyncio.create_task(desk.runs.awork() if method == "awork" else cast(Any, desk.runs.adrive("r")))
         await asyncio.wait([worker])
 
@@ -245,15 +246,15 @@ def test_a_worker_says_once_that_its_store_is_away_and_once_that_it_is_back(
     attempts: list[int] = []
 
     async def work() -> None:
-        claim = store.claim
+        claim = store.claim_next
 
-        def fail_thrice(*arguments: Any, **options: Any) -> Claim | None:
+        def fail_thrice(*arguments: Any, **options: Any) -> list[Claim]:
             attempts.append(1)
             if len(attempts) <= 3:
                 raise StoreError("the server is away", is_temporary=True)
             return claim(*arguments, **options)
 
-        monkeypatch.setattr(store, "claim", fail_thrice)
+        monkeypatch.setattr(store, "claim_next", fail_thrice)
         worker = asyncio.create_task(desk.runs.awork(poll=0.01))
         async for _ in desk.runs.afollow("r"):
             pass

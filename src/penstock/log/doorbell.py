@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from penstock.log.forks import Shared
-from penstock.log.store import Committed, unknown_run
+from penstock.log.store import QUEUE, Committed, unknown_run
 
 if TYPE_CHECKING:
     from penstock.log.store import Batch, Store, Watcher
@@ -65,6 +65,8 @@ class Doorbell(Shared):
             return
         with self.lock:
             watched = [(batch, at, [*self._callbacks.get(batch.run_id, ())]) for batch, at in batches]
+        if any(batch.state == "ready" for batch, _, _ in watched):
+            self.ring([QUEUE])
         for batch, at, callbacks in watched:
             if callbacks:
                 events = batch.events or [None] * len(batch.bodies)

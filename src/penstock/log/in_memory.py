@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
@@ -16,6 +17,7 @@ from penstock.log.media import Rows, put_back, take_out
 from penstock.log.store import (
     LEASE,
     MAX_LEASES,
+    QUEUE,
     VERSION,
     Batch,
     Claim,
@@ -83,20 +85,15 @@ class MemoryStore(Shared):
             self._add(run, [start], now)
             if owner:
                 self._take(run, owner, now)
+        if row.state == "ready" and not owner:
+            self._doorbell.ring([QUEUE])
         return True
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
-        deadline, now = time.monotonic() + self.lease, self._clock()
-        with self._open():
-            free = [run for run in self._runs.values() if _is_claimable(run.row, now, self.lease, agents, run_id)]
-            if not free:
-                return None
-            run = min(free, key=lambda run: run.row.updated)
-            previous_state = run.row.state
-            self._take(run, owner, now)
-            claim = Claim(run.row.id, run.row.agent, run.row.epoch, run.row.seq, deadline, previous_state)
-        self._doorbell.ring([claim.run_id])
-        return claim
+        return next(iter(self._claim(owner, 1, agents, run_id)), None)
+
+    def claim_next(self, owner: str, *, agents: Sequence[str] | None = None, limit: int = 1) -> list[Claim]:
+        return self._claim(owner, limit, agents)
 
     def claimable(
         self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
@@ -105,8 +102,8 @@ class MemoryStore(Shared):
         with self._open():
             rows = [run.row for run in self._runs.values() if _is_claimable(run.row, now, self.lease, agents)]
         if after is not None:
-            rows = [row for row in rows if (row.updated, row.id) > (after.updated, after.id)]
-        return sorted(rows, key=lambda row: (row.updated, row.id))[:limit]
+            rows = [row for row in rows if (row.created, row.id) > (after.created, after.id)]
+        return sorted(rows, key=lambda row: (row.created, row.id))[:limit]
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         now = self._clock()
@@ -157,7 +154,8 @@ class MemoryStore(Shared):
             self._grow(run, len(input.body))
             if run.row.state == "waiting" or (run.row.state == "damaged" and input.kind == "cancel"):
                 run.row = replace(run.row, state="ready")
-            return True
+        self._doorbell.ring([QUEUE])
+        return True
 
     def inputs(self, run_ids: Sequence[str]) -> list[Input]:
         with self._open():
@@ -212,6 +210,20 @@ class MemoryStore(Shared):
             if self._is_closed:
                 raise StoreError("the log in memory was closed")
             yield
+
+    def _claim(
+        self, owner: str, limit: int, agents: Sequence[str] | None = None, run_id: str | None = None
+    ) -> builtins.list[Claim]:
+        deadline, now = time.monotonic() + self.lease, self._clock()
+        claims: builtins.list[Claim] = []
+        with self._open():
+            free = [run for run in self._runs.values() if _is_claimable(run.row, now, self.lease, agents, run_id)]
+            for run in sorted(free, key=lambda run: (run.row.epoch == 0, run.row.created))[:limit]:
+                previous_state = run.row.state
+                self._take(run, owner, now)
+                claims.append(Claim(run.row.id, run.row.agent, run.row.epoch, run.row.seq, deadline, previous_state))
+        self._doorbell.ring([claim.run_id for claim in claims])
+        return claims
 
     def _take(self, run: _Run, owner: str, now: float) -> None:
         """Let a worker own the run."""

@@ -34,6 +34,9 @@ ended. The length is that of the owner, in the row of the run: others may have o
 LEASE = 15.0
 """How many seconds a worker owns a run after it last wrote to its log, unless the store is opened with another."""
 
+QUEUE = ""
+"""Who watches this instead of the id of a run is called when a run may have become claimable."""
+
 Row = tuple[int, float, bytes]
 """An event as it is stored: its number, its time and its body."""
 
@@ -227,10 +230,14 @@ class Store(Protocol):
         """
         ...
 
+    def claim_next(self, owner: str, *, agents: Sequence[str] | None = None, limit: int = 1) -> list[Claim]:
+        """Claim the next runs, at most `limit`. Runs that had an owner before are claimed first, then the oldest."""
+        ...
+
     def claimable(
         self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
     ) -> Sequence[RunRow]:
-        """The runs that `claim` would take, by the time of their last change; with `after`, those that follow it."""
+        """The runs that can be claimed, the oldest first; with `after`, those that follow it."""
         ...
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
@@ -258,6 +265,7 @@ class Store(Protocol):
     def watch(self, run_id: str, callback: Watcher) -> AbstractContextManager[None]:
         """Call back, from any thread, when a run may have new events: a hint, which may fail to come.
 
+        With `QUEUE` instead of an id, when a run may have become claimable.
         It comes with the events if they were written here, in their order, and else without any.
         """
         ...
@@ -285,7 +293,7 @@ class Store(Protocol):
         ...
 
     def prune(self, *, before: float, limit: int = 1000) -> int:
-        """Delete finished runs that were not changed since a time; returns how many."""
+        """Delete finished runs that were not changed since a time, at most `limit`; returns how many."""
         ...
 
     def close(self) -> None:

@@ -46,7 +46,7 @@ from penstock.log.take_up import PAGE, read_run, read_start, take_up
 from penstock.run.events import Done, LogEvent
 from penstock.run.machine import Run
 from penstock.runs.client_tools import with_client_tools, with_declarations
-from penstock.runs.worker import Worker, claim_run
+from penstock.runs.worker import Worker, claim_runs
 
 logger = logging.getLogger("penstock.runs")
 
@@ -199,13 +199,13 @@ class Runs:
         if row.state == "damaged":  # it may have been repaired
             await awith_retries(partial(read_run, self._store, row))
         while True:
-            claim = await claim_run(self._store, partial(self._store.claim, self._owner, run_id=run_id))
-            if claim is not None:
+            claims = await claim_runs(self._store, partial(self._claim_one, run_id))
+            for claim in claims:
                 await self._go_on(claim)
             row = await awith_retries(lambda: self.find(run_id))
             if row.state in ("waiting", "over"):
                 return row
-            if claim is None:
+            if not claims:
                 await asyncio.sleep(POLL)
 
     def drive(self, run_id: str) -> RunRow:
@@ -214,7 +214,8 @@ class Runs:
 
     async def awork(self, *, parallel: int = 100, poll: float = 0.5) -> None:
         """Drive runs, this many at once, until the task is cancelled. Runs that are under way are left to others."""
-        take = partial(self._store.claim, self._owner, agents=[*self._agents])
+        agents = [*self._agents]
+        take = lambda limit: self._store.claim_next(self._owner, agents=agents, limit=limit)  # noqa: E731
         await Worker(self._store, take, self._go_on).work(parallel, poll)
 
     def work(self, *, parallel: int = 100, poll: float = 0.5) -> None:
@@ -222,6 +223,10 @@ class Runs:
         run_coroutine(self.awork(parallel=parallel, poll=poll), "runs.work()", "await runs.awork()")
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _claim_one(self, run_id: str) -> builtins.list[Claim]:
+        claim = self._store.claim(self._owner, run_id=run_id)
+        return [] if claim is None else [claim]
 
     async def _go_on(self, claim: Claim) -> None:
         """Drive a claimed run until it finishes, waits, or has another owner."""

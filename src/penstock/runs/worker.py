@@ -7,59 +7,75 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.log.ending import release_claimed
 from penstock.log.flusher import flusher_of
-from penstock.log.store import Claim, Store, StoreError
+from penstock.log.store import QUEUE, Claim, Store, StoreError
 from penstock.log.store_retries import awith_retries
 
 logger = logging.getLogger("penstock.runs")
 
-TakeRun = Callable[[], Claim | None]
-"""Claims a run in a store, if there is one."""
+BATCH = 8
+"""How many runs are claimed at a time: fewer cost more, and more leave less to other workers."""
+
+TakeRuns = Callable[[int], Sequence[Claim]]
+"""Claims runs in a store, at most this many."""
 
 
 class Worker:
     """Drives runs of a store until it is cancelled; `take` claims one, `drive` drives it."""
 
-    def __init__(self, store: Store, take: TakeRun, drive: Callable[[Claim], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, store: Store, take: TakeRuns, drive: Callable[[Claim], Coroutine[Any, Any, None]]) -> None:
         self._store = store
         self._take = take
         self._drive = drive
         self._is_store_away = False
 
     async def work(self, parallel: int, poll: float) -> None:
-        """Drive runs, this many at the same time; `poll` is the seconds between two checks if there is none."""
+        """Drive runs, this many at the same time.
+
+        If there is none, wait until the store announces one, or for `poll` seconds: nobody announces a run whose worker
+        has died, or one of another process on SQLite.
+        """
         tasks: set[asyncio.Task[None]] = set()
+        news = asyncio.Event()
+        loop = asyncio.get_running_loop()
         try:
-            while True:
-                claim = await claim_run(self._store, self.take, math.inf) if len(tasks) < parallel else None
-                if claim is not None:
-                    task = asyncio.create_task(self._drive(claim), name=claim.run_id)
-                    tasks.add(task)
-                    task.add_done_callback(tasks.discard)
-                    task.add_done_callback(_log_failure)
-                else:
-                    await asyncio.sleep(poll)
+            with self._store.watch(QUEUE, lambda _: ring(loop, news)):
+                while True:
+                    news.clear()
+                    limit = min(BATCH, parallel - len(tasks))
+                    claims = await claim_runs(self._store, partial(self.take, limit), math.inf) if limit else ()
+                    for claim in claims:
+                        task = asyncio.create_task(self._drive(claim), name=claim.run_id)
+                        tasks.add(task)
+                        task.add_done_callback(tasks.discard)
+                        task.add_done_callback(_log_failure)
+                        task.add_done_callback(lambda _: news.set())
+                    if len(claims) < limit or not limit:
+                        with suppress(TimeoutError):
+                            async with asyncio.timeout(poll):  # `wait_for` of Python 3.11 can lose a cancellation
+                                await news.wait()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def take(self) -> Claim | None:
-        """Claim a run, if there is one. Logs when the store fails, and when it is back.
+    def take(self, limit: int) -> Sequence[Claim]:
+        """Claim runs, if there are any. Logs when the store fails, and when it is back.
 
         After a failure, this worker's own leases are renewed first. Otherwise it could claim its own run again and lose
         unwritten events.
         """
         if flusher_of(self._store).is_behind:
-            return None
+            return ()
         try:
-            claim = self._take()
+            claims = self._take(limit)
         except StoreError as error:
             if not self._is_store_away:
                 logger.warning("cannot look for runs: %s", error)
@@ -68,26 +84,35 @@ class Worker:
         if self._is_store_away:
             self._is_store_away = False
             logger.info("looks for runs again")
-        return claim
+        return claims
 
 
-async def claim_run(store: Store, take: TakeRun, seconds: float | None = None) -> Claim | None:
-    """Claim a run in a thread, and retry while the store fails. A cancelled claim is given back.
+def ring(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    """Set an event of a loop, from any thread; a loop that was closed needs it no more."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(event.set)
 
-    Otherwise that run would wait for the end of its lease.
+
+async def claim_runs(
+    store: Store, take: Callable[[], Sequence[Claim]], seconds: float | None = None
+) -> Sequence[Claim]:
+    """Claim runs in a thread, and retry while the store fails. Cancelled claims are given back.
+
+    Otherwise those runs would wait for the end of their leases.
     """
     claims: deque[Claim] = deque()
     is_cancelled = threading.Event()
 
     def claim() -> None:
-        if (claimed := take()) is not None:
-            claims.append(claimed)
-            if is_cancelled.is_set():
-                give_back()
+        claims.extend(take())
+        if is_cancelled.is_set():
+            give_back()
 
-    def give_back() -> None:  # in the thread that has claimed it, or here
-        with suppress(IndexError, StoreError):
-            release_claimed(store, claims.popleft())
+    def give_back() -> None:  # in the thread that has claimed them, or here
+        with suppress(IndexError):
+            while True:
+                with suppress(StoreError):
+                    release_claimed(store, claims.popleft())
 
     try:
         await awith_retries(claim, seconds)
@@ -95,7 +120,7 @@ async def claim_run(store: Store, take: TakeRun, seconds: float | None = None) -
         is_cancelled.set()
         await asyncio.to_thread(give_back)
         raise
-    return claims.popleft() if claims else None
+    return claims
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

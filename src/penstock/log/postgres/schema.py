@@ -36,7 +36,25 @@ CREATE INDEX runs_open ON {schema}.runs (created) WHERE state IN ('ready', 'runn
 _SCHEMA_3 = """
 ALTER TABLE {schema}.runs ADD COLUMN lease float8 NOT NULL DEFAULT 15;
 """
-MIGRATIONS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3)  # from each version of the tables to the next one
+# Columns that change with every event have no index: PostgreSQL would write all indexes for each of them.
+_SCHEMA_4 = """
+ALTER TABLE {schema}.runs ADD COLUMN ended float8 NOT NULL DEFAULT 0;
+UPDATE {schema}.runs SET ended = updated WHERE state = 'over';
+DROP INDEX {schema}.runs_open;
+DROP INDEX {schema}.runs_by_thread;
+CREATE INDEX runs_open ON {schema}.runs (created, id) WHERE state IN ('ready', 'running') OR wake_at > 0;
+CREATE INDEX runs_ready ON {schema}.runs (agent, (epoch = 0), created) WHERE state = 'ready';
+CREATE INDEX runs_running ON {schema}.runs (created) WHERE state = 'running';
+CREATE INDEX runs_waking ON {schema}.runs (wake_at) WHERE wake_at > 0;
+CREATE INDEX runs_ended ON {schema}.runs (ended) WHERE state = 'over';
+CREATE INDEX runs_by_time ON {schema}.runs (created DESC, id);
+CREATE INDEX runs_by_thread ON {schema}.runs (thread, created DESC, id);
+CREATE INDEX runs_by_tenant ON {schema}.runs (tenant, created DESC, id);
+CREATE INDEX runs_by_agent ON {schema}.runs (agent, created DESC, id);
+CREATE INDEX runs_by_state ON {schema}.runs (state, created DESC, id) WHERE state <> 'over';
+CREATE INDEX runs_by_prefix ON {schema}.runs (id COLLATE "C");
+"""
+MIGRATIONS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4)  # from each version of the tables to the next one
 SCHEMA_VERSION = len(MIGRATIONS)
 
 LOCK = 0x50454E53

@@ -12,6 +12,7 @@ _NOTIFY = """
     (SELECT pg_notify(%(channel)s, CASE WHEN octet_length(ids) < 7000 THEN ids ELSE '*' END)
      FROM (SELECT string_agg(id, E'\\n') AS ids FROM changed) AS run_ids WHERE ids IS NOT NULL)
 """
+_QUEUED = "(SELECT pg_notify(%(channel)s, '') FROM changed WHERE state = 'ready' LIMIT 1)"  # for workers
 _NOT_DURABLE = "set_config('synchronous_commit', 'off', true)"  # for this statement, which is a transaction
 
 _MEDIA = f"""
@@ -32,51 +33,77 @@ WITH changed AS (
         INSERT INTO {{schema}}.runs
         SELECT %(id)s, %(agent)s, %(thread)s, %(tenant)s, %(version)s, {{claimed}}, at, at, 0, 0, %(lease)s
         FROM (SELECT {NOW} AS at) AS clock
-        ON CONFLICT DO NOTHING RETURNING id, created
+        ON CONFLICT DO NOTHING RETURNING id, created, state
     ),
     {_MEDIA}
     added AS (
         INSERT INTO {{schema}}.events
         SELECT id, seq, created, body FROM changed, unnest(%(bodies)b::bytea[]) WITH ORDINALITY AS event (body, seq)
     )
-SELECT id FROM changed
+SELECT id, {_QUEUED} FROM changed
 """
 CREATE = _CREATE.replace("{claimed}", "%(state)s, 0, '', 0, 1")
 CREATE_CLAIMED = _CREATE.replace("{claimed}", "'running', 1, %(owner)s, at + %(lease)s, 2")
 
-_IS_FREE = f"""
-            CASE state WHEN 'ready' THEN true
-                WHEN 'running' THEN lease_until NOT BETWEEN {NOW} AND {NOW} + {MAX_LEASES} * lease
-                WHEN 'waiting' THEN wake_at > 0 AND wake_at <= {NOW}
-                WHEN 'damaged' THEN %(run_id)s::text IS NOT NULL ELSE false END
-            AND version <= %(version)s AND (%(agents)s::text[] IS NULL OR agent = ANY (%(agents)s))
-"""
-_IS_CLAIMABLE = f"(state IN ('ready', 'running') OR wake_at > 0) AND {_IS_FREE}"  # the first is that of the index
+_IS_LOST = f"state = 'running' AND lease_until NOT BETWEEN {NOW} AND {NOW} + {MAX_LEASES} * lease"
+_IS_WOKEN = f"state = 'waiting' AND wake_at > 0 AND wake_at <= {NOW}"
+_IS_KNOWN = "version <= %(version)s AND (%(agents)s::text[] IS NULL OR agent = ANY (%(agents)s))"
 CLAIMABLE = f"""
-SELECT {FIELDS} FROM {{schema}}.runs WHERE {_IS_CLAIMABLE} AND (updated, id) > (%(updated)s::float8, %(id)s)
-ORDER BY updated, id LIMIT %(limit)s
+SELECT {FIELDS} FROM {{schema}}.runs
+WHERE (state IN ('ready', 'running') OR wake_at > 0)  -- the condition of the index
+    AND (state = 'ready' OR ({_IS_LOST}) OR ({_IS_WOKEN})) AND {_IS_KNOWN}
+    AND (created, id) > (%(created)s::float8, %(id)s)
+ORDER BY created, id LIMIT %(limit)s
 """
 
-_CLAIM = f"""
-WITH picked AS (
-        SELECT id, state, {NOW} AS at FROM {{schema}}.runs
-        WHERE {{condition}} ORDER BY updated LIMIT 1 FOR UPDATE SKIP LOCKED
-    ),
+_TAKE = f"""
     changed AS (
         UPDATE {{schema}}.runs AS run
         SET state = 'running', epoch = epoch + 1, owner = %(owner)s, lease_until = at + %(lease)s,
             lease = %(lease)s, seq = seq + 1, updated = at, wake_at = 0
-        FROM picked WHERE run.id = picked.id
-        RETURNING run.id, run.agent, run.epoch, run.seq, run.updated, picked.state AS found
+        FROM picked, (SELECT {NOW} AS at) AS clock WHERE run.id = picked.id
+        RETURNING run.id, run.agent, run.epoch, run.seq, run.updated, run.created, picked.state AS found
     ),
     added AS (
         INSERT INTO {{schema}}.events
         SELECT id, seq, updated, convert_to(%(head)s || epoch || %(tail)s, 'UTF8') FROM changed
     )
-SELECT id, agent, epoch, seq, found, {_NOTIFY} FROM changed
+SELECT id, agent, epoch, seq, found, {_NOTIFY} FROM changed ORDER BY epoch = 1, created
 """
-CLAIM = _CLAIM.replace("{condition}", _IS_CLAIMABLE)
-CLAIM_ONE = _CLAIM.replace("{condition}", f"id = %(run_id)s AND {_IS_FREE}")
+CLAIM_ONE = f"""
+WITH picked AS (
+        SELECT id, state FROM {{schema}}.runs
+        WHERE id = %(run_id)s AND {_IS_KNOWN}
+            AND (state IN ('ready', 'damaged') OR ({_IS_LOST}) OR ({_IS_WOKEN}))
+        FOR UPDATE SKIP LOCKED
+    ),
+    {_TAKE}
+"""
+# Each kind of claimable runs has its own index, so that a claim costs the same however many runs there are.
+CLAIM = f"""
+WITH ready AS (
+        SELECT run.* FROM unnest(coalesce(%(agents)s::text[], (
+            SELECT array_agg(DISTINCT agent) FROM {{schema}}.runs WHERE state = 'ready'
+        ))) AS name, LATERAL (
+            SELECT id, state, epoch, created FROM {{schema}}.runs
+            WHERE state = 'ready' AND agent = name AND version <= %(version)s
+            ORDER BY epoch = 0, created LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+        ) AS run
+    ),
+    lost AS (
+        SELECT id, state, epoch, created FROM {{schema}}.runs WHERE {_IS_LOST} AND {_IS_KNOWN}
+        ORDER BY epoch = 0, created LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ),
+    woken AS (
+        SELECT id, state, epoch, created FROM {{schema}}.runs WHERE {_IS_WOKEN} AND {_IS_KNOWN}
+        ORDER BY epoch = 0, created LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ),
+    picked AS (
+        SELECT id, state FROM (TABLE ready UNION ALL TABLE lost UNION ALL TABLE woken) AS free
+        ORDER BY epoch = 0, created LIMIT %(limit)s
+    ),
+    {_TAKE}
+"""
 
 APPEND = f"""
 WITH batch AS (
@@ -95,10 +122,11 @@ WITH batch AS (
         SET seq = batch.last_seq, updated = {NOW}, open_inputs = run.open_inputs - batch.taken_inputs,
             wake_at = coalesce({NOW} + batch.wake_in, 0),
             lease_until = CASE WHEN batch.state = 'running' THEN {NOW} + %(lease)s ELSE 0 END,
+            ended = CASE WHEN batch.state = 'over' THEN {NOW} ELSE 0 END,
             state = CASE WHEN batch.state = 'waiting' AND run.open_inputs > batch.taken_inputs
                 THEN 'ready' ELSE batch.state END  -- an input that came before the run waited must not wait with it
         FROM batch WHERE run.id = batch.run_id AND run.epoch = batch.epoch AND run.seq = batch.seq
-        RETURNING run.id, run.seq, run.updated, batch.place
+        RETURNING run.id, run.seq, run.updated, run.state, batch.place
     ),
     {_MEDIA}
     added AS (
@@ -122,7 +150,7 @@ WITH batch AS (
             AND sha256(event.body) = batch.last_hash
         WHERE batch.last_seq > batch.seq
     )
-SELECT place, at, {_NOTIFY}, {{durability}}
+SELECT place, at, {_NOTIFY}, {_QUEUED}, {{durability}}
 FROM (SELECT place, updated AS at FROM changed UNION SELECT place, at FROM repeated) AS owned
 """
 APPEND_DURABLE = APPEND.replace("{durability}", "NULL")
@@ -154,9 +182,9 @@ WITH added AS (
         UPDATE {{schema}}.runs AS run
         SET open_inputs = open_inputs + 1, state = CASE
             WHEN state = 'waiting' OR (state = 'damaged' AND %(kind)s = 'cancel') THEN 'ready' ELSE state END
-        FROM added WHERE run.id = added.run_id
+        FROM added WHERE run.id = added.run_id RETURNING run.state
     )
-SELECT (SELECT count(*) FROM added), (SELECT count(*) FROM {{schema}}.runs WHERE id = %(run_id)s)
+SELECT (SELECT count(*) FROM added), (SELECT count(*) FROM {{schema}}.runs WHERE id = %(run_id)s), {_QUEUED}
 """
 INPUTS = """
 SELECT run_id, kind, key, body, number, at FROM {schema}.inputs
@@ -164,18 +192,21 @@ WHERE taken_seq IS NULL AND run_id = ANY (%(run_ids)s) ORDER BY number
 """
 
 FIND = f"SELECT {FIELDS} FROM {{schema}}.runs WHERE id = %(id)s"
-LIST = f"""
-SELECT {FIELDS} FROM {{schema}}.runs
-WHERE (%(state)s::text IS NULL OR state = %(state)s) AND (%(agent)s::text IS NULL OR agent = %(agent)s)
-    AND (%(thread)s::text IS NULL OR thread = %(thread)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
-    AND starts_with(id, %(prefix)s)
-ORDER BY created DESC, id LIMIT %(limit)s
+_LIST = f"SELECT {FIELDS} FROM {{source}} WHERE {{conditions}} ORDER BY created DESC, id LIMIT %(limit)s"
+LIST = _LIST.replace("{source}", "{schema}.runs")
+# A prefix has few runs: without MATERIALIZED, the planner may search all runs by time for them.
+LIST_PREFIX = f"""
+WITH found AS MATERIALIZED (
+        SELECT * FROM {{schema}}.runs
+        WHERE id COLLATE "C" >= %(prefix)s AND id COLLATE "C" < %(prefix)s || U&'\\+10FFFF'
+    )
+{_LIST.replace("{source}", "found")}
 """
 
 PRUNE = """
 WITH old AS (
-        SELECT id FROM {schema}.runs WHERE state = 'over' AND updated < %(before)s
-        LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+        SELECT id FROM {schema}.runs WHERE state = 'over' AND ended < %(before)s AND updated < %(before)s
+        ORDER BY ended LIMIT %(limit)s FOR UPDATE SKIP LOCKED
     ),
     without_events AS (DELETE FROM {schema}.events USING old WHERE run_id = old.id),
     without_inputs AS (DELETE FROM {schema}.inputs USING old WHERE run_id = old.id),

@@ -6,6 +6,7 @@ Other processes are notified of new events (NOTIFY, once per append); as this is
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import re
 import threading
@@ -24,6 +25,7 @@ from penstock.log.postgres.schema import prepare
 from penstock.log.postgres_columns import Blobs, Floats, Integers, Texts
 from penstock.log.store import (
     LEASE,
+    QUEUE,
     VERSION,
     Batch,
     Claim,
@@ -81,6 +83,8 @@ class PostgresStore:
         if owner:
             statement, bodies = statements.CREATE_CLAIMED, [start, encode(Taken(1, owner))]
         if self._execute(statement, owner=owner, bodies=bodies, **values, **_media_values({row.id: media})):
+            if row.state == "ready" and not owner:
+                self._doorbell.ring([QUEUE])
             return True
         first = self._execute(statements.FIRST, id=row.id)
         if not first or first[0][0] != start:
@@ -88,26 +92,20 @@ class PostgresStore:
         return False
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
-        deadline = time.monotonic() + self.lease
-        head, tail = encode(Taken(0, owner)).decode().split("0", 1)
-        statement = statements.CLAIM if run_id is None else statements.CLAIM_ONE
-        rows = self._execute(
-            statement, owner=owner, run_id=run_id, agents=None if agents is None else [*agents],
-            version=VERSION, head=head, tail=tail,
-        )  # fmt: skip
-        if not rows:
-            return None
-        id, agent, epoch, seq, previous_state, _ = rows[0]
-        self._doorbell.ring([id])
-        return Claim(id, agent, epoch, seq, deadline, previous_state)
+        if run_id is None:
+            return next(iter(self.claim_next(owner, agents=agents)), None)
+        return next(iter(self._claim(statements.CLAIM_ONE, owner, agents, run_id=run_id)), None)
+
+    def claim_next(self, owner: str, *, agents: Sequence[str] | None = None, limit: int = 1) -> list[Claim]:
+        return self._claim(statements.CLAIM, owner, agents, limit=limit)
 
     def claimable(
         self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
     ) -> Sequence[RunRow]:
-        updated, id = (after.updated, after.id) if after else (float("-inf"), "")
+        created, id = (after.created, after.id) if after else (float("-inf"), "")
         rows = self._execute(
-            statements.CLAIMABLE, run_id=None, agents=None if agents is None else [*agents], version=VERSION,
-            updated=updated, id=id, limit=limit,
+            statements.CLAIMABLE, agents=None if agents is None else [*agents], version=VERSION,
+            created=created, id=id, limit=limit,
         )  # fmt: skip
         return [row_of(row) for row in rows]
 
@@ -138,11 +136,13 @@ class PostgresStore:
             yield
 
     def put(self, input: Input) -> bool:
-        [(added, runs)] = self._execute(
+        [(added, runs, _)] = self._execute(
             statements.PUT, run_id=input.run_id, kind=input.kind, key=input.key, body=input.body
         )
         if not runs:
             raise unknown_run(input.run_id)
+        if added:
+            self._doorbell.ring([QUEUE])
         return bool(added)
 
     def inputs(self, run_ids: Sequence[str]) -> list[Input]:
@@ -155,8 +155,14 @@ class PostgresStore:
         self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
         tenant: str | None = None, prefix: str = "", limit: int = 100,
     ) -> list[RunRow]:  # fmt: skip
+        filters = {"state": state, "agent": agent, "thread": thread, "tenant": tenant}
+        conditions = [f"{name} = %({name})s" for name, value in filters.items() if value is not None]
+        if state not in (None, "over"):
+            conditions.append("state <> 'over'")  # the condition of an index, which the value of a parameter hides
+        statement = statements.LIST_PREFIX if prefix else statements.LIST
+        statement = statement.replace("{conditions}", " AND ".join(conditions) or "true")
         rows = self._execute(
-            statements.LIST, state=state, agent=agent, thread=thread, tenant=tenant, prefix=prefix, limit=limit
+            statement, state=state, agent=agent, thread=thread, tenant=tenant, prefix=prefix, limit=limit
         )
         return [row_of(row) for row in rows]
 
@@ -170,6 +176,14 @@ class PostgresStore:
         self._connections.close()
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _claim(self, statement: str, owner: str, agents: Sequence[str] | None, **values: Any) -> builtins.list[Claim]:
+        deadline = time.monotonic() + self.lease
+        head, tail = encode(Taken(0, owner)).decode().split("0", 1)
+        known: dict[str, Any] = {"version": VERSION, "agents": None if agents is None else [*agents]}
+        rows = self._execute(statement, owner=owner, head=head, tail=tail, **known, **values)
+        self._doorbell.ring([row[0] for row in rows])
+        return [Claim(id, agent, epoch, seq, deadline, state) for id, agent, epoch, seq, state, _ in rows]
 
     def _execute(self, statement: str, execute: Callable[..., _Rows] | None = None, **values: Any) -> _Rows:
         now = self._clock() if self._clock else None

@@ -75,8 +75,26 @@ ALTER TABLE numbered RENAME TO runs;
 CREATE INDEX runs_open ON runs (state, lease_until) WHERE state <> 'over';
 CREATE INDEX runs_by_thread ON runs (thread, created);
 """
+_SCHEMA_7 = """
+ALTER TABLE runs ADD COLUMN begun INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE runs ADD COLUMN ended REAL NOT NULL DEFAULT 0;
+UPDATE runs SET begun = 1 WHERE owner <> '';
+UPDATE runs SET ended = (SELECT updated FROM heads WHERE run = number) WHERE state = 'over';
+DROP INDEX runs_open;
+DROP INDEX runs_by_thread;
+CREATE INDEX runs_open ON runs (created, id) WHERE state IN ('ready', 'running') OR wake_at > 0;
+CREATE INDEX runs_ready ON runs (agent, begun DESC, created) WHERE state = 'ready';
+CREATE INDEX runs_running ON runs (lease_until) WHERE state = 'running';
+CREATE INDEX runs_waking ON runs (wake_at) WHERE wake_at > 0;
+CREATE INDEX runs_ended ON runs (ended) WHERE state = 'over';
+CREATE INDEX runs_by_time ON runs (created DESC, id);
+CREATE INDEX runs_by_thread ON runs (thread, created DESC, id);
+CREATE INDEX runs_by_tenant ON runs (tenant, created DESC, id);
+CREATE INDEX runs_by_agent ON runs (agent, created DESC, id);
+CREATE INDEX runs_by_state ON runs (state, created DESC, id) WHERE state <> 'over';
+"""
 MIGRATIONS = (  # from each version of the tables to the next one
-    _SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5, _SCHEMA_6,
+    _SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5, _SCHEMA_6, _SCHEMA_7,
 )  # fmt: skip
 SCHEMA_VERSION = len(MIGRATIONS)
 
@@ -85,6 +103,7 @@ def prepare(connection: sqlite3.Connection, path: str) -> None:
     """Create the tables, or upgrade those of an earlier version."""
     if _version(connection, path) == SCHEMA_VERSION:
         return
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # for a new file: that of deleted runs can be given back
     connection.execute("BEGIN IMMEDIATE")
     try:
         for script in MIGRATIONS[_version(connection, path) :]:  # none if another process has just done it

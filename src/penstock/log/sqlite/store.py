@@ -22,12 +22,13 @@ from penstock.log.media import put_back, take_out
 from penstock.log.sqlite import events as sqlite_events
 from penstock.log.sqlite.file import SQLiteFile
 from penstock.log.sqlite.heads import Heads
+from penstock.log.sqlite.pruning import prune
+from penstock.log.sqlite.queue import find_claimable, first_claimable, is_claimable
 from penstock.log.sqlite.schema import prepare
 from penstock.log.store import (
     FIELDS,
     LEASE,
-    MAX_LEASES,
-    VERSION,
+    QUEUE,
     Batch,
     Claim,
     Input,
@@ -44,12 +45,16 @@ POLL = 0.05
 """The seconds between two checks for events of other processes."""
 
 _RUNS = "runs CROSS JOIN heads ON run = number"
+_OPEN_RUNS = "runs INDEXED BY runs_open CROSS JOIN heads ON run = number"
 _CREATE = """
-INSERT INTO runs (id, agent, thread, tenant, version, state, owner, lease_until, lease, wake_at, created)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT DO NOTHING
+INSERT INTO runs (id, agent, thread, tenant, version, state, owner, begun, lease_until, lease, wake_at, created)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT DO NOTHING
 """
-_TAKE = "UPDATE runs SET state = 'running', owner = ?, lease_until = ?, lease = ?, wake_at = 0 WHERE number = ?"
-_UPDATE = "UPDATE runs SET state = ?, lease_until = ?, wake_at = ? WHERE number = ?"
+_CLAIMED = f"SELECT run, epoch, seq, last, updated, id, agent, state FROM {_RUNS} WHERE number = ?"
+_TAKE = (
+    "UPDATE runs SET state = 'running', owner = ?, begun = 1, lease_until = ?, lease = ?, wake_at = 0 WHERE number = ?"
+)
+_UPDATE = "UPDATE runs SET state = ?, lease_until = ?, wake_at = ?, ended = ? WHERE number = ?"
 _RENEW = """
 UPDATE runs SET lease_until = ? WHERE id = ? AND state = 'running'
 AND EXISTS (SELECT 1 FROM heads WHERE run = number AND epoch = ?)
@@ -76,7 +81,9 @@ class SQLiteStore:
         now = self._clock()
         state, until, epoch = ("running", now + self.lease, 1) if owner else (row.state, 0.0, 0)
         bodies = [start, encode(Taken(epoch, owner))] if owner else [start]
-        values = (row.id, row.agent, row.thread, row.tenant, row.version, state, owner, until, self.lease, now)
+        values = (
+            row.id, row.agent, row.thread, row.tenant, row.version, state, owner, epoch, until, self.lease, now
+        )  # fmt: skip
 
         def create(connection: sqlite3.Connection) -> bool:
             added = connection.execute(_CREATE, values)
@@ -90,38 +97,27 @@ class SQLiteStore:
                 raise run_exists(row.id)
             return False
 
-        return self._file.write(create, durable=True)
+        is_new = self._file.write(create, durable=True)
+        if is_new and state == "ready":
+            self._doorbell.ring([QUEUE])
+        return is_new
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
-        deadline, now = time.monotonic() + self.lease, self._clock()
-        where, values = _claimable(now, run_id, agents)
+        if run_id is None:
+            return next(iter(self.claim_next(owner, agents=agents)), None)
+        claims = self._claim(owner, lambda connection, now: find_claimable(connection, now, agents, run_id))
+        return next(iter(claims), None)
 
-        def claim(connection: sqlite3.Connection) -> Claim | None:
-            picked = connection.execute(
-                f"SELECT run, epoch, seq, last, updated, id, agent, state FROM {_RUNS} "
-                f"WHERE {where} ORDER BY updated LIMIT 1",
-                values,
-            ).fetchone()
-            if picked is None:
-                return None
-            head, (id, agent, previous_state) = picked[:5], picked[5:]
-            number, epoch, seq, _, _ = head
-            connection.execute(_TAKE, (owner, now + self.lease, self.lease, number))
-            self._heads.add(connection, [Batch(id, epoch + 1, seq, [encode(Taken(epoch + 1, owner))])], [head], now)
-            return Claim(id, agent, epoch + 1, seq + 1, deadline, previous_state)
-
-        claimed = self._file.write(claim, durable=True)
-        if claimed is not None:
-            self._doorbell.ring([claimed.run_id])
-        return claimed
+    def claim_next(self, owner: str, *, agents: Sequence[str] | None = None, limit: int = 1) -> list[Claim]:
+        return self._claim(owner, lambda connection, now: first_claimable(connection, now, agents, limit))
 
     def claimable(
         self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
     ) -> Sequence[RunRow]:
-        where, values = _claimable(self._clock(), None, agents)
+        where, values = is_claimable(self._clock(), agents)
         if after is not None:
-            where, values = f"{where} AND (updated, id) > (?, ?)", [*values, after.updated, after.id]
-        return self._rows(f"{where} ORDER BY updated, id LIMIT ?", [*values, limit])
+            where, values = f"{where} AND (created, id) > (?, ?)", [*values, after.created, after.id]
+        return self._rows(f"{where} ORDER BY created, id LIMIT ?", [*values, limit], _OPEN_RUNS)
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         now = self._clock()
@@ -170,7 +166,10 @@ class SQLiteStore:
                 )
             return bool(added.rowcount)
 
-        return self._file.write(put, durable=True)
+        is_new = self._file.write(put, durable=True)
+        if is_new:
+            self._doorbell.ring([QUEUE])
+        return is_new
 
     def inputs(self, run_ids: Sequence[str]) -> list[Input]:
         if not run_ids:
@@ -197,34 +196,49 @@ class SQLiteStore:
         self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
         tenant: str | None = None, prefix: str = "", limit: int = 100,
     ) -> list[RunRow]:  # fmt: skip
-        values = {"state": state, "agent": agent, "thread": thread, "tenant": tenant}
-        values = {name: value for name, value in values.items() if value is not None}
-        where = "".join(f" AND {name} = ?" for name in values)
-        return self._rows(
-            f"id >= ? AND id < ?{where} ORDER BY created DESC, id LIMIT ?",
-            [prefix, f"{prefix}\U0010ffff", *values.values(), limit],
-        )
+        filters = {"state": state, "agent": agent, "thread": thread, "tenant": tenant}
+        values: builtins.list[Any] = [value for value in filters.values() if value is not None]
+        conditions = [f"{name} = ?" for name, value in filters.items() if value is not None]
+        if state not in (None, "over"):
+            conditions.append("state <> 'over'")  # the condition of an index, which SQLite does not infer
+        if prefix:
+            conditions.append("id >= ? AND id < ?")
+            values += prefix, f"{prefix}\U0010ffff"
+        return self._rows(f"{' AND '.join(conditions) or 'true'} ORDER BY created DESC, id LIMIT ?", [*values, limit])
 
     def prune(self, *, before: float, limit: int = 1000) -> int:
-        def prune(connection: sqlite3.Connection) -> int:
-            rows = connection.execute(
-                f"SELECT id, number FROM {_RUNS} WHERE state = 'over' AND updated < ? LIMIT ?", (before, limit)
-            ).fetchall()
-            ids, numbers = [(id,) for id, _ in rows], [(number,) for _, number in rows]
-            sqlite_events.delete(connection, ids)
-            for table in ("inputs", "media_uses"):
-                connection.executemany(f"DELETE FROM {table} WHERE run_id = ?", ids)
-            connection.executemany("DELETE FROM heads WHERE run = ?", numbers)
-            connection.executemany("DELETE FROM runs WHERE number = ?", numbers)
-            connection.execute("DELETE FROM media WHERE hash NOT IN (SELECT hash FROM media_uses)")
-            return len(rows)
-
-        return self._file.write(prune, durable=False)
+        left = limit
+        while left:  # in small transactions: live runs write between them
+            deleted = self._file.write(partial(prune, before=before, limit=left), durable=False)
+            if not deleted:
+                break
+            left -= deleted
+        return limit - left
 
     def close(self) -> None:
         self._file.close()
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _claim(self, owner: str, find: Callable[[sqlite3.Connection, float], Sequence[int]]) -> builtins.list[Claim]:
+        """Claim the runs with the numbers that are found in the transaction."""
+        deadline, now = time.monotonic() + self.lease, self._clock()
+
+        def claim(connection: sqlite3.Connection) -> builtins.list[Claim]:
+            numbers = find(connection, now)
+            rows = [connection.execute(_CLAIMED, (number,)).fetchone() for number in numbers]
+            connection.executemany(_TAKE, [(owner, now + self.lease, self.lease, number) for number in numbers])
+            batches = [
+                Batch(id, epoch + 1, seq, [encode(Taken(epoch + 1, owner))]) for _, epoch, seq, _, _, id, _, _ in rows
+            ]
+            self._heads.add(connection, batches, [row[:5] for row in rows], now)
+            return [
+                Claim(id, agent, epoch + 1, seq + 1, deadline, state) for _, epoch, seq, _, _, id, agent, state in rows
+            ]
+
+        claims = self._file.write(claim, durable=True)
+        self._doorbell.ring([claimed.run_id for claimed in claims])
+        return claims
 
     def _append(self, batches: Sequence[Batch], now: float, connection: sqlite3.Connection) -> builtins.list[bool]:
         """Add the batches of runs; for each, whether this worker owns the run."""
@@ -248,7 +262,8 @@ class SQLiteStore:
         """Update the state of a run, and its lease."""
         lease_until = now + self.lease if batch.state == "running" else 0.0
         wake_at = 0.0 if batch.wake_in is None else now + batch.wake_in
-        connection.execute(_UPDATE, (batch.state, lease_until, wake_at, number))
+        ended = now if batch.state == "over" else 0.0
+        connection.execute(_UPDATE, (batch.state, lease_until, wake_at, ended, number))
         if batch.state != "running":
             self._heads.forget(batch.run_id)
 
@@ -266,9 +281,9 @@ class SQLiteStore:
                 (batch.run_id, batch.run_id),
             )
 
-    def _rows(self, where: str, values: Sequence[Any]) -> builtins.list[RunRow]:
+    def _rows(self, where: str, values: Sequence[Any], source: str = _RUNS) -> builtins.list[RunRow]:
         """The rows of the runs that satisfy a condition."""
-        statement = f"SELECT {FIELDS} FROM {_RUNS} WHERE {where}"
+        statement = f"SELECT {FIELDS} FROM {source} WHERE {where}"
         return self._file.read(lambda connection: [row_of(row) for row in connection.execute(statement, values)])
 
 
@@ -276,17 +291,3 @@ def _media(connection: sqlite3.Connection, hashes: Sequence[str]) -> dict[str, b
     places = ", ".join("?" * len(hashes))
     rows = connection.execute(f"SELECT hash, body FROM media WHERE hash IN ({places})", hashes)
     return dict(rows.fetchall())
-
-
-def _claimable(now: float, run_id: str | None, agents: Sequence[str] | None) -> tuple[str, list[Any]]:
-    """The condition for a run that a worker may claim now, and its values."""
-    where = (
-        "(state = 'ready' OR (state = 'running' AND lease_until NOT BETWEEN ? AND ? + ? * lease) "
-        "OR (state = 'waiting' AND wake_at > 0 AND wake_at <= ?) OR (state = 'damaged' AND ?)) AND version <= ?"
-    )
-    values: list[Any] = [now, now, MAX_LEASES, now, run_id is not None, VERSION]
-    if run_id is not None:
-        where, values = f"{where} AND id = ?", [*values, run_id]
-    if agents is not None:
-        where, values = f"{where} AND agent IN ({', '.join('?' * len(agents))})", [*values, *agents]
-    return where, values

@@ -1,0 +1,66 @@
+"""The runs of a SQLite file that a worker may claim, in the order in which they are claimed.
+
+Each kind of them has its own index, so that a claim costs the same however many runs the file has. Runs that had an
+owner come first: somebody may be reading them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.log.store import MAX_LEASES, VERSION
+
+_COLUMNS = "SELECT begun, created, number FROM runs INDEXED BY"
+_READY = (
+    f"{_COLUMNS} runs_ready WHERE state = 'ready' AND agent = ? AND version <= ? ORDER BY begun DESC, created LIMIT ?"
+)
+_IS_LOST = f"state = 'running' AND lease_until NOT BETWEEN ? AND ? + {MAX_LEASES} * lease"
+_LOST = f"{_COLUMNS} runs_running WHERE {_IS_LOST}"
+_WOKEN = f"{_COLUMNS} runs_waking WHERE wake_at > 0 AND wake_at <= ? AND state = 'waiting'"
+_ONE = f"""
+SELECT number FROM runs WHERE id = ? AND (
+    state IN ('ready', 'damaged') OR ({_IS_LOST}) OR (state = 'waiting' AND wake_at > 0 AND wake_at <= ?)
+)
+"""
+_AGENTS = "SELECT DISTINCT agent FROM runs INDEXED BY runs_ready WHERE state = 'ready'"
+
+IS_OPEN = "(state IN ('ready', 'running') OR wake_at > 0)"
+"""The condition of the index `runs_open`, which a statement repeats to use it."""
+
+
+def first_claimable(connection: sqlite3.Connection, now: float, agents: Sequence[str] | None, limit: int) -> list[int]:
+    """The numbers of the runs that are claimed next, of these agents, or of any."""
+    if agents is not None and not agents:
+        return []
+    names = [name for (name,) in connection.execute(_AGENTS)] if agents is None else agents
+    rows = [row for name in names for row in connection.execute(_READY, (name, VERSION, limit))]
+    condition, values = _of_agents(agents)
+    tail = f"AND version <= ?{condition} ORDER BY begun DESC, created LIMIT ?"
+    rows += connection.execute(f"{_LOST} {tail}", (now, now, VERSION, *values, limit))
+    rows += connection.execute(f"{_WOKEN} {tail}", (now, VERSION, *values, limit))
+    rows.sort(key=lambda row: (not row[0], row[1], row[2]))
+    return [number for _, _, number in rows[:limit]]
+
+
+def find_claimable(connection: sqlite3.Connection, now: float, agents: Sequence[str] | None, run_id: str) -> list[int]:
+    """The number of a run, if it may be claimed by its id: also a damaged one."""
+    condition, values = _of_agents(agents)
+    rows = connection.execute(f"{_ONE} AND version <= ?{condition}", (run_id, now, now, now, VERSION, *values))
+    return [number for (number,) in rows]
+
+
+def is_claimable(now: float, agents: Sequence[str] | None) -> tuple[str, list[Any]]:
+    """The condition for all runs that may be claimed now, and its values."""
+    condition, values = _of_agents(agents)
+    where = (
+        f"{IS_OPEN} AND (state = 'ready' OR ({_IS_LOST}) OR (state = 'waiting' AND wake_at > 0 AND wake_at <= ?)) "
+        f"AND version <= ?{condition}"
+    )
+    return where, [now, now, now, VERSION, *values]
+
+
+def _of_agents(agents: Sequence[str] | None) -> tuple[str, Sequence[str]]:
+    """The condition for runs of these agents, and its values."""
+    return ("", ()) if agents is None else (f" AND agent IN ({', '.join('?' * len(agents))})", agents)
