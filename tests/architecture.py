@@ -37,34 +37,35 @@ ALLOWED = {
     "output": "errors events turn declarations schemas jsontext calls tools",
     "guard": "errors events wires tools",
     "dialects": "errors events messages declarations jsontext calls tools",
-    "decoder": "errors events declarations framing wires",
+    "healing": "errors events messages declarations jsontext framing calls wires dialects",
+    "decoder": "errors events messages declarations framing wires healing",
     "providers": "errors redaction",
     "history": "errors events sentences messages declarations turn jsontext framing calls wires providers",
     "run": "errors events sentences results messages turn jsontext calls tools output",
     "log": "errors events results messages redaction jsontext tools output run",
     "transport": "errors events redaction jsontext",
-    "model": f"{VOCABULARY} wires dialects tools output decoder providers history transport",
-    "agent": "errors events sentences results messages turn jsontext wires dialects tools output guard history run log"
-    " transport model",
+    "model": f"{VOCABULARY} wires dialects tools output healing decoder providers history transport",
+    "agent": "errors events sentences results messages turn jsontext wires dialects tools output guard healing history"
+    " run log transport model",
     "hooks": "errors events content messages jsontext tools model agent",
     "runs": "errors events messages tools history run log agent",
-    "adapters": f"{VOCABULARY} jsontext framing calls wires dialects tools decoder run model agent",
+    "adapters": f"{VOCABULARY} jsontext framing calls wires dialects tools healing decoder run model agent",
     "mcp": "errors events content results jsontext tools transport agent",
     "tracing": "errors events content messages turn jsontext run agent",
     "testing": "errors events declarations redaction framing calls wires providers log transport model",
     "asgi": "errors jsontext",
     "inspector": "errors events turn redaction jsontext framing wires dialects decoder transport model asgi",
     "serve": "errors events content results messages wires history run log agent runs asgi inspector",
-    "gateway": "errors events messages turn declarations jsontext framing calls wires dialects decoder providers"
-    " history transport model asgi inspector",
+    "gateway": "errors events messages turn declarations jsontext framing calls wires dialects healing decoder"
+    " providers history transport model asgi inspector",
     "cli": "*",
     "__main__": "cli",
 }
 """What each module or package of the top level may import, in the order of the layers; `*` is everything."""
 
 PURE = ("events", "errors", "sentences", "jsontext", "content", "results", "messages", "turn", "declarations",
-        "schemas", "redaction", "framing", "calls", "wires", "dialects", "tools", "output", "guard", "decoder",
-        "providers", "history", "run")  # fmt: skip
+        "schemas", "redaction", "framing", "calls", "wires", "dialects", "tools", "output", "guard", "healing",
+        "decoder", "providers", "history", "run")  # fmt: skip
 """What does no I/O: no sockets, threads, tasks, clocks or loggers."""
 
 

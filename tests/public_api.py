@@ -39,10 +39,12 @@ def read_api(root: Path) -> API:
     loader.resolve_aliases(implicit=True, external=False)
     api: API = {}
     listed: set[str] = set()
+    released = set(json.loads(RELEASED.read_text(encoding="utf-8"))) if RELEASED.exists() else set()
     for module in MODULES:
         for name, member in _public(loader.modules_collection[module]):
             declarations = _declarations(f"{module}.{name}", member)
-            is_again = member.canonical_path in listed  # it has another public name, with the same members
+            # It has another public name, with the same members, and the last release did not list them here.
+            is_again = member.canonical_path in listed and not released & declarations.keys() - {f"{module}.{name}"}
             api |= {f"{module}.{name}": declarations[f"{module}.{name}"]} if is_again else declarations
             listed.add(member.canonical_path)
     pages = [root / "README.md", *(root / "docs").rglob("*.md"), *(root / "examples").rglob("*.py")]

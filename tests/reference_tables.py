@@ -1,7 +1,7 @@
-"""The tables of docs/reference.md that are made from the code: `python -m tests.reference_tables` writes them.
+"""The tables of docs that are made from the code: `python -m tests.reference_tables` writes them.
 
 Options, fields and limits have their types and defaults from the code, and their descriptions from its docstrings; the
-tree of errors is that of errors.py. Each table stands between two comments in the page, and `make format` renews it.
+tree of errors is that of errors.py. Each table stands between two comments in its page, and `make format` renews it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import penstock
 from penstock import errors
+from penstock.healing.repairs import REPAIRS
 from penstock.tools.options import ToolOptions
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
+PAGES = PAGE, PAGE.with_name("healing.md")
 SOURCES = Path(penstock.__file__).parent
 PLACE = re.compile(r"(?<=<!-- made from the code: )(\w+) -->\n.*?(?=<!-- end -->)", re.DOTALL)
 LISTED = (
-    "calls", "dialects", "framing", "guard", "hooks", "jsontext", "mcp", "output", "results", "run", "tools",
+    "calls", "dialects", "framing", "guard", "healing", "hooks", "jsontext", "mcp", "output", "results", "run", "tools",
     "transport", "wires",
 )  # fmt: skip
 """The packages that read what providers, models and tools send: their limits are listed."""
@@ -163,6 +165,15 @@ def _anchor(name: str) -> str:
     return re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-")
 
 
+def repair_table() -> str:
+    """The rules by which damaged arguments are repaired."""
+    rows = ["| damage | reading | mode | quirk |", "|---|---|---|--:|"]
+    for rule in REPAIRS:
+        damage = rule.damage.replace("|", "\\|")
+        rows.append(f"| {damage} | {rule.reading} | `{rule.mode}` | [{rule.quirk}](quirks.md) |")
+    return "\n".join(rows) + "\n"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "model": lambda: option_table("Model", options_in(penstock.Model, "name")),
     "requests": request_table,
@@ -173,6 +184,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "agent": lambda: option_table("Agent", options_in(penstock.Agent, "model", "tools")),
     "limits": lambda: field_table(penstock.Limits),
     "buffers": limit_table,
+    "repairs": repair_table,
 }
 
 
@@ -182,4 +194,5 @@ def written(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in PAGES:
+        path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
         Usage,
     )
     from penstock.guard.guard import Guard, GuardContext, StopRun
+    from penstock.healing.settings import Healing
     from penstock.history.check import check
     from penstock.history.export import export_messages
     from penstock.history.problem import Problem
@@ -149,6 +150,7 @@ _HOMES = {
         "ToolEnd", "ToolProgress", "ToolResults", "ToolStart",
     ),
     "guard.guard": ("Guard", "GuardContext", "StopRun"),
+    "healing.settings": ("Healing",),
     "history.check": ("check",),
     "history.export": ("export_messages",),
     "history.problem": ("Problem",),
@@ -217,6 +219,7 @@ __all__ = [
     "Guard",
     "GuardContext",
     "GuardError",
+    "Healing",
     "History",
     "HistoryReplaced",
     "HookError",

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator, Mapping
-from typing import Any, overload
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from penstock.declarations import tool_names
+from penstock.declarations import read_declarations, tool_names
 from penstock.errors import AlreadyReadError, UsageError, type_name
 from penstock.events import Progress, StreamChunk, Text
 from penstock.framing import Body, Frames
@@ -14,6 +23,10 @@ from penstock.framing.sniff import CLOSED
 from penstock.wires import WireName, find_wire
 from penstock.wires.shared.decode_response.response_decoder import ResponseDecoder
 from penstock.wires.shared.decode_response.text_frames import ReadText, TextFrames
+
+if TYPE_CHECKING:
+    from penstock.healing.settings import Healing
+    from penstock.messages import Message
 
 
 class Decoder:
@@ -128,20 +141,41 @@ class Decoder:
 
 @overload
 def decode(
-    data: AsyncIterable[Any], wire: WireName, tools: Iterable[Any] | None = None
+    data: AsyncIterable[Any],
+    wire: WireName,
+    tools: Iterable[Any] | None = None,
+    *,
+    healing: Healing | None = None,
+    messages: Sequence[Message] = (),
 ) -> AsyncIterator[StreamChunk]: ...
 @overload
 def decode(
-    data: bytes | str | Iterable[Any] | Mapping[str, Any], wire: WireName, tools: Iterable[Any] | None = None
+    data: bytes | str | Iterable[Any] | Mapping[str, Any],
+    wire: WireName,
+    tools: Iterable[Any] | None = None,
+    *,
+    healing: Healing | None = None,
+    messages: Sequence[Message] = (),
 ) -> Iterator[StreamChunk]: ...
-def decode(data: Any, wire: WireName, tools: Iterable[Any] | None = None) -> Any:
+def decode(
+    data: Any,
+    wire: WireName,
+    tools: Iterable[Any] | None = None,
+    *,
+    healing: Healing | None = None,
+    messages: Sequence[Message] = (),
+) -> Any:
     """Yields the events of a response as its data arrives.
 
     `data` is a whole body, or an iterable of pieces: bytes (or text) cut anywhere, parsed dicts, or the objects that a
     vendor's SDK yields. For an async iterable the result is an async iterator. For one that is also a plain iterable,
     as litellm's are, the result is both. The events can be read once.
+
+    `healing` repairs the calls of the response and finds calls in its text. `messages` are those of the request: a call
+    in the text that repeats one of them may be injected, and does not count.
     """
-    decoder = Decoder(wire, tools)  # here, so that a wrong name raises at once and not at the first event
+    # here, so that a wrong name raises at once and not at the first event
+    decoder = Decoder(wire, tools) if healing is None else _healed(wire, tools, healing, messages)
     if isinstance(data, AsyncIterable):
         return _SyncOrAsyncEvents(decoder, data) if isinstance(data, Iterable) else _AsyncEvents(decoder, data)
     is_one = isinstance(data, bytes | bytearray | memoryview | str | Mapping) or hasattr(data, "model_dump")
@@ -150,13 +184,27 @@ def decode(data: Any, wire: WireName, tools: Iterable[Any] | None = None) -> Any
     return _Events(decoder, [data] if is_one else data)
 
 
-def _decode(decoder: Decoder, items: Iterable[Any]) -> Generator[StreamChunk]:
+class _Decoding(Protocol):
+    """What decodes the items of `decode`: a `Decoder`, or one that heals."""
+
+    def feed_any(self, item: Any, /) -> list[StreamChunk]: ...
+    def close(self) -> list[StreamChunk]: ...
+
+
+def _healed(wire: WireName, tools: Iterable[Any] | None, healing: Healing, messages: Sequence[Message]) -> _Decoding:
+    from penstock.healing.decoding import HealedDecoding, response_context
+
+    declared = tuple(read_declarations(tools))
+    return HealedDecoding(Decoder(wire, declared), response_context(wire, declared, messages, healing))
+
+
+def _decode(decoder: _Decoding, items: Iterable[Any]) -> Generator[StreamChunk]:
     for item in items:
         yield from decoder.feed_any(item)
     yield from decoder.close()
 
 
-async def _decode_async(decoder: Decoder, items: AsyncIterable[Any]) -> AsyncGenerator[StreamChunk]:
+async def _decode_async(decoder: _Decoding, items: AsyncIterable[Any]) -> AsyncGenerator[StreamChunk]:
     async for item in items:
         for event in decoder.feed_any(item):
             yield event
@@ -167,7 +215,7 @@ async def _decode_async(decoder: Decoder, items: AsyncIterable[Any]) -> AsyncGen
 class _Events:
     """The events of `decode`. A loop that was left can be continued; when all were read, another one raises."""
 
-    def __init__(self, decoder: Decoder, items: Iterable[Any]) -> None:
+    def __init__(self, decoder: _Decoding, items: Iterable[Any]) -> None:
         self._events = _decode(decoder, items)
 
     def __iter__(self) -> Iterator[StreamChunk]:
@@ -185,7 +233,7 @@ class _Events:
 class _AsyncEvents:
     """`_Events` in async code."""
 
-    def __init__(self, decoder: Decoder, items: AsyncIterable[Any]) -> None:
+    def __init__(self, decoder: _Decoding, items: AsyncIterable[Any]) -> None:
         self._events = _decode_async(decoder, items)
 
     def __aiter__(self) -> AsyncIterator[StreamChunk]:
@@ -203,7 +251,7 @@ class _AsyncEvents:
 class _SyncOrAsyncEvents:
     """The events of a stream that can be iterated in sync or async code, in one of them."""
 
-    def __init__(self, decoder: Decoder, items: Any) -> None:
+    def __init__(self, decoder: _Decoding, items: Any) -> None:
         self._sync = _decode(decoder, items)
         self._async = _decode_async(decoder, items)
 

@@ -117,7 +117,8 @@ class ToolCall(Event, frozen=True, tag="tool_call"):
 
     A `vendor` call is an item of the provider's own (a shell command, a click); the arguments are the fields of the
     item, which is vendor state on the same block. The result of an `approval` call is only the decision: the provider
-    runs the tool. `safety_checks` are what the provider wants a person to confirm before the call runs.
+    runs the tool. `safety_checks` are what the provider wants a person to confirm before the call runs. `quirks` are
+    the numbers of what was healed in it, if the caller asked for that (`Healing`).
     """
 
     id: str
@@ -130,6 +131,7 @@ class ToolCall(Event, frozen=True, tag="tool_call"):
     block: int = 0
     choice: int = 0
     safety_checks: tuple[dict[str, Any], ...] = ()
+    quirks: tuple[int, ...] = ()
     type: ClassVar[Literal["tool_call"]] = "tool_call"
 
     def __post_init__(self) -> None:

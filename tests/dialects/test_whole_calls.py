@@ -13,7 +13,7 @@ from penstock.dialects import whole_calls
 from penstock.dialects.prompt import find_prompt, prompts
 from penstock.dialects.rescue import LEAKS
 from penstock.dialects.whole_calls import Lane, StaysText, WholeCalls
-from penstock.gateway.config.settings import RESCUED
+from penstock.healing.rescued import RESCUED
 from penstock.messages import user
 
 TOOLS = [{"name": "shell", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}]

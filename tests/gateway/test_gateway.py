@@ -12,7 +12,7 @@ import pytest
 
 from penstock.declarations import ToolDeclaration
 from penstock.gateway import GatewayApp, Healing
-from penstock.gateway.healing.names import ToolNames
+from penstock.healing.names import ToolNames
 from penstock.inspector import Inspections
 from penstock.inspector.entries import Note
 from penstock.testing import Raw, Reply, Scripted, call, read_recordings, think, wait

@@ -14,11 +14,11 @@ from penstock import Finish, Reasoning, ToolCallInvalid, Unknown
 from penstock.declarations import read_declarations
 from penstock.gateway import endpoints, healed, journal, upstream_models
 from penstock.gateway.healed import HealedResponse, HealedResponses
-from penstock.gateway.healing import calls as repair
-from penstock.gateway.healing import decoding as habits
-from penstock.gateway.healing import report
-from penstock.gateway.healing.decoding import Habits, ReasoningTail
-from penstock.gateway.healing.report import HealingReport
+from penstock.healing import habits, report
+from penstock.healing import repairs as repair
+from penstock.healing.habits import Habits
+from penstock.healing.reasoning_tail import ReasoningTail
+from penstock.healing.report import HealingReport
 from penstock.testing import Raw
 from tests.asgi_client import serving
 from tests.gateways import HABITS, TOOLS, chat, gateway, upstream, web_server
@@ -76,14 +76,16 @@ def test_a_note_names_a_few_unknown_fields(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_only_the_end_of_reasoning_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.gateway.healing.decoding.MAX_TAIL", 50)
+    monkeypatch.setattr("penstock.healing.reasoning_tail.MAX_TAIL", 50)
     kept = HealingReport()
     tail = ReasoningTail(("hermes",), read_declarations(TOOLS), kept)
     call = '<tool_call>{"name": "shell", "arguments": {}}</tool_call>'
     for piece in (call, "x" * 200, "y" * 200):
-        assert tail.add([Reasoning(0, piece)])
+        tail.feed([Reasoning(0, piece)])
+        assert tail.is_open
     assert sum(map(len, tail._pieces)) <= 100 + 200
-    assert not tail.add([Finish("stop")])
+    tail.feed([Finish("stop")])
+    assert not tail.is_open
     assert not kept.notes, "the call is not in the end"
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from penstock import Text, ToolCall, collect, decode
+from penstock import Decoder, Text, ToolCall, collect, decode
 from penstock.gateway import Healing
-from penstock.gateway.healing.decoding import HealedDecoding, ResponseContext
-from penstock.gateway.healing.report import HealingReport
+from penstock.healing.decoding import HealedDecoding, ResponseContext
+from penstock.healing.report import HealingReport
 from penstock.wires import find_response_frames, wire_name
 from penstock.wires.shared.decode_request.request_settings import read_tools
 from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
@@ -36,7 +36,7 @@ def result(pieces: Iterable[bytes], front: str) -> tuple[Any, ...]:
         healing=Healing(), report=report, estimate=None,
     )  # fmt: skip
     decoding, encoder = (
-        HealedDecoding(context),
+        HealedDecoding(Decoder("openai-chat", DECLARED, id_prefix="call_r_"), context),
         ResponseEncoder(find_response_frames(front)(ResponseHead(id="1", model="m"))),
     )
     sent = b"".join(encoder.feed(decoding.feed(piece)) for piece in pieces)

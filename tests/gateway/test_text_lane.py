@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import AsyncStream, ConnectionFailed, Model, StreamChunk, Usage
+from penstock import AsyncStream, ConnectionFailed, Decoder, Model, StreamChunk, Usage
 from penstock.declarations import ToolDeclaration
 from penstock.gateway import Healing
-from penstock.gateway.healing.decoding import HealedDecoding, ResponseContext
-from penstock.gateway.healing.report import HealingReport
 from penstock.gateway.text_lane import TextLane
+from penstock.healing.decoding import HealedDecoding, ResponseContext
+from penstock.healing.report import HealingReport
 from penstock.testing import Scripted
 from penstock.transport import attempt
 from penstock.transport.commands import HTTPResponseHead
@@ -50,7 +50,7 @@ class Relay:
             wire="openai-chat", client_wire=front, tools=(SHELL_TOOL,), messages=(), fields={}, id_prefix="call_r_",
             healing=healing or Healing(), report=HealingReport(), estimate=Usage(7),
         )  # fmt: skip
-        self.decoding = HealedDecoding(context)
+        self.decoding = HealedDecoding(Decoder(context.wire, context.tools, id_prefix=context.id_prefix), context)
         self.encoder = ResponseEncoder(find_response_frames(front)(ResponseHead(id="1", model="m", created=1)))
         self.sent: list[bytes] = []
         self.shown: list[bytes] = []

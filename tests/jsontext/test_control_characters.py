@@ -14,7 +14,7 @@ import pytest
 import penstock
 from penstock import PartialJSON, ToolCall, ToolCallInvalid
 from penstock.gateway import Healing
-from penstock.gateway.healing.calls import CONTROL, PYTHON, repair_arguments
+from penstock.healing.repairs import CONTROL, PYTHON, repair_arguments
 from penstock.testing import Raw
 from tests.asgi_client import serving
 from tests.gateways import TOOLS, chat, delta, events, gateway, sse, tool_call, upstream

@@ -8,17 +8,20 @@ from typing import Any
 
 from penstock.adapters.wire_detector import WireDetector
 from penstock.calls.numbering import Numbering
-from penstock.declarations import tool_names
+from penstock.declarations import read_declarations, tool_names
 from penstock.errors import UsageError, type_name
 from penstock.events import ToolCall
 from penstock.framing.sdk_objects import DERIVED_EVENTS, as_mapping
+from penstock.healing.names import ToolNames
+from penstock.healing.repairs import RepairedArguments, repair_arguments
+from penstock.healing.settings import Healing, Repair
 from penstock.wires.openai_chat.choice import ChatChoice
 from penstock.wires.openai_chat.decode_response import OpenAIChat
 from penstock.wires.openai_chat.fragments import LEGACY
 from penstock.wires.openai_chat.reasoning_fields import TEXT_FIELDS, ReasoningState
 from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
 from penstock.wires.shared.decode_response.loose import items
-from penstock.wires.shared.decode_response.open_call import OpenCall
+from penstock.wires.shared.decode_response.open_call import OpenCall, diagnosed
 
 
 class StreamingToolCallAccumulator:
@@ -32,10 +35,16 @@ class StreamingToolCallAccumulator:
     A call is complete when it has an id, a name, and arguments that are complete JSON. A call without arguments is
     complete when the finish reason has come, so pass whole chunks. The server may still send more of a complete call:
     run calls only when the stream has ended, or use `decode`, which waits for the protocol to confirm them.
+
+    With `healing`, damaged arguments are repaired once the finish reason has come, and names are those of the declared
+    tools. An accumulator sees no text, so `rescue` needs `decode`.
     """
 
-    def __init__(self, tools: Iterable[Any] | None = None) -> None:
-        self._tools = tool_names(tools)
+    def __init__(self, tools: Iterable[Any] | None = None, *, healing: Healing | None = None) -> None:
+        declared = tuple(read_declarations(tools))
+        self._tools = tool_names(declared)
+        self._repair: Repair = "off" if healing is None else healing.repair
+        self._names = ToolNames(declared)
         self.clear()
 
     def add_chunk(self, deltas: Any) -> None:
@@ -71,11 +80,23 @@ class StreamingToolCallAccumulator:
 
     def get_complete_tool_calls(self) -> list[ToolCall]:
         """The complete calls, in order. A call that was sent again, with the same id, is in it once."""
-        return [
-            ToolCall(call.id, call.name, arguments, call.raw(), kind=call.kind, block=call.block)
-            for call in self._complete_calls()
-            if (arguments := call.whole_arguments()) is not None
-        ]
+        return [self._call(call) for call in self._complete_calls()]
+
+    def _call(self, call: OpenCall) -> ToolCall:
+        """A complete call, repaired if it has to be."""
+        name, quirk = (call.name, 0) if self._repair == "off" else self._names.declared_name(call.name)
+        arguments, raw, quirks = call.whole_arguments(), call.raw(), (quirk,) if quirk else ()
+        if arguments is None:
+            repair = self._repaired(call)
+            assert repair is not None, "or the call would not be complete"
+            arguments, raw, quirks = repair.arguments, repair.text, (*quirks, *repair.quirks)
+        return ToolCall(call.id, name, arguments, raw, kind=call.kind, block=call.block, quirks=quirks)
+
+    def _repaired(self, call: OpenCall) -> RepairedArguments | None:
+        """The arguments of a damaged call that has ended, repaired."""
+        if self._repair == "off" or not self._has_normal_end or call.kind != "function":
+            return None
+        return repair_arguments(diagnosed(call), self._repair)
 
     def clear(self, *, only_complete: bool = False) -> None:
         """Forgets all calls, or only the complete ones; further pieces of a call that is forgotten are ignored."""
@@ -111,9 +132,10 @@ class StreamingToolCallAccumulator:
     def _has_whole_arguments(self, call: OpenCall) -> bool:
         if call.is_damaged or call.is_too_large:
             return False
-        if not (call.size and call.has_closed) and (call.has_arguments or not self._has_normal_end):
+        is_open = not (call.size and call.has_closed) and (call.has_arguments or not self._has_normal_end)
+        if is_open and (self._repair == "off" or not self._has_normal_end):
             return False
-        return call.whole_arguments() is not None
+        return call.whole_arguments() is not None or self._repaired(call) is not None
 
     @property
     def _has_normal_end(self) -> bool:

@@ -35,6 +35,7 @@ from penstock.agent.step import REQUEST_OPTIONS, BeforeStep, Instructions
 from penstock.errors import UsageError
 from penstock.events import Fault
 from penstock.guard.guard import CheckText, Guard
+from penstock.healing.settings import Healing
 from penstock.history.read import as_messages
 from penstock.messages import Message, join_messages
 from penstock.model.checks import check_option_names, check_option_values
@@ -86,6 +87,8 @@ class Agent(Generic[Deps, Output]):
     - `models`: other models, which `before_step` may choose by name.
     - `run_repaired`: the faults of calls that run with repaired arguments (`duplicated`, `quoted` ...; True: any but
       `cut` and `quoted`). Other damaged calls do not run.
+    - `healing`: what is healed in responses before the agent reads them: it replaces that of the model, and includes
+      `rescue` and `run_repaired`.
     - `limits`: the limits of a run: steps, tokens, time, parallel tools and more.
     - `timeouts`: replace those of the model.
     - `retries`: replace those of the model.
@@ -132,6 +135,7 @@ class Agent(Generic[Deps, Output]):
         after_call: AfterCall | Sequence[AfterCall] | None = None,
         models: Mapping[str, Model | str] | Iterable[Model | str] = (),
         run_repaired: bool | Iterable[Fault] = False,
+        healing: Healing | None = None,
         limits: Limits | None = None,
         timeouts: Timeouts | None = None,
         retries: Retries | None = None,

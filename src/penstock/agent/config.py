@@ -19,7 +19,7 @@ from penstock.events import Fault
 from penstock.guard.guard import Guard, as_guard
 from penstock.model.checks import check_types, is_connector
 from penstock.model.model import Model
-from penstock.model.text_calls import refuse_rescue
+from penstock.model.text_calls import check_healing, refuse_rescue
 from penstock.output.output_type import OutputType, output_type
 from penstock.run.limits import Limits
 from penstock.tools.policy import Approvals, StartPolicy, ToolPolicy
@@ -77,7 +77,8 @@ class AgentConfig(AgentSettings, frozen=True, kw_only=True):
     @property
     def has_text_calls(self) -> bool:
         """Whether calls may come from the text of a response."""
-        return bool(self.rescue) or self.calls != "native"
+        healing = self.healing or self.model.healing
+        return bool(self.rescue or (healing and healing.dialects)) or self.calls != "native"
 
     @property
     def rescues(self) -> bool:
@@ -112,6 +113,9 @@ def new_config(arguments: Mapping[str, Any], options: Mapping[str, Any]) -> Agen
     """The configuration of an agent with these arguments of `Agent`, and these options of its requests."""
     own = {name: arguments[name] for name in (*AgentSettings.__struct_fields__, "tools", "instructions", "output")}
     own["rescue"] = checked_rescue(arguments["calls"], arguments["rescue"])
+    check_healing(arguments["calls"], arguments["rescue"], arguments["healing"])
+    if arguments["healing"] is not None and arguments["run_repaired"]:
+        raise UsageError("run_repaired is a part of healing: pass healing=Healing(repair=…), without run_repaired")
     return AgentConfig(
         **checked_settings(own),
         model=checked_model(arguments["model"]).with_timeouts(arguments["timeouts"], arguments["retries"]),
@@ -139,6 +143,7 @@ class NoModel(Model):
 
     def __init__(self) -> None:
         self.name = ""
+        self.healing = None
 
     def with_timeouts(self, timeouts: Timeouts | None = None, retries: Retries | None = None) -> Model:
         return self

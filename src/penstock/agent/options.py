@@ -16,6 +16,7 @@ from penstock.agent.pending_call import AfterCall, BeforeCall
 from penstock.agent.step import BeforeStep
 from penstock.events import Fault
 from penstock.guard.guard import CheckText, Guard
+from penstock.healing.settings import Healing
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
 from penstock.run.limits import Limits
@@ -35,6 +36,7 @@ class AgentSettings(Struct, frozen=True, kw_only=True):
     after_call: AfterCall | Sequence[AfterCall] | None
     models: Mapping[str, Model | str] | Iterable[Model | str]
     run_repaired: bool | Iterable[Fault]
+    healing: Healing | None
     limits: Limits | None
     timeouts: Timeouts | None
     retries: Retries | None
@@ -62,6 +64,7 @@ class AgentOptions(StepOptions, total=False):
     after_call: AfterCall | Sequence[AfterCall] | None
     models: Mapping[str, Model | str] | Iterable[Model | str]
     run_repaired: bool | Iterable[Fault]
+    healing: Healing | None
     limits: Limits | None
     timeouts: Timeouts | None
     retries: Retries | None

@@ -26,6 +26,7 @@ from penstock.dialects.provenance import Provenance
 from penstock.errors import UsageError, type_name
 from penstock.events import StreamChunk, Text, ToolCall, ToolCallInvalid
 from penstock.guard.guard import StopRun
+from penstock.healing.repairs import with_repairs
 from penstock.jsontext.values import deep_copy
 from penstock.messages import Message, ToolResult, tool_results
 from penstock.results import Outcome, as_outcome, error_outcome, failure
@@ -82,6 +83,8 @@ class TokenStream:
         return [*messages, tool_results(*self._results)] if self._results else messages
 
     async def _process(self, events: list[StreamChunk]) -> None:
+        if self._config.run_repaired:
+            events = with_repairs(events)
         for event in self._numbering.feed(events):
             self._builder.add(event)
             await self._call_back(event)

@@ -19,7 +19,7 @@ from penstock.errors import UsageError
 from penstock.gateway import endpoints
 from penstock.gateway.answer import Circuits
 from penstock.gateway.answering import Answering
-from penstock.gateway.config.settings import GatewaySettings, Healing, Upstream, upstreams_by_name
+from penstock.gateway.config.settings import GatewaySettings, Upstream, upstreams_by_name
 from penstock.gateway.config.upstream_names import read_upstream
 from penstock.gateway.context import LIMITS, Call, Endpoint, FixedSettings, GatewayContext, SettingsSource
 from penstock.gateway.counting import count_tokens
@@ -27,6 +27,7 @@ from penstock.gateway.healed import HealedResponses
 from penstock.gateway.journal import one_line
 from penstock.gateway.memory import ResponseMemory
 from penstock.gateway.upstream_models import UpstreamModels
+from penstock.healing.settings import Healing
 from penstock.inspector.endpoints import InspectorEndpoints
 from penstock.inspector.inspections import Inspections
 from penstock.wires import find_response_frames

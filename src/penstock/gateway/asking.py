@@ -12,13 +12,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.declarations import ToolDeclaration
+from penstock.decoder import Decoder
 from penstock.errors import MissingKeyError, ProviderError, TimedOut, UsageError
 from penstock.events import Text, Usage
 from penstock.gateway.config.settings import CLIENT_KEY, ENVIRONMENT, Upstream
-from penstock.gateway.estimate import estimate_input
-from penstock.gateway.healing.decoding import HealedDecoding, ResponseContext
-from penstock.gateway.healing.report import HealingReport
 from penstock.gateway.routing import Candidate
+from penstock.healing.decoding import HealedDecoding, ResponseContext
+from penstock.healing.estimate import estimate_input
+from penstock.healing.report import HealingReport
 from penstock.history.client_request import ClientRequest, hosted_name
 from penstock.messages import RESULT_CONTENT, Message, Part, ToolResult, join_messages
 from penstock.model.connect import Connector, HTTPConnector
@@ -56,7 +57,8 @@ class Decodings:
 
     def new(self) -> HealedDecoding:
         """The decoding of another attempt."""
-        self.last = HealedDecoding(self._context)
+        context = self._context
+        self.last = HealedDecoding(Decoder(context.wire, context.tools, id_prefix=context.id_prefix), context)
         return self.last
 
 

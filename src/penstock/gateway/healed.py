@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from penstock.gateway.attempts import Attempt
-from penstock.gateway.healing.report import Healed
+from penstock.healing.report import Healed
 
 MAX_KEPT = 1_000
 """How many requests are remembered."""

@@ -15,9 +15,9 @@ from penstock.gateway.answer import Answer
 from penstock.gateway.attempts import Attempt, Attempts
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.healed import HealedResponse
-from penstock.gateway.healing.report import HealingReport
 from penstock.gateway.inspecting import InspectedCall
 from penstock.gateway.routing import Candidate
+from penstock.healing.report import HealingReport
 from penstock.history.client_request import ClientRequest
 from penstock.wires.shared.encode_response.response_errors import MALFORMED_CALL
 

@@ -6,7 +6,8 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from penstock.gateway.config.settings import GatewaySettings, Healing, HostedTools, ModelRoute, Target, Upstream
+from penstock.gateway.config.settings import GatewaySettings, HostedTools, ModelRoute, Target, Upstream
+from penstock.healing.settings import Healing
 
 
 class Candidate(Struct, frozen=True):

@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from penstock.events import StreamChunk, Text
-from penstock.gateway.healing.decoding import HealedDecoding
+from penstock.healing.decoding import HealedDecoding
 from penstock.transport.commands import Take
 from penstock.wires.shared.encode_response.json_writing import quote
 from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder

@@ -11,7 +11,7 @@ CONTROLS = tuple(map(chr, range(0x20)))
 """The control characters that JSON strings must escape."""
 
 _TOKEN = re.compile(r"\\[^\x00-\x1f]|(?P<backslash>\\)?(?P<control>[\x00-\x1f])")
-_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)  # without an end, up to the end: else it is quadratic
 _AFTER_BACKSLASH = re.compile(r"\\[\x00-\x1f]")
 _SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 _ESCAPES = {sign: _SHORT.get(sign, f"\\u{ord(sign):04x}") for sign in CONTROLS}

@@ -20,7 +20,14 @@ from penstock.decoder import Decoder
 from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
 from penstock.messages import File, Message
 from penstock.model.output_request import OutputCall, ask_for_output, with_prompt
-from penstock.model.text_calls import CallOptions, StagedDecoding, conversation, find_calls, prompt_for_calls
+from penstock.model.text_calls import (
+    CallOptions,
+    StagedDecoding,
+    conversation,
+    find_calls,
+    heal_response,
+    prompt_for_calls,
+)
 from penstock.output.output_type import OutputType
 from penstock.transport.exchange import Decoding
 from penstock.wires import WireName, find_encoder, find_facts
@@ -222,7 +229,10 @@ class PreparedRequest(Struct, frozen=True):
         """The stages for one attempt of the request: bytes to chunks."""
         options = self.call_options
         decoder = Decoder(self.wire, self.declarations, id_prefix=options.id_prefix)
-        decoding = find_calls(decoder, options, self.declarations, self.provenance)
+        if options.healing is None:
+            decoding = find_calls(decoder, options, self.declarations, self.provenance)
+        else:
+            decoding = heal_response(decoder, options, self.request, self.wire, self.declarations)
         return StagedDecoding(decoding, OutputCall()) if self.form == "tool" else decoding
 
 

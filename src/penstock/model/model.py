@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.errors import UsageError
 from penstock.events import Confirm
+from penstock.healing.settings import Healing
 from penstock.history.read import as_messages
 from penstock.messages import Message, system
 from penstock.model.checks import (
@@ -32,7 +33,7 @@ from penstock.model.options import RequestOptions
 from penstock.model.output_request import output_tool
 from penstock.model.stream import AsyncStream, Stream
 from penstock.model.streamed_response import Derived
-from penstock.model.text_calls import CallOptions
+from penstock.model.text_calls import CallOptions, check_healing
 from penstock.output.output_type import OutputKind, output_type
 from penstock.output.partial import partial_view
 from penstock.providers import (
@@ -83,6 +84,7 @@ class Model:
     - `reasoning_back`: the field of Chat Completions in which reasoning is sent back; False sends none back, and None
       does what the provider expects. True requires that the provider is known to expect it.
     - `output_form`: how the model is asked for structured output; without it, the wire chooses.
+    - `healing`: what is healed in the responses of a server with bad habits; None heals nothing.
 
     Other keywords are options of every request: `temperature`, `max_tokens` ...
     """
@@ -102,6 +104,7 @@ class Model:
         via: Connector | None = None,
         reasoning_back: ReasoningField | bool | None = None,
         output_form: OutputChoice | None = None,
+        healing: Healing | None = None,
         **options: Unpack[ModelOptions],
     ) -> None:
         settings = locals()
@@ -112,8 +115,10 @@ class Model:
         check_model_name(name)
         check_connector(via)
         check_headers(headers)
+        check_healing("native", False, healing)
         check_types(timeouts=(timeouts, Timeouts), retries=(retries, Retries))
         self.name = name
+        self.healing = healing
         scheme, _, rest = name.partition(":")
         if scheme in SCHEMES and via is not None:
             raise UsageError(f"{name} cannot be combined with `via`; use the name of a provider's model")
@@ -264,6 +269,7 @@ class Model:
         parallel: bool | None = None,
         calls: str = "native",
         rescue: bool | Iterable[str] = False,
+        healing: Healing | None = None,
         confirm: Confirm = "end",
         streaming: bool = True,
         extra: Mapping[str, Any] | None = None,
@@ -276,7 +282,8 @@ class Model:
         `messages` is a string, a message, or a list of messages, ours or in a provider's shape. `tool_choice` is
         "auto", "none", "required" or a tool's name; `parallel` allows or forbids several calls in one response. With
         `calls` the name of a dialect, the tools are described in the prompt and the calls are read from the text; with
-        `rescue`, calls are found that a model with native calls wrote into its text by mistake. `confirm` says when a
+        `rescue`, calls are found that a model with native calls wrote into its text by mistake. `healing`
+        replaces that of the model, and includes `rescue`. `confirm` says when a
         call in the text with raw values counts: at the end of the text, or when it closes. `extra` is merged into the
         request body. `id_prefix` starts the ids of calls that arrive without one. `output` is the type of a
         structured output, which comes as the text of the response, as JSON, however the provider is asked for it.
@@ -296,7 +303,9 @@ class Model:
             extra=extra or {},
             is_streaming=streaming,
         )
-        call_options = CallOptions(calls, rescue, id_prefix, confirm)
+        healing = healing or self.healing
+        check_healing(calls, rescue, healing)
+        call_options = CallOptions(calls, rescue, id_prefix, confirm, healing)
         return self._exchange(prepare(request, call_options, output, self.wire, self._endpoint.provider.quirks))
 
     def _exchange(self, prepared: PreparedRequest) -> Exchange:

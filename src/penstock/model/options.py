@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.events import Confirm
+from penstock.healing.settings import Healing
 from penstock.wires.shared.request import ModelOptions
 
 
@@ -25,5 +26,6 @@ class RequestOptions(StepOptions, total=False):
     system_prompt: str
     calls: str
     rescue: bool | Iterable[str]
+    healing: Healing | None
     id_prefix: str
     partial_arguments: bool

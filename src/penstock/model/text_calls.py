@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.declarations import ToolDeclaration
 from penstock.decoder import Decoder
@@ -13,21 +14,26 @@ from penstock.errors import UsageError
 from penstock.events import Confirm, Progress, StreamChunk
 from penstock.messages import Message
 from penstock.transport.exchange import Decoding
+from penstock.wires import WireName
+from penstock.wires.shared.request import Request
 
 if TYPE_CHECKING:
     from penstock.dialects.provenance import Provenance
+    from penstock.healing.settings import Healing
 
 
 class CallOptions(Struct, frozen=True):
     """How calls arrive: natively, or in the text, in the dialect `calls` or by mistake (`rescue`).
 
     `id_prefix` starts the ids of calls that arrive without one. `confirm` says when a call with raw values counts.
+    `healing` repairs more than the text.
     """
 
     calls: str
     rescue: bool | Iterable[str]
     id_prefix: str
     confirm: Confirm = "end"
+    healing: Healing | None = None
 
 
 def prompt_for_calls(
@@ -48,6 +54,20 @@ def refuse_rescue(calls: str, rescue: bool | Iterable[str]) -> None:
             f"rescue finds calls that leaked into the text of a model with native calls; with calls={calls!r} all "
             "calls are in the text: remove rescue, or calls"
         )
+
+
+def check_healing(calls: str, rescue: bool | Iterable[str], healing: Any) -> None:
+    """Raise if `healing` is passed together with its shorthand, or with the dialect that the text is read in."""
+    if healing is None:
+        return
+    from penstock.healing.settings import Healing
+
+    if not isinstance(healing, Healing):
+        raise UsageError(f"healing must be a penstock.Healing, not {healing!r}")
+    if rescue:
+        raise UsageError("rescue is a part of healing: pass healing=Healing(rescue=…), without rescue")
+    if calls != "native":
+        raise UsageError(f"healing is for a model with native calls: remove it, or calls={calls!r}")
 
 
 def conversation(
@@ -85,6 +105,19 @@ def find_calls(
     return StagedDecoding(
         decoder, Rescue(tools, dialects, id_prefix=f"text_{options.id_prefix}", provenance=provenance)
     )
+
+
+def heal_response(
+    decoder: Decoder, options: CallOptions, request: Request, wire: WireName, tools: list[ToolDeclaration]
+) -> Decoding:
+    """The decoder, with the stages behind it that `healing` asks for."""
+    from penstock.healing.decoding import HealedDecoding, response_context
+
+    assert options.healing is not None
+    context = response_context(
+        wire, tuple(tools), request.messages, options.healing, fields=request.extra, id_prefix=options.id_prefix
+    )
+    return HealedDecoding(decoder, replace(context, calls_allowed=request.tool_choice != "none"))
 
 
 class Stage(Protocol):

@@ -14,6 +14,7 @@ from penstock.agent.config import AgentConfig
 from penstock.agent.driver.caller_loop import is_stopped
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.events import StreamChunk
+from penstock.healing.repairs import with_repairs
 from penstock.model.stream import AsyncStream
 from penstock.model.streamed_response import FOLD_SIZE
 from penstock.run.commands import AskModel, Command
@@ -69,6 +70,8 @@ class ResponseReader:
                 chunks: list[StreamChunk] | None = await stream.start()
                 while chunks is not None:
                     if chunks:
+                        if driven.config.run_repaired:
+                            chunks = with_repairs(chunks)
                         self._dispatcher.carry_out(run.chunks(chunks))
                         if len(run.state.response.unfolded) > FOLD_SIZE:
                             run.state.response.fold(outbox.most_unread)
@@ -115,5 +118,6 @@ def _options(config: AgentConfig) -> dict[str, Any]:
         "output": config.output,
         "calls": config.calls,
         "rescue": config.rescue,
+        "healing": config.healing,
         **config.options,
     }

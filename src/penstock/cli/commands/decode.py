@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from io import BufferedReader
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,10 +12,15 @@ from penstock.cli.exit_codes import UNSUCCESSFUL
 from penstock.cli.model_options import CommandError, WireOption
 from penstock.cli.screen.output import decode_batches, show_response
 from penstock.cli.screen.terminal import open_console
+from penstock.declarations import read_declarations
 from penstock.decoder import Decoder
 from penstock.errors import UsageError
+from penstock.healing.settings import Healing, Repair
 from penstock.inspector.oddities import GENERATED_ID
 from penstock.wires import WireName
+
+if TYPE_CHECKING:
+    from penstock.healing.decoding import HealedDecoding
 
 READ_BYTES = 64 * 1024
 
@@ -34,9 +40,25 @@ def split_names(_context: click.Context, _option: click.Parameter, values: tuple
     callback=split_names,
     help="Names of the declared tools (a,b,c): needed where a provider sends names in pieces.",
 )
+@click.option("--rescue", is_flag=True, help="Find calls of the tools (--tools) in the text.")
+@click.option(
+    "--repair",
+    type=click.Choice(["off", "safe", "guess"]),
+    default="off",
+    show_default=True,
+    help="Repair damaged arguments: safe if only one repair is possible, guess also others.",
+)
 @click.option("--frames", is_flag=True, help="Show every frame with its events, and what is unusual about it.")
 @click.argument("stream", metavar="[FILE|-]", type=click.File("rb"), default="-")
-def decode(wire: WireName | None, as_json: bool, tools: list[str], frames: bool, stream: BufferedReader) -> None:
+def decode(
+    wire: WireName | None,
+    as_json: bool,
+    tools: list[str],
+    rescue: bool,
+    repair: Repair,
+    frames: bool,
+    stream: BufferedReader,
+) -> None:
     """Decode a provider's response and show its events.
 
     FILE is the body of the response, streamed or whole, as the provider sent it. Without FILE, or with -, standard
@@ -55,6 +77,10 @@ def decode(wire: WireName | None, as_json: bool, tools: list[str], frames: bool,
       1  it was cut, has an error, or cannot be decoded
       2  the command line is not valid, or the file cannot be read
     """
+    if rescue and not tools:
+        raise CommandError("--rescue needs --tools: a call in the text is one of a declared tool")
+    if frames and (rescue or repair != "off"):
+        raise CommandError("--frames shows what the server sent: leave out --rescue and --repair")
     is_typed = stream.isatty()
     if is_typed:
         click.echo("Reading from the terminal; Ctrl-D ends the input.", err=True)
@@ -67,10 +93,23 @@ def decode(wire: WireName | None, as_json: bool, tools: list[str], frames: bool,
         if not show_frames(open_console(), wire, pieces, as_json=as_json):
             raise SystemExit(UNSUCCESSFUL)
         return
-    decoder = Decoder(wire, tools) if as_json else Decoder(wire, tools, id_prefix=GENERATED_ID)
+    decoder = _decoder(wire, tools, rescue, repair, id_prefix="call_" if as_json else GENERATED_ID)
     live = False if is_typed else None  # a live region would draw over what is typed
     if not show_response(open_console(), wire, decode_batches(decoder, pieces), as_json=as_json, live=live):
         raise SystemExit(UNSUCCESSFUL)
+
+
+def _decoder(
+    wire: WireName, tools: list[str], rescue: bool, repair: Repair, *, id_prefix: str
+) -> Decoder | HealedDecoding:
+    decoder = Decoder(wire, tools, id_prefix=id_prefix)
+    if not rescue and repair == "off":
+        return decoder
+    from penstock.healing.decoding import HealedDecoding, response_context
+
+    declared = tuple(read_declarations(tools))
+    healing = Healing(rescue=rescue, repair=repair, reasoning=False, finish_reasons=False, usage=False)
+    return HealedDecoding(decoder, response_context(wire, declared, (), healing, id_prefix=id_prefix))
 
 
 def _detect(pieces: Iterator[bytes]) -> tuple[WireName, Iterator[bytes]]:

@@ -149,9 +149,10 @@ def _exit_signals(source: SettingsSource) -> list[int]:
 def _settings(options: Options) -> SettingsSource:
     """The settings of the options, or of a file."""
     from penstock.gateway.config.file import FileSettings
-    from penstock.gateway.config.settings import GatewaySettings, Healing, upstreams_by_name
+    from penstock.gateway.config.settings import GatewaySettings, upstreams_by_name
     from penstock.gateway.config.upstream_names import read_upstream
     from penstock.gateway.context import FixedSettings
+    from penstock.healing.settings import Healing
 
     if options.config or not options.upstreams:
         path = Path(options.config or CONFIG)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 from msgspec.structs import replace
@@ -21,6 +21,9 @@ from penstock.cli.screen.terminal import escape, open_console, write_lines
 from penstock.decoder import Decoder
 from penstock.events import Error, Finish, StreamChunk
 from penstock.run.events import Done, encode
+
+if TYPE_CHECKING:
+    from penstock.healing.decoding import HealedDecoding
 
 Format = Literal["json", "plain", "quiet"] | None
 """The output of a run; None renders it, or prints a log if standard output is not a terminal."""
@@ -59,7 +62,7 @@ def _response_output(console: Console, wire: str, as_json: bool, live: bool | No
             yield renderer.add
 
 
-def decode_batches(decoder: Decoder, pieces: Iterable[bytes]) -> Iterator[list[StreamChunk]]:
+def decode_batches(decoder: Decoder | HealedDecoding, pieces: Iterable[bytes]) -> Iterator[list[StreamChunk]]:
     """The events of each piece, and those of the end."""
     for piece in pieces:
         yield decoder.feed(piece)

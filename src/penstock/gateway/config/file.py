@@ -16,8 +16,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from penstock.errors import UnknownNameError, UsageError, type_name
-from penstock.gateway.config.settings import GatewaySettings, Healing, HostedTools, ModelRoute, Target, Upstream
+from penstock.gateway.config.settings import GatewaySettings, HostedTools, ModelRoute, Target, Upstream
 from penstock.gateway.config.upstream_names import read_upstream
+from penstock.healing.settings import Healing
 from penstock.providers import find_provider
 from penstock.wires import wire_name
 

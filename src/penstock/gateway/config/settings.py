@@ -7,59 +7,16 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from penstock.dialects.registry import find_dialect
-from penstock.dialects.rescue import LEAKS
 from penstock.errors import UsageError
+from penstock.healing.settings import Healing
 from penstock.model.connect import Connector
 from penstock.providers import ANY_SERVER
 
-RESCUED = (*LEAKS, "md_json_fence", "bare_json")
-"""The dialects searched for calls in the text. Dialects without marks are last, so that marks count more."""
-
-Repair = Literal["off", "safe", "guess"]
 HostedTools = Literal["drop", "refuse"]
 """What happens to tools that another provider would run: they are left out, or the request is refused."""
 CLIENT_KEY = "client"
 """The key of an upstream that gets the key of the client."""
 ENVIRONMENT = "env:"
-
-
-class Healing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a gateway heals in the responses of a model. Each part can be switched off.
-
-    | switch | what it does |
-    |---|---|
-    | `rescue` | calls of declared tools in the text become calls; a list names the dialects |
-    | `quoted` | also calls that repeat a user message or a tool result: they may be injected |
-    | `reasoning` | `<think>` marks in the text become reasoning |
-    | `inside_reasoning` | the text begins inside of reasoning, as the prompt has the opening mark |
-    | `repair` | damaged arguments: `safe` if there is only one repair and it changes no value, `guess` also others |
-    | `finish_reasons` | a response with calls ends with the reason for calls, whatever reason the server sent |
-    | `usage` | token counts are estimated where the server sends none |
-
-    Ids, indexes, names in pieces, arguments that are objects, missing finish reasons and the fields of reasoning are
-    always healed: a response is decoded, and encoded again.
-    """
-
-    rescue: bool | tuple[str, ...] = True
-    quoted: bool = False
-    reasoning: bool = True
-    inside_reasoning: bool = False
-    repair: Repair = "safe"
-    finish_reasons: bool = True
-    usage: bool = True
-
-    def __post_init__(self) -> None:
-        if isinstance(self.rescue, tuple):
-            for name in self.rescue:
-                find_dialect(name)  # raises if there is none
-
-    @property
-    def dialects(self) -> tuple[str, ...]:
-        """The dialects to search for calls."""
-        if isinstance(self.rescue, tuple):
-            return self.rescue
-        return RESCUED if self.rescue else ()
 
 
 class Upstream(Struct, frozen=True, kw_only=True):

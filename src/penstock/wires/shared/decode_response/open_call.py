@@ -13,7 +13,7 @@ from penstock.calls.arguments import MAX_ARGUMENTS, WITHOUT_ARGUMENTS, diagnose
 from penstock.calls.closing_json import ClosingJSON
 from penstock.calls.growing import GrowingCall
 from penstock.calls.rope import PIECES
-from penstock.events import CallKind, Fault, SealedBy, StreamChunk, ToolCallClosed, ToolCallDelta
+from penstock.events import CallKind, Fault, SealedBy, StreamChunk, ToolCallClosed, ToolCallDelta, ToolCallInvalid
 
 
 class OpenCall(GrowingCall):
@@ -241,6 +241,15 @@ class OpenCall(GrowingCall):
             self.release()
             super().fail(why, message)
             self._emit = _ignore
+
+
+def diagnosed(call: OpenCall) -> ToolCallInvalid:
+    """The call as it would be reported if it ended now and its arguments were not valid."""
+    raw = call.raw()
+    why, message, repaired = diagnose(raw, call._last_piece)
+    return ToolCallInvalid(
+        call.block, call.id, call.name, raw, why, message, repaired, call.origin, call.kind, call.choice
+    )
 
 
 def _may_close(piece: str) -> bool:

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.declarations import ToolDeclaration
-from penstock.decoder import Decoder
 from penstock.dialects.provenance import Provenance
-from penstock.dialects.stage import TextCalls
 from penstock.dialects.whole_calls import StaysText, WholeCalls
 from penstock.events import Error, Finish, Opaque, Progress, Reasoning, StreamChunk, Text, ToolCall, Unknown, Usage
-from penstock.framing import Body, Frames, FramingName
-from penstock.gateway.config.settings import Healing
-from penstock.gateway.estimate import tokens_of
-from penstock.gateway.healing.calls import CallHealing
-from penstock.gateway.healing.finish_reasons import FinishReasons
-from penstock.gateway.healing.names import ToolNames
-from penstock.gateway.healing.report import (
+from penstock.healing.calls import CallHealing
+from penstock.healing.estimate import estimate_input, tokens_of
+from penstock.healing.finish_reasons import FinishReasons
+from penstock.healing.habits import Habits
+from penstock.healing.names import ToolNames
+from penstock.healing.reasoning_tail import ReasoningTail
+from penstock.healing.report import (
+    CALL_IN_REASONING,
     CALL_IN_TEXT,
     DATA_KEEP_ALIVE,
     REASONING_MARKS,
     HealingReport,
 )
+from penstock.healing.settings import Healing
 from penstock.messages import Message
-from penstock.wires import WireName, error_statuses, find_habits, find_wire
+from penstock.wires import WireName, error_statuses
 from penstock.wires.shared.decode_response.reports import KEEP_ALIVE
 from penstock.wires.shared.decode_response.text_frames import ReadText, ReadTexts
 from penstock.wires.shared.encode_request.foreign_blocks import content_of
@@ -44,7 +43,8 @@ class ResponseContext(Struct, frozen=True, kw_only=True):
     """What of a request is needed to read its response.
 
     `fields` are those of the body that have no other place. `estimate` is the usage of a server that sends none. If no
-    `calls_allowed`, the client has forbidden calls: what looks like one in the text is text.
+    `calls_allowed`, the client has forbidden calls: what looks like one in the text is text. Without a `client_wire`,
+    the events are not encoded again.
     """
 
     wire: WireName
@@ -59,13 +59,42 @@ class ResponseContext(Struct, frozen=True, kw_only=True):
     calls_allowed: bool = True
 
 
-class HealedDecoding:
-    """The stages of one response, each for the events of one network read at a time."""
+def response_context(
+    wire: WireName,
+    tools: tuple[ToolDeclaration, ...],
+    messages: Sequence[Message],
+    healing: Healing,
+    *,
+    fields: Mapping[str, Any] | None = None,
+    id_prefix: str = "call_",
+) -> ResponseContext:
+    """The context of a response whose events are read as they are, and not encoded for another client."""
+    estimate = Usage(estimate_input(messages, tools)) if healing.usage and messages else None
+    return ResponseContext(
+        wire=wire, client_wire="", tools=tools, messages=messages, fields=fields or {}, id_prefix=id_prefix,
+        healing=healing, report=HealingReport(), estimate=estimate,
+    )  # fmt: skip
 
-    def __init__(self, context: ResponseContext) -> None:
+
+class ResponseDecoder(Protocol):
+    """Decodes one response: `penstock.decoder.Decoder`, or one with more stages behind it."""
+
+    @property
+    def read_text(self) -> ReadText | None: ...
+    def read_texts(self, data: bytes, /) -> list[Text] | None: ...
+    def feed(self, data: bytes, /) -> list[StreamChunk]: ...
+    def feed_any(self, item: Any, /) -> list[StreamChunk]: ...
+    def close(self) -> list[StreamChunk]: ...
+    def progress(self) -> Progress: ...
+
+
+class HealedDecoding:
+    """The stages of one response, each for the events of one network read at a time. None of them does any I/O."""
+
+    def __init__(self, decoder: ResponseDecoder, context: ResponseContext) -> None:
         self._context = context
         self._report = context.report
-        self._decoder = Decoder(context.wire, context.tools, id_prefix=context.id_prefix)
+        self._decoder = decoder
         self._habits = Habits(context.wire, context.report)
         reasons = FinishReasons(context.wire, context.report, heals=context.healing.finish_reasons)
         self._calls = CallHealing(context.healing.repair, context.report, reasons, ToolNames(context.tools))
@@ -87,6 +116,10 @@ class HealedDecoding:
             self.output.size += len(text.text)
             return chunks
         return self._heal(chunks)
+
+    def feed_any(self, item: Any) -> list[StreamChunk]:
+        """The healed events of bytes, text or a parsed frame; the habits of a server show only in its bytes."""
+        return self.feed(item) if isinstance(item, bytes) else self._heal(self._read_text(self._decoder.feed_any(item)))
 
     def text_flow(self) -> TextFlow | None:
         """How text that flows is read; None if the next bytes have to be fed."""
@@ -114,7 +147,7 @@ class HealedDecoding:
         return WholeCalls(
             dialects or ANY_DIALECT, context.tools if dialects else (), reasoning=healing.reasoning,
             inside_reasoning=healing.inside_reasoning, id_prefix=f"{context.id_prefix}text_",
-            provenance=Provenance([] if healing.quoted else context.messages, {} if healing.quoted else context.fields),
+            provenance=self._provenance(),
             repair=self._calls.repaired,
             stays_text=self._note_text(has_tools=has_tools),
         )  # fmt: skip
@@ -128,18 +161,28 @@ class HealedDecoding:
 
     def _reasoning_tail(self) -> ReasoningTail | None:
         """What looks for calls in reasoning, if calls in the text count."""
-        context = self._context
+        context, healing = self._context, self._context.healing
         has_tools = context.calls_allowed and any(tool.hosted is None for tool in context.tools)
-        dialects = context.healing.dialects
-        return ReasoningTail(dialects, context.tools, context.report) if has_tools and dialects else None
+        if not has_tools or not healing.dialects:
+            return None
+        provenance = self._provenance() if healing.reasoning_calls else None
+        return ReasoningTail(
+            healing.dialects, context.tools, context.report, provenance, f"{context.id_prefix}reasoning_"
+        )
+
+    def _provenance(self) -> Provenance:
+        """What calls in the text are compared with."""
+        context = self._context
+        return Provenance([], {}) if context.healing.quoted else Provenance(context.messages, context.fields)
 
     def _heal(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
         """The events, after their text was read."""
         if not chunks:
             return chunks
+        if self._tail is not None:
+            chunks = self._tail.feed(chunks)
+            self._tail = self._tail if self._tail.is_open else None
         chunks = self._calls.feed(chunks)
-        if self._tail is not None and not self._tail.add(chunks):
-            self._tail = None
         if self._context.estimate is not None:
             self.output.add(chunks)
         return chunks if _RARE.isdisjoint(map(type, chunks)) else [*self._noted(chunks)]
@@ -160,14 +203,14 @@ class HealedDecoding:
         for chunk in chunks:
             match chunk:
                 case ToolCall() if chunk.origin != "native":
-                    self._report.add(CALL_IN_TEXT)
+                    self._report.add(CALL_IN_REASONING if CALL_IN_REASONING in chunk.quirks else CALL_IN_TEXT)
                 case Unknown() if chunk.note == KEEP_ALIVE:
                     self._report.add(DATA_KEEP_ALIVE)
-                case Unknown():
+                case Unknown() if self._context.client_wire:
                     self._report.note_unknown(chunk)
-                case Opaque() if chunk.wire != self._context.client_wire and content_of(chunk):
+                case Opaque() if self._context.client_wire not in ("", chunk.wire) and content_of(chunk):
                     self._report.note(f"left out of the response: {chunk.kind}, which the client has no form for")
-                case Error() if self._context.client_wire != self._context.wire:
+                case Error() if self._context.client_wire not in ("", self._context.wire):
                     status = error_statuses().get(chunk.code)  # the client does not know the codes of this protocol
                     yield chunk if status is None else replace(chunk, code=str(status))
                     continue
@@ -218,126 +261,3 @@ class Output:
                 self.size += len(chunk.text)  # type: ignore[union-attr]
             elif kind is ToolCall:
                 self.size += len(chunk.name) + len(chunk.arguments_raw)  # type: ignore[union-attr]
-
-
-# Finds the habits of a server: the quirks of its frames that decoding healed.
-#
-# Frames are examined at the end of a response, and only if it has calls, so that a stream of text costs nearly nothing.
-
-
-MAX_EXAMINED = 256 * 1024
-"""How many bytes of a response are looked at, from its first call on."""
-_STARTS = (b"data", b"event", b":", b"{", b"[")
-_CALLS, _LEGACY = b'"tool_calls"', b'"function_call"'
-LONGEST_SIGN = max(len(_CALLS), len(_LEGACY)) - 1
-
-
-class Habits:
-    """Keeps the part of a response with calls, and reports its habits, independent of how the bytes are cut."""
-
-    def __init__(self, wire: WireName, report: HealingReport) -> None:
-        self._find = find_habits(wire)
-        self._framing: FramingName = find_wire(wire).framing
-        self._report = report
-        self._kept: list[bytes] = []
-        self._size = 0
-        self._line: list[bytes] = []  # the reads since the last line break: a frame that has not ended
-        self._line_size = 0
-        self._last = b""  # the last read with text, or the end of other reads: a sign may be or begin in it
-
-    @property
-    def is_keeping(self) -> bool:
-        """Whether a call has come, from which on everything is kept."""
-        return bool(self._kept)
-
-    def feed_text(self, data: bytes) -> None:
-        """Skip a network read that contains only text, and perhaps the start of another frame."""
-        if self._kept:
-            self.feed(data)
-        else:
-            self._line, self._line_size, self._last = [data], len(data), data
-
-    def feed(self, data: bytes) -> None:
-        """Look at the bytes of a network read."""
-        if self._find is None or self._size >= MAX_EXAMINED:
-            return
-        if self._kept:
-            self._kept.append(data)
-            self._size += len(data)
-            return
-        seen = self._last + data
-        if _CALLS in seen or _LEGACY in seen:
-            self._kept, self._size = [*self._line, data], self._line_size + len(data)
-            return
-        self._last = seen[-LONGEST_SIGN:]
-        if ended := data.rfind(b"\n") + 1:
-            self._line, self._line_size = [data[ended:]], len(data) - ended
-        elif self._line_size < MAX_EXAMINED:
-            self._line.append(data)
-            self._line_size += len(data)
-
-    def close(self) -> None:
-        """Report the habits."""
-        if self._find is None or not self._kept:
-            return
-        body, data = Body(self._framing), b"".join(self._kept)
-        if not data.startswith(_STARTS):  # the first read began in the middle of a frame
-            data = data.partition(b"\n")[2]
-        framed = body.feed(data) + body.close()
-        payloads = [payload for frames in framed if isinstance(frames, Frames) for payload in frames.data]
-        for quirk, count in self._find(filter(None, map(_value, payloads))).items():
-            if count:
-                self._report.add(quirk, count)
-
-
-def _value(payload: bytes) -> object:
-    try:
-        return msgspec.json.decode(payload)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-
-
-# Finds calls in reasoning that nothing follows, a common reason why an agent stops.
-#
-# They are noted, and do not run: the model may only have considered them.
-
-
-MAX_TAIL = 16 * 1024
-"""How many characters of the end of the reasoning are looked at."""
-
-
-class ReasoningTail:
-    """The end of the reasoning, while a response has nothing else."""
-
-    def __init__(self, dialects: Sequence[str], tools: Sequence[ToolDeclaration], report: HealingReport) -> None:
-        self._dialects = dialects
-        self._tools = tools
-        self._report = report
-        self._pieces: list[str] = []
-        self._size = 0
-
-    def add(self, chunks: Sequence[StreamChunk]) -> bool:
-        """Add the events of one network read; returns whether there is still nothing but reasoning."""
-        for chunk in chunks:
-            match chunk:
-                case Reasoning():
-                    self._pieces.append(chunk.text)
-                    self._size += len(chunk.text)
-                case Finish():
-                    self._note_calls()
-                    return False
-                case Usage() | Unknown() | Opaque():
-                    pass
-                case _:
-                    return False
-        if self._size > 2 * MAX_TAIL:
-            self._pieces = ["".join(self._pieces)[-MAX_TAIL:]]
-            self._size = MAX_TAIL
-        return True
-
-    def _note_calls(self) -> None:
-        if text := "".join(self._pieces)[-MAX_TAIL:]:
-            stage = TextCalls(self._dialects, self._tools, only_declared=True)
-            for event in [*stage.feed(Text(0, text)), *stage.feed(Finish("stop"))]:
-                if isinstance(event, ToolCall):
-                    self._report.note_reasoning(event.name)

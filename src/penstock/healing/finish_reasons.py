@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from penstock.events import Finish, FinishReason, ToolCall
-from penstock.gateway.healing.report import NO_REASON, STOP_WITH_CALLS, HealingReport
+from penstock.healing.report import NO_REASON, STOP_WITH_CALLS, HealingReport
 from penstock.wires import WireName, find_response_frames, find_wire
 
 _NORMAL = ("stop", "tool_calls", "other")

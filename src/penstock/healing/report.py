@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from penstock.events import Fault, Unknown
 
-STOP_WITH_CALLS, NO_REASON, REASONING_MARKS, CALL_IN_TEXT, DATA_KEEP_ALIVE = 53, 55, 85, 86, 104
+STOP_WITH_CALLS, NO_REASON, REASONING_MARKS, CALL_IN_TEXT, DATA_KEEP_ALIVE, CALL_IN_REASONING = 53, 55, 85, 86, 104, 181
 
 IN_WORDS = {
     1: "calls without an index",
@@ -38,6 +38,8 @@ IN_WORDS = {
     172: "arguments in a code fence",
     173: "arguments in the notation of Python",
     174: "the name of a call as templates write it",
+    180: "an empty object before the arguments",
+    181: "a call at the end of the reasoning, and nothing after it",
 }
 """What a server sent, by the number of the quirk."""
 

@@ -1,0 +1,8 @@
+"""The dialects that are searched for calls in the text of a model with native calls."""
+
+from __future__ import annotations
+
+from penstock.dialects.rescue import LEAKS
+
+RESCUED = (*LEAKS, "md_json_fence", "bare_json")
+"""Dialects without marks are last, so that marks count more."""
