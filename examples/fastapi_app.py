@@ -9,7 +9,7 @@ open http://127.0.0.1:8000/agents/ ($PORT sets another port, $LOG the file that 
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -34,7 +34,7 @@ agents = penstock.serve.app(agent, log=store)
 
 
 @asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
     agents.open()  # a mounted app gets no lifespan events
     yield
     await agents.close()

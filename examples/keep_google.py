@@ -9,6 +9,7 @@ Run it with a local loopback server, or with a key and Google:
 import os
 
 from google import genai
+from google.genai.types import GenerateContentConfigDict
 
 import penstock
 from penstock.messages import answer_invalid, result
@@ -16,7 +17,9 @@ from penstock.testing import Loopback, demo
 
 MODEL = "gemini-3.8-flash"
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-TOOLS = [{"function_declarations": [{"name": "weather", "parameters_json_schema": SCHEMA}]}]
+CONFIG: GenerateContentConfigDict = {
+    "tools": [{"function_declarations": [{"name": "weather", "parameters_json_schema": SCHEMA}]}]
+}
 
 
 def weather(city: str) -> str:
@@ -35,7 +38,7 @@ def ask(client: genai.Client, question: str) -> None:
     history: list[object] = [question]
     while True:
         body = penstock.export_messages(history, "gemini", MODEL)
-        stream = client.models.generate_content_stream(model=MODEL, config={"tools": TOOLS}, **body)
+        stream = client.models.generate_content_stream(model=MODEL, config=CONFIG, **body)
         turn = penstock.consume(penstock.decode(stream, wire="gemini"), on_message=show)
         print()
         if turn.type not in ("tool_calls", "invalid_calls"):
