@@ -56,7 +56,8 @@ def with_fractions(raw: str, value: dict[str, Any]) -> dict[str, Any]:
     The float nearest to `4.0000000000000000001` is 4.0, which a schema accepts as an integer. It becomes the next float
     that is not one; from 2**52 on there is none.
     """
-    if not _has_whole_floats(value):
+    may_have_fractions = "." in raw or "e-" in raw or "E-" in raw
+    if not may_have_fractions or not _has_whole_floats(value):
         return value
     exact: dict[str, Any] = _decode_exactly(raw)
     return exact
