@@ -21,7 +21,7 @@ from penstock.log import PostgresStore, RunRow, SQLiteStore, Store, points, stor
 from penstock.log.bodies import body_of
 from penstock.log.follow import follow
 from penstock.log.in_memory import MemoryStore
-from penstock.log.store import VERSION, Batch
+from penstock.log.store import VERSION, Batch, Input
 from penstock.log.take_up import read_log
 from penstock.messages import user
 from penstock.run.events import RunStart
@@ -392,6 +392,43 @@ def test_a_run_goes_on_after_an_outage_that_is_longer_than_its_lease(
     back.join(SOON)
     assert desk.sent == ["sent"]
     assert desk.log("r").count("taken") == 1
+
+
+def test_a_run_is_started_and_steered_although_the_store_fails_for_a_moment(store: Store, outage: Outage) -> None:
+    desk = Desk(store)
+    for attempt in (
+        lambda: desk.runs.start("desk", "Send it.", run_id="r") == "r",
+        lambda: desk.runs.say("r", "At once."),
+        lambda: desk.runs.provide("r", "a", "1"),
+        lambda: desk.runs.decide("r", "a", approved=True),
+        lambda: desk.runs.cancel("r"),
+    ):
+        outage.failures, outage.is_down = 0, True
+        back = threading.Thread(target=outage.end_after, args=(2,))
+        back.start()
+        assert attempt()
+        back.join(SOON)
+        assert outage.failures >= 2
+
+
+def test_an_input_that_was_added_before_the_connection_broke_counts(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(store)
+    desk.runs.start("desk", "Send it.", run_id="r")
+    put, broken = store.put, list[Input]()
+
+    def break_once(input: Input) -> bool:
+        counts = put(input)
+        if not broken:
+            broken.append(input)
+            raise StoreError("the connection broke", is_temporary=True)
+        return counts
+
+    monkeypatch.setattr(store, "put", break_once)
+    assert desk.runs.decide("r", "a", approved=True)
+    assert not desk.runs.decide("r", "a", approved=False), "the first one counts"
+    assert len(store.inputs(["r"])) == 1
 
 
 def test_a_worker_does_not_take_a_run_from_itself_after_an_outage(store: Store, clock: Clock, outage: Outage) -> None:

@@ -19,7 +19,8 @@ def open(path_or_url: str | Path, *, lease: float = LEASE, schema: str = SCHEMA)
     """A store of logs: a SQLite file (one machine) or a PostgreSQL database (`postgresql://…`, many machines).
 
     Missing files and tables are created, and tables of an earlier version are upgraded. A worker owns a run for `lease`
-    seconds after it last wrote to its log. `schema` is for PostgreSQL.
+    seconds after it last wrote to its log. `schema` is for PostgreSQL. Behind a pooler in transaction mode, such as
+    PgBouncer, add `?pooler=transaction` to the URL.
     """
     _expect_lease(lease)
     address: Any = path_or_url

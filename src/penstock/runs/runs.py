@@ -31,6 +31,7 @@ from penstock.log.start import new_start
 from penstock.log.store import (
     Claim,
     DamagedRunError,
+    Input,
     LostRunError,
     OwnedRun,
     RunPhase,
@@ -41,7 +42,7 @@ from penstock.log.store import (
     expect_store,
     unknown_run,
 )
-from penstock.log.store_retries import awith_retries
+from penstock.log.store_retries import awith_retries, with_retries
 from penstock.log.take_up import PAGE, read_run, read_start, take_up
 from penstock.run.events import Done, LogEvent
 from penstock.run.machine import Run
@@ -94,7 +95,7 @@ class Runs:
         """
         first = self._agent(agent).first_messages(prompt, messages)
         row, start = new_start(agent, first, run_id, thread, tenant, with_declarations(meta, client_tools))
-        self._store.create(row, body_of(start))
+        with_retries(partial(self._store.create, row, body_of(start)))
         return row.id
 
     def follow(self, run_id: str, after: int = 0) -> Iterator[tuple[int, LogEvent]]:
@@ -109,11 +110,11 @@ class Runs:
         self, run_id: str, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
     ) -> bool:
         """Approve or decline a call; the first decision counts. False if there was one, or the run is over."""
-        return self._store.put(decision_input(run_id, call_id, approved, arguments, reason))
+        return self._put(decision_input(run_id, call_id, approved, arguments, reason))
 
     def provide(self, run_id: str, call_id: str, value: Any, is_error: bool = False) -> bool:
         """Give the result of a deferred call; the first one counts. False if there was one, or the run is over."""
-        return self._store.put(result_input(run_id, call_id, value, is_error))
+        return self._put(result_input(run_id, call_id, value, is_error))
 
     def say(self, run_id: str, message: Any, *, key: str | None = None) -> bool:
         """Add a user message; the model gets it with its next request.
@@ -124,13 +125,13 @@ class Runs:
         messages = as_messages(message)
         if len(messages) != 1:
             raise UsageError(f"say takes one message, not {len(messages)}: call it for each of them")
-        if self.find(run_id).state == "over":
+        if with_retries(partial(self.find, run_id)).state == "over":
             raise UsageError("the run is over: start another one, with this message as its prompt")
-        return self._store.put(message_input(run_id, messages[0], key))
+        return self._put(message_input(run_id, messages[0], key))
 
     def cancel(self, run_id: str, why: str = "the run was cancelled") -> bool:
         """End the run. False if it was cancelled before, or is over."""
-        return self._store.put(cancel_input(run_id, why))
+        return self._put(cancel_input(run_id, why))
 
     async def adecide(
         self, run_id: str, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
@@ -223,6 +224,20 @@ class Runs:
         run_coroutine(self.awork(parallel=parallel, poll=poll), "runs.work()", "await runs.awork()")
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _put(self, input: Input) -> bool:
+        """Add an input, and retry while the store fails. An attempt that seemed to fail may have added it."""
+        has_failed = False
+
+        def note_failure() -> None:
+            nonlocal has_failed
+            has_failed = True
+
+        counts = with_retries(partial(self._store.put, input), note_failure)
+        if counts or not has_failed:
+            return counts
+        added = with_retries(partial(self._store.inputs, [input.run_id]))
+        return any((each.kind, each.key, each.body) == (input.kind, input.key, input.body) for each in added)
 
     def _claim_one(self, run_id: str) -> builtins.list[Claim]:
         claim = self._store.claim(self._owner, run_id=run_id)

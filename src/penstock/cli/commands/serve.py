@@ -13,7 +13,7 @@ from penstock.cli.commands.completion import complete_file
 from penstock.cli.exit_signals import exit_signals
 from penstock.cli.model_options import CommandError
 from penstock.cli.printed_log import printed_records
-from penstock.cli.runs.log_options import VARIABLE, log_option
+from penstock.cli.runs.log_options import VARIABLE, log_option, wait_for_store
 from penstock.errors import PenstockError
 
 
@@ -101,7 +101,7 @@ def _serve(options: Options) -> None:
             f"PENSTOCK_TOKEN=… penstock serve …"
         )
     agents = [find_agent(target, is_one_of_many=True) for target in options.targets]
-    store = penstock.log.open(log) if log else penstock.log.memory()
+    store = wait_for_store(log) if log else penstock.log.memory()
     try:
         served = app(
             agents, log=store, token=token, hosts=options.hosts, origins=options.origins,

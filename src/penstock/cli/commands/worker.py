@@ -52,7 +52,7 @@ def worker(targets: tuple[str, ...], log: str | None, parallel: int, lease: floa
     wait for that. The worker prints a line to standard error for each run that it takes over or ends.
     """
     agents = named_agents(targets)
-    with opened_log(log, lease=lease) as store:
+    with opened_log(log, lease=lease, is_patient=True) as store:
         from penstock.runs.runs import Runs
 
         with printed_records("penstock.runs", logging.WARNING if quiet else logging.INFO):

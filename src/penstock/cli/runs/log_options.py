@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -14,6 +15,7 @@ import click
 from penstock.cli.commands.completion import complete_file
 from penstock.cli.model_options import CommandError, FailureError
 from penstock.cli.runs.lock_holder import find_lock_holder
+from penstock.cli.screen.terminal import escape
 from penstock.errors import PenstockError
 from penstock.log.opening import open as open_store
 from penstock.log.store import LEASE, RunRow, Store, StoreError
@@ -23,6 +25,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 VARIABLE = "PENSTOCK_LOG"
 """The environment variable that names a log, for commands without `--log`."""
+FIRST_PAUSE, MAX_PAUSE = 0.5, 15.0
+"""The seconds between two attempts to reach a database, from the first to the longest."""
 MAX_CANDIDATES = 5
 """The number of runs listed in an error about an ambiguous id."""
 
@@ -39,15 +43,20 @@ def log_arguments(address: str) -> list[str]:
 
 
 @contextmanager
-def opened_log(address: str | None, *, lease: float = LEASE, must_exist: bool = False) -> Generator[Store]:
-    """The store at this address, as a context; its errors end the command with one line."""
+def opened_log(
+    address: str | None, *, lease: float = LEASE, must_exist: bool = False, is_patient: bool = False
+) -> Generator[Store]:
+    """The store at this address, as a context; its errors end the command with one line.
+
+    A command that `is_patient` waits for a database that cannot be reached yet.
+    """
     if not address:
         raise CommandError(f"no log is named: pass --log, as in --log runs.db, or set {VARIABLE}")
     is_file = "://" not in address
     if must_exist and is_file and not Path(address).exists():
         raise CommandError(f"there is no log {address}: `penstock run … --log {address}` creates it")
     try:
-        store = open_store(address, lease=lease)
+        store = wait_for_store(address, lease) if is_patient else open_store(address, lease=lease)
     except PenstockError as error:
         raise store_error(error, address) from None
     try:
@@ -56,6 +65,24 @@ def opened_log(address: str | None, *, lease: float = LEASE, must_exist: bool = 
         raise store_error(error, address) from None
     finally:
         store.close()
+
+
+def wait_for_store(address: str, lease: float = LEASE) -> Store:
+    """The store at this address. If it is a database that is starting, full or away, wait for it, and say so."""
+    pause = FIRST_PAUSE
+    while True:
+        try:
+            store = open_store(address, lease=lease)
+        except StoreError as error:
+            if not error.is_temporary or "://" not in address:
+                raise
+            click.echo(f"waiting for the log, next attempt in {pause:g} s: {escape(str(error))}", err=True)
+            time.sleep(pause)
+            pause = min(pause * 2, MAX_PAUSE)
+        else:
+            if pause > FIRST_PAUSE:
+                click.echo("the log can be used", err=True)
+            return store
 
 
 def store_error(error: PenstockError, address: str) -> CommandError:

@@ -44,6 +44,14 @@ _SETTINGS: Mapping[str, str] = {
 _TEMPORARY = ("08", "25006", "40", "53", "55P03", "57", "58")
 """How the codes of errors begin that may pass: lost connections, a standby, deadlocks, full disks, locks, restarts."""
 
+_REFUSED = ("does not exist", "authentication failed", "no pg_hba.conf entry")
+"""How a server refuses a connection for good, in words, as psycopg has no code for it. Others are retried."""
+
+_PREPARED = ("26000", "42P05")
+"""The codes for a prepared statement that is unknown, or known already: another session has prepared it."""
+
+_POOLER_ADVICE = "; behind a pooler in transaction mode, add ?pooler=transaction to the URL of the log"
+
 # The first column is how many seconds a statement may take. Timeouts of the role or of the URL are left alone.
 _LIMIT = """
 SELECT extract(epoch FROM CASE current_setting('statement_timeout')
@@ -66,8 +74,27 @@ def import_psycopg() -> Any:
     return psycopg
 
 
+def without_pooler(url: str) -> tuple[str, str | None]:
+    """A URL without the parameter `pooler`, and its value; a `UsageError` unless it is `transaction`."""
+    head, mark, query = url.partition("?")
+    parameters = [each for each in query.split("&") if each]
+    values = [each.removeprefix("pooler=") for each in parameters if each.startswith("pooler=")]
+    if not values:
+        return url, None
+    if set(values) != {"transaction"}:
+        raise UsageError(
+            f"pooler={values[-1]} is not supported: use pooler=transaction, and nothing for a pooler in session mode"
+        )
+    others = [each for each in parameters if not each.startswith("pooler=")]
+    return (f"{head}{mark}{'&'.join(others)}" if others else head), "transaction"
+
+
 class Connections(Shared):
-    """The connections of a process to one database, in autocommit mode."""
+    """The connections of a process to one database, in autocommit mode.
+
+    With `?pooler=transaction` in its URL there is a pooler such as PgBouncer before it, in transaction mode: each
+    statement may get another connection to the server. Then no statement is prepared and no setting is kept.
+    """
 
     def __init__(self, url: str) -> None:
         self._psycopg = import_psycopg()
@@ -76,9 +103,13 @@ class Connections(Shared):
 
         self._bounded = bounded_connection
         self._adapters = postgres_arrays.adapters_with_columns()
+        url, pooler = without_pooler(url)
+        self.is_pooled = pooler is not None
         settings = self._parse(url)
         self.name = "postgresql://{}/{}".format(settings.get("host", ""), settings.get("dbname", ""))
         self._settings: dict[str, Any] = {**_SETTINGS, **settings}
+        if self.is_pooled:  # a statement that one server connection has prepared is unknown to the next
+            self._settings["prepare_threshold"] = None
         self._idle: list[BoundedConnection] = []
         self._open: WeakSet[BoundedConnection] = WeakSet()
         self._is_closed = False
@@ -134,8 +165,10 @@ class Connections(Shared):
         except self._psycopg.Error as error:
             code: str | None = error.sqlstate
             is_lost = code is None and isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError)
+            is_lost = is_lost and not any(words in str(error) for words in _REFUSED)
+            advice = _POOLER_ADVICE if code in _PREPARED and not self.is_pooled else ""
             raise StoreError(
-                f"the log {self.name} failed: {' '.join(str(error).split())}",
+                f"the log {self.name} failed: {' '.join(str(error).split())}{advice}",
                 is_temporary=is_lost or (code or "").startswith(_TEMPORARY),
             ) from error
 
@@ -149,7 +182,9 @@ class Connections(Shared):
             )
             with self.lock:
                 self._open.add(connection)
-            connection.seconds = MAX_STATEMENT + GRACE
+            connection.seconds = (seconds or MAX_STATEMENT) + GRACE
+            if self.is_pooled:  # settings of the session would reach whoever gets the server connection next
+                return connection
             try:
                 limits = {"statement": f"{seconds or MAX_STATEMENT:g}s", "lock": f"{MAX_LOCKED:g}s"}
                 limited = connection.execute(_LIMIT, limits).fetchone()

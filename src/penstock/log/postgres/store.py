@@ -132,7 +132,8 @@ class PostgresStore:
     @contextmanager
     def watch(self, run_id: str, callback: Watcher) -> Generator[None]:
         with self._doorbell.watch(run_id, callback):
-            self._listener.start()
+            if not self._connections.is_pooled:  # a pooler in transaction mode passes no notifications on
+                self._listener.start()
             yield
 
     def put(self, input: Input) -> bool:
