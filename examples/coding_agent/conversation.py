@@ -69,9 +69,9 @@ class Turn:
     def __init__(self, run: penstock.AsyncAgentRun[str], screen: Screen) -> None:
         self._run = run
         self._screen = screen
-        self._requests: list[penstock.ApprovalRequest] = []
+        self._calls: list[str] = []  # the ids of the calls of this response that have not ended, in order
+        self._requests: dict[str, penstock.ApprovalRequest] = {}
         self._shown = ""  # the id of the call that the person is asked about
-        self._decided = ""  # the id of a call that the person has decided on, and that has not ended
         self._is_alone = False
         self.unread: list[str] = []  # lines that came too late for the run
 
@@ -110,31 +110,35 @@ class Turn:
             self.unread.append(line)
 
     def _decide(self, *, approved: bool, reason: str) -> None:
-        self._decided, self._shown = self._shown, ""
-        self._run.decide(self._decided, approved, reason="" if approved else reason)
+        request, self._shown = self._requests.pop(self._shown), ""
+        self._run.decide(request.call_id, approved, reason="" if approved else reason)
 
     def _track(self, event: penstock.StreamEvent) -> None:
         """Follow the calls, and ask about the next one."""
         match event:
+            case penstock.StepStart() | penstock.Retry():
+                self._calls.clear()
+            case penstock.ToolCallStart() | penstock.ToolCall() if event.id not in self._calls:
+                self._calls.append(event.id)
             case penstock.ApprovalRequest():
-                self._requests.append(event)
+                self._requests[event.call_id] = event
             case penstock.ToolEnd():
+                self._calls = [call_id for call_id in self._calls if call_id != event.call_id]
                 self._shown = "" if event.call_id == self._shown else self._shown
-                self._decided = "" if event.call_id == self._decided else self._decided
             case _:
                 pass
         self._ask()
 
     def _ask(self) -> None:
-        """Show the next question, when the call before it has ended: what it would change depends on that.
+        """Ask about the first call that has not ended: what it would change depends on the calls before it.
 
         A run that is read again repeats its questions; those that were answered do not wait any more.
         """
-        waiting = {request.call_id for request in self._run.waiting}
-        self._requests = [request for request in self._requests if request.call_id in waiting]
-        if self._requests and not self._shown and not self._decided:
-            self._shown = self._requests[0].call_id
-            self._screen.ask(self._requests[0])
+        request = self._requests.get(self._calls[0]) if self._calls else None
+        is_waiting = request is not None and request.call_id in {each.call_id for each in self._run.waiting}
+        if request is not None and is_waiting and not self._shown:
+            self._shown = request.call_id
+            self._screen.ask(request)
             if self._is_alone:
                 self._screen.line("no")
                 self._decide(approved=False, reason=NOBODY)

@@ -260,6 +260,25 @@ def test_a_declined_change_is_not_made_and_the_reason_goes_to_the_model(workspac
     assert shown.count("run it?") == 1, "a person was asked about a call that cannot run"
 
 
+def test_questions_come_in_the_order_of_the_calls(workspace: Workspace) -> None:
+    """Though a predicate takes a moment to decide that it asks, and the second change needs the first one."""
+    (workspace.root / ".env").write_text("s3cret")
+    second = {"path": "basket.py", "old": "// 100", "new": "// 100  # cents"}
+    calls = [
+        call("bash", {"command": "echo one"}),
+        call("edit", EDIT),
+        call("edit", second),
+        call("read", {"path": ".env"}),
+    ]
+    shown, run, _ = talk(workspace, [Reply(*calls), "Done."], [(QUESTION, "y")] * 4)
+    assert [result.text.splitlines()[0] for result in run.messages[2].results] == [
+        "one", "basket.py: changed", "basket.py: changed", "s3cret",
+    ]  # fmt: skip
+    assert f"-    {NEW}+    {NEW[:-1]}  # cents" in shown
+    places = [shown.index(text) for text in ("bash echo one\n", f"-    {OLD}", f"-    {NEW}", "may hold secrets")]
+    assert places == sorted(places)
+
+
 def test_if_nobody_is_there_nothing_is_changed(workspace: Workspace) -> None:
     _, run, _ = talk(workspace, [EDITING, "I see."], [])
     assert NOBODY in run.messages[2].results[0].text
