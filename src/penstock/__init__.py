@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from penstock.model.options import RequestOptions
     from penstock.model.render import render
     from penstock.model.stream import AsyncStream, Stream
+    from penstock.prices import Prices
     from penstock.providers import ProviderName
     from penstock.run.events import (
         ApprovalRequest,
@@ -163,6 +164,7 @@ _HOMES = {
     "model.options": ("RequestOptions",),
     "model.render": ("render",),
     "providers": ("ProviderName",),
+    "prices": ("Prices",),
     "run.limits": ("Limits",),
     "runs.runs": ("Runs",),
     "model.stream": ("AsyncStream", "Stream"),
@@ -242,6 +244,7 @@ __all__ = [
     "PartialToolCall",
     "PendingCall",
     "PenstockError",
+    "Prices",
     "Problem",
     "Provenance",
     "ProviderError",

@@ -237,7 +237,8 @@ class Usage(Event, frozen=True, tag="usage"):
 
     `input_tokens` counts all input and `output_tokens` all output, on every wire. The others are parts of these:
     `cached_tokens` was read from a cache and `cache_write_tokens` written to one, `reasoning_tokens` is output. `raw`
-    is the provider's own.
+    is the provider's own. `cost` is what the tokens cost in US dollars, for an agent with `prices`; None if that is not
+    known.
     """
 
     input_tokens: int = 0
@@ -246,6 +247,7 @@ class Usage(Event, frozen=True, tag="usage"):
     reasoning_tokens: int = 0
     cache_write_tokens: int = 0
     raw: dict[str, Any] = {}
+    cost: float | None = None
     type: ClassVar[Literal["usage"]] = "usage"
 
 
@@ -264,7 +266,7 @@ USAGE_PARTS = (
 )
 """The parts of the token counts. What adds, shows or stores counts goes by this table; the names that a protocol has
 for them are in the facts of its wire."""
-USAGE_COUNTS = tuple(name for name in Usage.__struct_fields__ if name != "raw")
+USAGE_COUNTS = tuple(name for name in Usage.__struct_fields__ if name not in ("raw", "cost"))
 """All fields of `Usage` that are counts."""
 
 

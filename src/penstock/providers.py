@@ -157,6 +157,9 @@ ALIASES = {"gemini": "google", "google-vertex": "vertex", "aws": "bedrock", "ope
            "grok": "xai", "together_ai": "together", "fireworks_ai": "fireworks", "llama.cpp": "llamacpp",
            "lm_studio": "lmstudio", "nvidia_nim": "nvidia"}  # fmt: skip
 
+PRICE_PROVIDERS = {"bedrock": "aws", "moonshot": "moonshotai", "vertex": "google", "xai": "x-ai"}
+"""The providers that have another name in the package `genai-prices`."""
+
 MODEL_PREFIXES = {
     "claude": "anthropic", "gpt-": "openai", "o3": "openai", "o4": "openai", "chatgpt": "openai", "gemini": "google",
     "mistral": "mistral", "magistral": "mistral", "codestral": "mistral", "command": "cohere", "grok": "xai",

@@ -481,6 +481,17 @@ def test_a_call_that_waits_for_approval_is_not_interrupted_at_the_end() -> None:
     assert moving == []
 
 
+def test_the_cost_of_a_run_is_shown_at_its_end() -> None:
+    done = Done("answered", "Hi.", (), Usage(1200, 34, cost=0.0123))
+    final, _ = rows_after(StepStart(1), Text(0, "Hi."), StepEnd(1, "stop"), done)
+    assert final == ["Hi.", "", "· 1,234 tokens, $0.0123"]
+    assert rows_after(StepStart(1), Text(0, "Hi."), Done("answered", "Hi.", (), Usage(1200, 34)))[0] == ["Hi."]
+    file = io.StringIO()
+    with render_run(Console(file=file, width=200), is_plain=True) as print_event:
+        print_event(done, 0.0)
+    assert file.getvalue() == "  0.00  done       answered (1,234 tokens, $0.0123)\n"
+
+
 def test_a_resumed_call_is_shown_with_its_arguments() -> None:
     call = ToolCall("a", "pay", {"amount": 5})
     final, _ = rows_after(

@@ -39,7 +39,7 @@ const scenarios = {
     await page.click(".timeline summary");
     await page.waitForSelector(".timeline th[scope=row]"); // it is drawn after the click
     const rows = await page.$$eval(".timeline th[scope=row]", headers => headers.map(header => header.innerText));
-    return { shown: await shown(page), tools, rows, saved: await page.textContent(".saved"), announced: await announced(page), hash: new URL(page.url()).hash.length };
+    return { shown: await shown(page), tools, rows, saved: await page.textContent(".saved"), summary: await page.textContent(".timeline summary"), announced: await announced(page), hash: new URL(page.url()).hash.length };
   },
 
   async growing() {

@@ -14,7 +14,7 @@ from mcp.server.mcpserver import Elicit, MCPServer, Resolve
 from pydantic import BaseModel
 
 import penstock.mcp
-from penstock import Agent, Context, Model, Retries, tool
+from penstock import Agent, Context, Model, Prices, Retries, tool
 from penstock.testing import ReceivedRequest, Reply, Scripted, call, drop, fail, think, wait
 from tests.clients.gated_server import broken, hold, locate, serve, steps_done
 
@@ -109,7 +109,13 @@ def agents() -> list[Agent[Any]]:
     model = Model("deepseek:test", via=Scripted(answer))
     inner = Agent(Model("deepseek:test", via=Scripted(research)), tools=[weather], name="researcher")
     tools = [weather, hold, refund, locate, broken, penstock.mcp.tools(SHOP), inner.as_tool("research", "Find out.")]
-    support = Agent(model, tools=tools, name="support", retries=Retries(after_start=True, first_delay=0))
+    support = Agent(
+        model,
+        tools=tools,
+        name="support",
+        retries=Retries(after_start=True, first_delay=0),
+        prices={"test": Prices(input=1.0, output=2.0)},
+    )
     return [support, Agent(model, name="echo")]
 
 

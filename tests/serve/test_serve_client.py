@@ -30,6 +30,7 @@ from penstock import (
     ToolEnd,
     ToolStart,
     Unknown,
+    Usage,
     UsageError,
     tool,
 )
@@ -195,6 +196,13 @@ def client(server: Server, request: pytest.FixtureRequest) -> Generator[Client]:
         made = cast("Client", Plain(runner.run(make()), runner))
         yield made
         made.close()
+
+
+def test_a_remote_run_has_the_cost_of_a_local_one() -> None:
+    for cost in (0.5, None):
+        end = received_event(public_event(Done("answered", "Hi.", (), Usage(1, 2, cost=cost))) or {})
+        assert isinstance(end, Done)
+        assert end.usage.cost == cost
 
 
 def test_a_remote_run_has_the_events_and_the_result_of_a_local_one(client: Client, server: Server) -> None:

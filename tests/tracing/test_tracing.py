@@ -29,10 +29,10 @@ from penstock import (
     tool,
 )
 from penstock.hooks import compact, fallback
+from penstock.prices import safe_cost
 from penstock.testing import Loopback, Reply, Scripted, Status, call, drop, fail, say, wait
 from penstock.tracing import Prices, Tracing, carrier, conventions
 from penstock.tracing.content import MAX_CONTENT, MAX_URL, as_json, input_messages
-from penstock.tracing.cost import safe_cost
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.scripted_runs import SOON, drive, streaming, sync_and_async
 
@@ -423,6 +423,17 @@ def test_prices_count_cache_reads_cache_writes_and_reasoning_apart() -> None:
     assert prices.cost(USAGE) == pytest.approx(0.3 * 1.0 + 0.6 * 0.1 + 0.1 * 1.25 + 0.3 * 10.0 + 0.2 * 20.0)
     assert Prices(input=1.0, output=10.0).cost(USAGE) == pytest.approx(1.0 + 5.0)
     assert Prices(input=1.0, output=1.0, cache_read=0.0).cost(USAGE) == pytest.approx(0.4 + 0.5)
+
+
+@sync_and_async
+def test_without_prices_of_its_own_a_trace_has_the_cost_of_the_run(mode: str) -> None:
+    collector = Collector(currency="EUR")
+    agent = made(collector, [Reply(call("look", {"city": "Rome"})), Reply("Done.")], look, prices={"m": PER_TOKEN})
+    _, running = drive(streaming(agent), mode)
+    [run] = collector.spans("invoke_agent")
+    assert run.attributes["penstock.cost"] == running.cost > 0
+    assert run.attributes["penstock.cost.currency"] == "USD"
+    assert sum(span.attributes["penstock.cost"] for span in collector.spans("chat")) == pytest.approx(running.cost)
 
 
 def test_a_cost_that_is_not_known_or_raises_is_left_out(caplog: pytest.LogCaptureFixture) -> None:

@@ -21,6 +21,7 @@ from penstock.agent.config import (
 )
 from penstock.agent.observer import Observer
 from penstock.agent.pending_call import AfterCall, BeforeCall
+from penstock.agent.pricing import expect_prices
 from penstock.agent.run_options import (
     Deps,
     RunOptions,
@@ -43,6 +44,7 @@ from penstock.model.event_loop import warn_if_blocking
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
 from penstock.output.output_type import OutputKind
+from penstock.prices import PriceTable
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.run.stored import Key
@@ -89,7 +91,9 @@ class Agent(Generic[Deps, Output]):
       `cut` and `quoted`). Other damaged calls do not run.
     - `healing`: what is healed in responses before the agent reads them: it replaces that of the model, and includes
       `rescue` and `run_repaired`.
-    - `limits`: the limits of a run: steps, tokens, time, parallel tools and more.
+    - `limits`: the limits of a run: steps, tokens, cost, time, parallel tools and more.
+    - `prices`: what models cost, for `run.cost` and `Limits(cost=…)`: `Prices` by the name of the model, a function of
+      that name and a `Usage`, or `"genai-prices"` for the package of that name.
     - `timeouts`: replace those of the model.
     - `retries`: replace those of the model.
     - `approvals`: a run that waits only for approvals or deferred results ends as `paused`, to be stored (`dump`) and
@@ -137,6 +141,7 @@ class Agent(Generic[Deps, Output]):
         run_repaired: bool | Iterable[Fault] = False,
         healing: Healing | None = None,
         limits: Limits | None = None,
+        prices: PriceTable | None = None,
         timeouts: Timeouts | None = None,
         retries: Retries | None = None,
         approvals: Approvals = "pause",
@@ -347,6 +352,7 @@ class Agent(Generic[Deps, Output]):
         deps, settings = split_settings(options, Agent, ("stored", "key"))
         config = with_settings(self.config, settings, output)
         expect_model(config.model)
+        expect_prices(config)
         return config, load_run(stored, key, config), deps
 
     def _start(
@@ -356,6 +362,7 @@ class Agent(Generic[Deps, Output]):
         deps, log, settings = split_options(options, Agent)
         config = with_settings(self.config, settings, output)
         expect_model(config.model)
+        expect_prices(config)
         first = self.first_messages(prompt, messages)
         start = logged_start(self.name, first, log)
         if start is not None:

@@ -106,8 +106,13 @@ class RunReader(Generic[D, Output]):
 
     @property
     def usage(self) -> Usage:
-        """The tokens of all responses together."""
+        """The tokens of all responses together, and their cost."""
         return self._driver.run.usage
+
+    @property
+    def cost(self) -> float | None:
+        """What the run has cost in US dollars, with the agents inside it; None if that is not known."""
+        return self.usage.cost
 
     @property
     def finish_reason(self) -> EndReason | None:

@@ -21,6 +21,7 @@ from penstock.model.checks import check_types, is_connector
 from penstock.model.model import Model
 from penstock.model.text_calls import check_healing, refuse_rescue
 from penstock.output.output_type import OutputType, output_type
+from penstock.prices import Cost, as_cost
 from penstock.run.limits import Limits
 from penstock.tools.policy import Approvals, StartPolicy, ToolPolicy
 from penstock.tools.source import ToolSource, split_sources
@@ -57,6 +58,7 @@ class AgentConfig(AgentSettings, frozen=True, kw_only=True):
     models: Mapping[str, Model]
     run_repaired: frozenset[Fault]
     limits: Limits
+    prices: Cost | None
     guard: Guard | None
 
     @property
@@ -263,6 +265,7 @@ def _expect(name: str, kind: type, value: Any) -> Any:
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "name": partial(_expect, "name", str),
     "limits": lambda limits: _expect("limits", Limits, limits) or Limits(),
+    "prices": as_cost,
     "timeouts": partial(_expect, "timeouts", Timeouts),
     "retries": partial(_expect, "retries", Retries),
     "instructions": checked_instructions,

@@ -19,6 +19,7 @@ from penstock.guard.guard import CheckText, Guard
 from penstock.healing.settings import Healing
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
+from penstock.prices import PriceTable
 from penstock.run.limits import Limits
 from penstock.tools.policy import Approvals, StartPolicy
 from penstock.transport.policy import Retries, Timeouts
@@ -38,6 +39,7 @@ class AgentSettings(Struct, frozen=True, kw_only=True):
     run_repaired: bool | Iterable[Fault]
     healing: Healing | None
     limits: Limits | None
+    prices: PriceTable | None
     timeouts: Timeouts | None
     retries: Retries | None
     approvals: Approvals
@@ -66,6 +68,7 @@ class AgentOptions(StepOptions, total=False):
     run_repaired: bool | Iterable[Fault]
     healing: Healing | None
     limits: Limits | None
+    prices: PriceTable | None
     timeouts: Timeouts | None
     retries: Retries | None
     approvals: Approvals

@@ -61,6 +61,11 @@ class RunResult(Struct, Generic[Output], frozen=True):
                 return output
 
     @property
+    def cost(self) -> float | None:
+        """What the run has cost in US dollars, with the agents inside it; None if that is not known."""
+        return self.usage.cost
+
+    @property
     def finish_reason(self) -> EndReason:
         """The same as `reason`, by the name that it has on a run."""
         return self.reason

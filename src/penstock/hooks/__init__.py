@@ -5,10 +5,10 @@ Each function here returns a hook. Several are a list: `before_step=[compact(50_
 
 from __future__ import annotations
 
+from penstock.history.tokens import estimate_tokens
 from penstock.hooks.compaction import compact
 from penstock.hooks.fallback import fallback
 from penstock.hooks.stop import stop_after, stop_when
-from penstock.hooks.tokens import estimate_tokens
 from penstock.hooks.tool_search import ToolSearch
 
 __all__ = ["ToolSearch", "compact", "estimate_tokens", "fallback", "stop_after", "stop_when"]

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from penstock.agent.step import Step
 from penstock.errors import PenstockError, UsageError
 from penstock.events import Refusal, Text, ToolCall, ToolCallInvalid, Usage
-from penstock.hooks.tokens import estimate_tokens
+from penstock.history.tokens import estimate_tokens
 from penstock.jsontext.values import canonical_json
 from penstock.messages import SUMMARY, Message, Part, ToolResult, join_messages, user
 from penstock.model.model import Model

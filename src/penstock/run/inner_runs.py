@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.events import Usage
+from penstock.events import Retry, Usage
 from penstock.messages import Message
 from penstock.results import Outcome, as_outcome, error_outcome
 from penstock.run.calls.execution import Execution
-from penstock.run.commands import CancelTool, Emit, Output
+from penstock.run.commands import AskModel, CancelTool, Emit, Output
 from penstock.run.events import (
     CallReviewed,
     Done,
@@ -26,11 +26,12 @@ from penstock.run.events import (
     Nested,
     RunStart,
     StepEnd,
+    StepStart,
     StreamEvent,
     ToolReturned,
     innermost,
 )
-from penstock.run.limits import add_usage
+from penstock.run.limits import add_usage, over_budget, over_cost
 from penstock.run.numbering import RunNumbering
 
 if TYPE_CHECKING:
@@ -153,6 +154,28 @@ class InnerRuns:
             usage = add_usage(usage, inner.run.usage)
         return usage
 
+    @property
+    def estimate(self) -> float | None:
+        """The estimated price of the requests under way, of the outer run and its inner runs; None if not known."""
+        prices = [self._outer.estimate, *(inner.run.inner.estimate for inner in self)]
+        known = [price for price in prices if price is not None]
+        return sum(known) if len(known) == len(prices) else None
+
+    def over_cost(self, request: AskModel, more: Usage | None = None) -> str:
+        """Why a request of the outer run costs too much, after what was spent and `more`; empty if it does not."""
+        outer = self._outer
+        if outer.price_of is None:
+            return ""
+        outer.estimate = outer.price_of(request)
+        spent = self.total_usage if more is None else add_usage(self.total_usage, more)
+        return over_cost(outer.rules.limits, spent, self.estimate)
+
+    def over_limit(self, events: Iterable[StreamEvent]) -> str:
+        """Which limit inner runs have exceeded with these events, or would with their requests; empty if none."""
+        limits, usage = self._outer.rules.limits, self.total_usage
+        over = over_budget(limits, usage) if _has(events, StepEnd) else ""
+        return over or (over_cost(limits, usage, self.estimate) if _has(events, StepStart | Retry) else "")
+
     def find(self, key: str) -> InnerRun | None:
         """The open inner run of this execution."""
         inner = self._runs.get(key)
@@ -181,9 +204,9 @@ def outcome_of(state: RunState) -> Outcome:
     return error_outcome(f"{text}. Its last text: {state.output}" if state.output else f"{text}.")
 
 
-def has_step_end(events: Iterable[StreamEvent]) -> bool:
-    """Whether these events end a response, at any depth."""
-    return any(isinstance(innermost(event), StepEnd) for event in events)
+def _has(events: Iterable[StreamEvent], kinds: Any) -> bool:
+    """Whether one of these events, at any depth, is of a kind."""
+    return any(isinstance(innermost(event), kinds) for event in events)
 
 
 def _wrap(call_id: str, event: Any) -> Nested:

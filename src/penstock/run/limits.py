@@ -13,17 +13,22 @@ from penstock.events import USAGE_COUNTS, Retry, Usage
 from penstock.run.calls.execution import Execution
 from penstock.tools.policy import DEFAULT_RETRIES, ToolPolicy
 
+_UNITS = {"seconds": "seconds", "hook_seconds": "seconds", "cost": "US dollars"}
+_ROUNDING = 1 + 1e-9  # sums of prices are not exact
+
 NO_TOOL = ""
 """The name under which calls of unknown tools are counted, all together."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """The limits of a run; None means no limit. A run that exceeds one of the first five ends.
+    """The limits of a run; None means no limit. A run that exceeds one of the first six ends.
 
     - `steps`: requests to the model.
     - `calls`: executions of tools.
     - `tokens`: all input and output, cached or not.
     - `seconds`: the duration of the run.
+    - `cost`: US dollars, also of agents that run as tools. A request is not sent if what was spent and the estimated
+      price of its input are more. It needs `Agent(prices=…)`.
     - `repeats`: how often the same call with the same arguments may come.
     - `parallel`: how many tools run at once; further calls wait. This limit does not end the run.
     - `calls_per_answer`: how many calls of one response run; the surplus gets a result that says so. This limit does
@@ -41,6 +46,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     calls: int | None = None
     tokens: int | None = None
     seconds: float | None = None
+    cost: float | None = None
     repeats: int | None = 10
     parallel: int | None = 32
     calls_per_answer: int | None = 128
@@ -51,14 +57,14 @@ class Limits(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value: Any = getattr(self, name)
-            is_time = name in ("seconds", "hook_seconds")
-            kinds = int | float if is_time else int
+            unit = _UNITS.get(name)
+            kinds = int if unit is None else int | float
             least = 1 if name == "parallel" else 0
             if value is None or (
                 isinstance(value, kinds) and not isinstance(value, bool) and least <= value < math.inf
             ):
                 continue
-            expected = "a number of seconds" if is_time else "a whole number"
+            expected = "a whole number" if unit is None else f"a number of {unit}"
             raise UsageError(f"Limits: {name} must be {expected} of {least} or more, or None, not {value!r}")
 
     @property
@@ -174,13 +180,44 @@ class Tally(Struct):
 
 
 def over_budget(limits: Limits, usage: Usage) -> str:
-    """The exceeded token limit, in a sentence; empty if it is not exceeded."""
+    """The exceeded limit of tokens or cost, in a sentence; empty if none is exceeded."""
     tokens = usage.input_tokens + usage.output_tokens
-    if limits.tokens is None or tokens <= limits.tokens:
+    if limits.tokens is not None and tokens > limits.tokens:
+        return f"the run used {tokens} tokens, and may use {limits.tokens}"
+    if limits.cost is not None and usage.cost is not None and usage.cost > limits.cost * _ROUNDING:
+        return f"the run cost {dollars(usage.cost)}, and may cost {dollars(limits.cost)}"
+    return ""
+
+
+def over_cost(limits: Limits, usage: Usage, estimate: float | None) -> str:
+    """Why a request with this estimated price may not be sent; empty if it may. None is not known."""
+    if limits.cost is None:
         return ""
-    return f"the run used {tokens} tokens, and may use {limits.tokens}"
+    spent = usage.cost if has_tokens(usage) else 0.0
+    if spent is None or estimate is None:
+        what = "cost so far" if spent is None else "price of the next request"
+        return f"the {what} is not known, and the run may cost {dollars(limits.cost)}: add the model to prices"
+    if spent + estimate <= limits.cost * _ROUNDING:
+        return ""
+    request = f"the next request about {dollars(estimate)}"
+    return f"the run cost {dollars(spent)}, {request}, and the run may cost {dollars(limits.cost)}"
 
 
 def add_usage(first: Usage, second: Usage) -> Usage:
-    """The sum of two usages."""
-    return Usage(*(getattr(first, name) + getattr(second, name) for name in USAGE_COUNTS))
+    """The sum of two usages. Its cost is not known if one of them has tokens whose cost is not known."""
+    known = [usage.cost for usage in (first, second) if usage.cost is not None]
+    is_unknown = any(usage.cost is None and has_tokens(usage) for usage in (first, second))
+    cost = None if is_unknown or not known else sum(known)
+    counts = {name: getattr(first, name) + getattr(second, name) for name in USAGE_COUNTS}
+    return Usage(**counts, cost=cost)
+
+
+def has_tokens(usage: Usage) -> bool:
+    """Whether any tokens were used."""
+    return usage.input_tokens > 0 or usage.output_tokens > 0
+
+
+def dollars(amount: float) -> str:
+    """An amount of money, with two decimals or three significant digits."""
+    decimals = 2 if amount >= 1 or amount == 0 else min(2 - math.floor(math.log10(amount)), 12)
+    return f"${amount:,.{decimals}f}"

@@ -62,9 +62,9 @@ from penstock.run.events import (
     Waiting,
     is_chunk,
 )
-from penstock.run.inner_runs import MAX_LEVELS, InnerRuns, has_step_end, outcome_of
+from penstock.run.inner_runs import MAX_LEVELS, InnerRuns, outcome_of
 from penstock.run.input_checks import expect_open, expect_undecided, expect_waiting
-from penstock.run.limits import Limits, over_budget
+from penstock.run.limits import Limits
 from penstock.run.record import CONSEQUENTIAL
 from penstock.run.rules import RunRules
 from penstock.run.state import RunState
@@ -282,7 +282,7 @@ class Run:
             if not outcome.is_error:
                 outcome = replace(outcome, data=inner.run.state.result)
             return self._after([*outputs, *state.executions.done(key, outcome, time)])
-        if has_step_end(emit.events) and (spent := over_budget(state.rules.limits, self.usage)):
+        if spent := self.inner.over_limit(emit.events):
             outputs += stop_unread(self.steps, "limit", spent)
         return self._commands(outputs)
 

@@ -6,7 +6,7 @@ It decides nothing, and knows nothing of inner runs.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Literal
 
@@ -91,6 +91,8 @@ class RunState:
     - `has_answer`: the model has responded.
     - `seconds_left`: how long calls that waited already when the run was stored may still wait, by call id.
     - `record`: the events from which the run is rebuilt.
+    - `price_of`: estimates the price of a request, if the cost of this run, or of one around it, is limited; `estimate`
+      is that of the request under way, None if it is not known.
     - `read_part`: what was read of the last response, if the run ended while its reader was behind.
     """
 
@@ -113,6 +115,8 @@ class RunState:
         self.changes = UNCHANGED
         self.seconds_left: Mapping[str, float] = {}
         self.record = Record(self.messages)
+        self.price_of: Callable[[AskModel], float | None] | None = None
+        self.estimate: float | None = 0.0
         self.read_part: ReadPart | None = None
         self._result: tuple[Any] | None = None  # the validated output
 
@@ -140,10 +144,12 @@ class RunState:
     @property
     def request(self) -> AskModel:
         """The request of the step under way."""
-        changes, messages = self.changes, self.messages
-        if changes.messages is not None:
-            messages = spliced(messages, changes.messages)
-        return AskModel(tuple(messages), changes, changes.model_for(self.tally.attempt))
+        return self.request_with(self.changes, self.tally.attempt)
+
+    def request_with(self, changes: StepChanges, attempt: int) -> AskModel:
+        """The request of a step with these changes."""
+        messages = self.messages if changes.messages is None else spliced(self.messages, changes.messages)
+        return AskModel(tuple(messages), changes, changes.model_for(attempt))
 
     @property
     def history(self) -> list[Message]:
@@ -221,6 +227,7 @@ class RunState:
     def withdraw(self, retry: Retry) -> list[Output]:
         """The response so far was withdrawn."""
         self.tally.withdrawn(retry)
+        self.estimate = 0.0
         return self.executions.void_all("the answer was withdrawn")
 
     def take_turn(self, turn: Turn) -> Turn:
@@ -230,6 +237,7 @@ class RunState:
             self.messages.append(Message("assistant", turn.parts))
             self.has_answer = True
         self.tally.answered(self.executions.table.repeats)
+        self.estimate = 0.0
         output = self.rules.output
         self.output = turn.text if output is None else find_output(turn.parts, output)
         return turn

@@ -9,7 +9,15 @@ from penstock.errors import OutputError
 from penstock.events import FinishReason, Retry
 from penstock.messages import user
 from penstock.run.commands import Output, PrepareStep, StopAsking
-from penstock.run.events import Done, EndReason, HistoryReplaced, OutputInvalid, StepEnd, StepStart, ToolResults
+from penstock.run.events import (
+    Done,
+    EndReason,
+    HistoryReplaced,
+    OutputInvalid,
+    StepEnd,
+    StepStart,
+    ToolResults,
+)
 from penstock.run.inner_runs import InnerRuns
 from penstock.run.state import RunState, calls_of
 from penstock.run.step_changes import StepChanges, StepDecision
@@ -51,6 +59,9 @@ class Steps:
         if decision.stop is not None:
             state.tally.spent(decision.changes.usage)
             return [*events, *self.end("stopped", decision.stop)]
+        if over := self._inner.over_cost(state.request_with(decision.changes, 0), decision.changes.usage):
+            state.tally.spent(decision.changes.usage)
+            return [*events, *self.end("limit", over)]
         self.begin(decision.changes)
         return [*events, StepStart(state.step, decision.changes), state.request]
 
@@ -66,32 +77,32 @@ class Steps:
         if state.phase != "answer" or not left:
             return []
         state.response.fold(0)
-        withdrawn = self._withdraw(why, left[0])
-        return [] if withdrawn is None else [*withdrawn, state.request]
+        return self._ask_once_more(why, left[0]) or []
 
     def ask_again(self) -> list[Output]:
         """A response was interrupted with its process: ask for it again, or keep it if calls in it had side effects."""
         state = self.state
-        withdrawn = self._withdraw("the run was interrupted")
-        if withdrawn is not None:
-            return [*withdrawn, state.request]
+        if (again := self._ask_once_more("the run was interrupted")) is not None:
+            return again
         turn = state.take_turn(state.response.build())
         state.phase = "tools"
         restarted = [*state.executions.interrupt(), *state.executions.wait_on(state.seconds_left)]
         ends = self._inner.end_stopped(state.abandon_calls("the run was interrupted", except_started=True))
         return self.after([StepEnd(state.step, "cut", turn.usage), *restarted, *ends, *state.executions.proceed()])
 
-    def _withdraw(self, why: str, model: str = "") -> list[Output] | None:
-        """Withdraw the response so far; None if a call in it had side effects."""
+    def _ask_once_more(self, why: str, model: str = "") -> list[Output] | None:
+        """Withdraw the response so far and ask again, unless that costs too much; None if a call had side effects."""
         state = self.state
         if state.executions.had_effect({call.block for call in calls_of(state.response.build().parts)}):
             return None
-        if state.response.is_empty and not state.executions.table and not model:
-            return []
-        retry = Retry(why, model)
-        state.numbering.next_response()
-        state.response.unfolded.append(retry)
-        return [retry, *self._inner.end_stopped(state.withdraw(retry))]
+        outputs: list[Output] = []
+        if not state.response.is_empty or state.executions.table or model:
+            retry = Retry(why, model)
+            state.numbering.next_response()
+            state.response.unfolded.append(retry)
+            outputs = [retry, *self._inner.end_stopped(state.withdraw(retry))]
+        over = self._inner.over_cost(state.request)
+        return [*outputs, *(self.stop("limit", over) if over else [state.request])]
 
     # -- the end of a step -----------------------------------------------------------------------------------------
 

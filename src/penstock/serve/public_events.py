@@ -56,7 +56,7 @@ PUBLIC_FIELDS: Mapping[type, tuple[str, ...]] = {
     ToolCallDelta: ("block", "piece"),
     ToolCall: ("block", "id", "name", "arguments"),
     ToolCallInvalid: ("block", "id", "name", "why", "message"),
-    Usage: USAGE_COUNTS,
+    Usage: (*USAGE_COUNTS, "cost"),
     Finish: ("reason", "model"),
     Error: ("code", "retryable"),
     Retry: (),

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from penstock.events import Usage
 from penstock.tracing import conventions as names
-from penstock.tracing.cost import safe_cost
 from penstock.tracing.instruments import Attributes
 from penstock.tracing.spans import StepSpan, set_all, usage_attributes
 
@@ -25,7 +24,7 @@ class Spending:
     def pay(self, model: str, usage: Usage, attributes: Attributes) -> float | None:
         """Count a response of this model, with these metric attributes; returns its cost, if known."""
         record = self._tracing.instruments.record
-        cost = safe_cost(self._tracing.cost, model, usage)
+        cost = self._tracing.cost_of(model, usage)
         self._count(model, usage, cost)
         record(names.TOKENS, usage.input_tokens, {**attributes, names.GEN_AI_TOKEN_TYPE: "input"})
         record(names.TOKENS, usage.output_tokens, {**attributes, names.GEN_AI_TOKEN_TYPE: "output"})
@@ -55,4 +54,4 @@ class Spending:
             self.total = (self.total or 0.0) + cost
         if (outer := self.outer) is not None:
             is_known = cost is not None and outer._tracing.currency == self._tracing.currency
-            outer._count(model, usage, cost if is_known else safe_cost(outer._tracing.cost, model, usage))
+            outer._count(model, usage, cost if is_known else outer._tracing.cost_of(model, usage))

@@ -10,6 +10,8 @@ from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from penstock.agent.calls.step_hooks import Call
 from penstock.agent.calls.tool_execution import is_from_outside
 from penstock.agent.driver.caller_loop import is_stopped
@@ -93,8 +95,8 @@ class HookCalls:
 
     def _decided(self, decision: StepDecision) -> list[Command]:
         self._dispatcher.timers.cancel(_TIMER)
-        if self._driven.run.state.is_preparing:
-            self._take_usages()
+        if self._driven.run.state.is_preparing and (usages := self._take_usages()):
+            decision = replace(decision, changes=replace(decision.changes, usage=total_usage(usages)))
         return self._driven.run.step_prepared(decision)
 
     def _failed(self, error: BaseException) -> list[Command]:
@@ -106,7 +108,9 @@ class HookCalls:
 
     def _take_usages(self) -> list[ModelUsage]:
         """What the hooks have used for this step, also if one of them failed after that; the tracer sees it."""
-        usages = self._driven.hooks.take_usages(self._driven.config)
+        usages, pricing = self._driven.hooks.take_usages(self._driven.config), self._driven.pricing
+        if pricing is not None:
+            usages = [pricing.priced_usage(used) for used in usages]
         for used in usages:
             self._driven.scope.spent(used)
         return usages

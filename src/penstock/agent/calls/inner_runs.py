@@ -28,13 +28,15 @@ class InnerDrivenRun(DrivenRun):
         self._key = key
         around = outer.config
         rules = {"is_read": around.is_read, "tracing": config.tracing or around.tracing}
-        config = replace(config, **rules, guard=config.guard or around.guard)
+        config = replace(config, **rules, guard=config.guard or around.guard, prices=config.prices or around.prices)
         super().__init__(config, run, outer.deps, None, outer.code)
         self.ownership = outer.ownership
         self.key_prefix = f"{outer.key_prefix}{key}/"
         self.outbox = outer.outbox
         self.records = RunRecords(config, outer.records.run_id)
         self.hooks = StepHooks(outer.records.run_id, outer.deps, has_log=run.state.is_logged)
+        if outer.run.state.price_of is not None:
+            self.limit_cost()
 
     @property
     def is_cancelled(self) -> bool:

@@ -23,6 +23,11 @@ class StepTools:
         self._listings: Sequence[Listing] = ()
 
     @property
+    def config(self) -> AgentConfig:
+        """The configuration with the tools that were listed last."""
+        return self._config
+
+    @property
     def are_listed(self) -> bool:
         """Whether `listed` returns at once."""
         return all(source.is_listed for source in self._own.sources)

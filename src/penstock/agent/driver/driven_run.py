@@ -13,13 +13,14 @@ from penstock.agent.config import AgentConfig
 from penstock.agent.driver.ownership import Ownership
 from penstock.agent.driver.user_code import UserCode
 from penstock.agent.observer import RunObserver
+from penstock.agent.pricing import Pricing
 from penstock.agent.records import RunRecords
 from penstock.agent.run_errors import as_exception, error_event, is_interrupt, provider_error
 from penstock.errors import MissingKeyError, ProviderError
 from penstock.log.outbox import LoggedOutbox
 from penstock.log.store import OwnedRun
 from penstock.messages import Message
-from penstock.run.commands import Command
+from penstock.run.commands import AskModel, Command
 from penstock.run.events import Done
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
@@ -90,6 +91,9 @@ class DrivenRun:
         self.done: Done | None = None
         self.error: Exception | None = None
         run.state.has_hooks = config.has_hooks
+        self.pricing = None if config.prices is None else Pricing(config.prices)
+        if config.limits.cost is not None:
+            self.limit_cost()
         run.state.rules.has_before_call = bool(config.before_call)
         run.state.rules.has_after_call = bool(config.after_call)
 
@@ -183,6 +187,18 @@ class DrivenRun:
             return None
         owned = self.ownership.owned
         return max(0.0, seconds - (owned.seconds if owned else 0.0))
+
+    # -- its cost --------------------------------------------------------------------------------------------------
+
+    def limit_cost(self) -> None:
+        """Estimate the price of each request: the cost of this run is limited, or of one around it."""
+        self.run.state.price_of = self._price_of
+
+    def _price_of(self, request: AskModel) -> float | None:
+        if self.pricing is None:
+            return None
+        config = self.hooks.config_for(request, self.run.state.step, self.step_tools.config)
+        return self.pricing.estimate(request.messages, config)
 
     # -- its tools -------------------------------------------------------------------------------------------------
 

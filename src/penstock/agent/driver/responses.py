@@ -72,6 +72,8 @@ class ResponseReader:
                     if chunks:
                         if driven.config.run_repaired:
                             chunks = with_repairs(chunks)
+                        if driven.pricing is not None:
+                            chunks = driven.pricing.priced(chunks, driven.config.model.name)
                         self._dispatcher.carry_out(run.chunks(chunks))
                         if len(run.state.response.unfolded) > FOLD_SIZE:
                             run.state.response.fold(outbox.most_unread)

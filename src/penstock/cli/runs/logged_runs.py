@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AgentRun
 from penstock.agent.config import expect_model
+from penstock.agent.pricing import expect_prices
 from penstock.cli.human_time import ago, duration_text
 from penstock.cli.interrupts import Interrupts
 from penstock.cli.runs.log_options import find_run, log_arguments
@@ -57,6 +58,7 @@ class LoggedRuns:
     def start(self, agent: Agent, text: str, messages: list[Message]) -> LoggedStart:
         """A new run with this text, or the unfinished run that started with it."""
         expect_model(agent.config.model)
+        expect_prices(agent.config)
         row, first = new_start(agent.name, agent.first_messages(text, messages), self._run_id)
         id = self._run_id or next_id(self._store, first)
         return LoggedStart(self._store, self._store.find(id) or replace(row, id=id), first, outlives_reader=True)

@@ -9,7 +9,7 @@ from rich.console import Console
 from penstock.cli.runs.owners import parse_owner
 from penstock.cli.screen.remark import Remark, Shown
 from penstock.cli.screen.rows import write_rows
-from penstock.cli.screen.run_page import prompt_of, replaced_text
+from penstock.cli.screen.run_page import cost_text, prompt_of, replaced_text
 from penstock.cli.screen.terminal import escape
 from penstock.events import (
     ArgumentDelta,
@@ -162,7 +162,8 @@ def _run_line(event: Shown) -> tuple[str, str] | None:
         case ToolResults() | Nested():
             return None
         case Done():
-            return "done", f"{event.reason}{f': {event.why}' if event.why else ''}"
+            cost = "" if event.usage.cost is None else f" ({cost_text(event.usage)})"
+            return "done", f"{event.reason}{cost}{f': {event.why}' if event.why else ''}"
         case _:
             return _chunk_line(event)
 

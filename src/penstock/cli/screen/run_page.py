@@ -35,6 +35,7 @@ from penstock.run.events import (
     Waiting,
 )
 from penstock.run.inner_runs import unwrap
+from penstock.run.limits import dollars
 
 PHASES: dict[ToolEnding, Phase] = {
     "done": "done", "failed": "failed", "declined": "failed", "cancelled": "void", "discarded": "void",
@@ -161,9 +162,17 @@ class RunPage(Page[Shown]):
 
     def _done(self, event: Done) -> None:
         self.blocks.settle_text()
+        if event.usage.cost is not None and event.reason != "paused":
+            self._note("cost", "· ", (cost_text(event.usage), "aside"))
         if event.reason != "answered":
             why = f": {one_line(event.why)}" if event.why else ""
             self._note("done", "■ ", (f"{event.reason}{why}", "bad" if event.reason == "error" else "odd"))
+
+
+def cost_text(usage: Usage) -> str:
+    """The tokens of a run, and what they cost."""
+    tokens = f"{usage.input_tokens + usage.output_tokens:,} tokens"
+    return tokens if usage.cost is None else f"{tokens}, {dollars(usage.cost)}"
 
 
 def replaced_text(event: HistoryReplaced) -> str:

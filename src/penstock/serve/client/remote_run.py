@@ -70,6 +70,11 @@ class RemoteRunState:
         return self._end.usage if self._end is not None else Usage()
 
     @property
+    def cost(self) -> float | None:
+        """What the run has cost in US dollars, once it has finished; None if that is not known."""
+        return self.usage.cost
+
+    @property
     def finish_reason(self) -> EndReason | None:
         """How the run ended, or `paused` if `result` has found it waiting; None until then."""
         return self._end.reason if self._end is not None else None

@@ -207,6 +207,7 @@ class Answer {
     this.text = this.view.lastText || event.output;
     const parts = [this.timeline.summary];
     if (event.usage) parts.push(`${counted(event.usage.input_tokens + event.usage.output_tokens, "token")}`);
+    if (typeof event.usage?.cost === "number") parts.push(dollars(event.usage.cost));
     this.summary.append(el("span", {}, parts.join(" · ")));
     if (this.timeline.saved >= 0.001) this.summary.append(el("span", { class: "saved" }, `early start saved ${duration(this.timeline.saved)}`));
     this.details.hidden = false;

@@ -22,6 +22,12 @@ function show(element, text) {
   element.hidden = !text;
 }
 
+/** An amount of money for people, with two decimals or three significant digits: `$1.25`, `$0.00231`. */
+function dollars(amount) {
+  const decimals = amount >= 1 || amount === 0 ? 2 : Math.min(2 - Math.floor(Math.log10(amount)), 12);
+  return `$${amount.toFixed(decimals)}`;
+}
+
 /** A duration for people: `340 ms`, `2.4 s`, `1 min 5 s`. */
 function duration(seconds) {
   if (seconds < 0.9995) return `${Math.max(0, Math.round(seconds * 1000))} ms`;

@@ -38,8 +38,8 @@ class Result(Struct, frozen=True, omit_defaults=True):
 
 TokenCounts = msgspec.defstruct(
     "TokenCounts",
-    [(name, int) for name in USAGE_COUNTS],
-    namespace={"__doc__": "The tokens of a run."},
+    [*((name, int) for name in USAGE_COUNTS), ("cost", float | None)],
+    namespace={"__doc__": "The tokens of a run, and what they cost in US dollars."},
     frozen=True,
     tag_field="type",
     tag="usage",
