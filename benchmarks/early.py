@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import peers, process
-from benchmarks.early_agents import TOOL
+from benchmarks.early_agents import PREPARE, TOOL
 from benchmarks.early_server import WIRE, PunctualServer
 from benchmarks.environment import InstallFailed
 from benchmarks.peers import HTTPX2, OPENAI, PYDANTIC, Client, Peer
@@ -25,6 +25,8 @@ END = 1.0
 
 LATE = 0.02
 SECOND = 1.15
+PREPARED_SECOND = 1.20
+PREPARED = f"default with {PREPARE} s of prepare"
 
 PEERS = (
     Peer(
@@ -69,6 +71,8 @@ OURS = (
     Policy("penstock_read_only_sync", "penstock, read-only, sync", True, SECOND),
     Policy("penstock_default_async", "penstock, default, async", False, None),
     Policy("penstock_default_sync", "penstock, default, sync", False, None),
+    Policy("penstock_prepared_async", f"penstock, {PREPARED}, async", False, PREPARED_SECOND),
+    Policy("penstock_prepared_sync", f"penstock, {PREPARED}, sync", False, PREPARED_SECOND),
 )
 
 

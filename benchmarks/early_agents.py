@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import penstock
 
 TOOL = 0.5  # seconds per call of the tool
+PREPARE = 0.4  # of them without side effects
 LIMIT = 60  # seconds in total, then SIGALRM ends the process
 MODEL = "gpt-4o"
 
@@ -62,10 +63,33 @@ def penstock_default_sync(url: str) -> Go:
     return _penstock(url, look, read_only=False).run
 
 
-def _penstock(url: str, function: Any, *, read_only: bool) -> penstock.Agent:
+def penstock_prepared_async(url: str) -> Go:
+    async def prepare() -> None:
+        await asyncio.sleep(PREPARE)
+
+    async def look(place: str) -> str:
+        """Look at a place."""
+        STARTS.append(time.monotonic())
+        await asyncio.sleep(TOOL - PREPARE)
+        return place
+
+    return _penstock(url, look, prepare=prepare).arun
+
+
+def penstock_prepared_sync(url: str) -> Go:
+    def look(place: str) -> str:
+        """Look at a place."""
+        STARTS.append(time.monotonic())
+        time.sleep(TOOL - PREPARE)
+        return place
+
+    return _penstock(url, look, prepare=lambda: time.sleep(PREPARE)).run
+
+
+def _penstock(url: str, function: Any, **options: Any) -> penstock.Agent:
     from penstock import Agent, Model, tool
 
-    return Agent(Model(f"openai-compatible:{MODEL}", url, "none"), [tool(read_only=read_only)(function)])
+    return Agent(Model(f"openai-compatible:{MODEL}", url, "none"), [tool(**options)(function)])
 
 
 def pydantic_ai_async(url: str) -> Go:

@@ -4,7 +4,9 @@
 the response, tools that return, decisions, results from elsewhere, a crash), and returns what was wrong. The judgement
 is stated apart from the rules of `run.calls.call_order`, over the starts and ends that were seen.
 
-An effect changes the world when its tool returns; a read looks at the world when it starts and when it returns.
+An effect changes the world when its tool returns; a read looks at the world when it starts and when it returns, and so
+does what prepares a call. In half of the responses, hooks decide about each call (run, run with other arguments, ask,
+refuse, answer, or they fail) and see its result.
 
 python -m tests.call_orders --seconds 60
 python -m tests.call_orders --seed "657 12"    # one response again
@@ -22,8 +24,19 @@ from typing import Any
 
 from penstock.events import Finish, StreamChunk, Text, ToolCall, ToolCallClosed, ToolCallInvalid, ToolCallStart
 from penstock.messages import user
-from penstock.results import Outcome
-from penstock.run.commands import AskModel, CallReview, CancelTool, Command, Emit, ExpireLater, ReviewCall, StartTool
+from penstock.results import Outcome, error_outcome
+from penstock.run.commands import (
+    AskModel,
+    CallReview,
+    CancelTool,
+    Command,
+    Emit,
+    ExpireLater,
+    PrepareTool,
+    ReviewCall,
+    ReviseResult,
+    StartTool,
+)
 from penstock.run.events import ApprovalRequest, LogEvent, RunStart, ToolEnd, ToolStart
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
@@ -55,7 +68,14 @@ POLICIES = {
     "free_read": ToolPolicy(start="closed", is_read_only=True, parallel=True),
     "free_write": ToolPolicy(parallel=True),
     "read_more": ToolPolicy(),  # its name begins like that of a read
+    "prepared_write": ToolPolicy(prepares=True),
+    "prepared_edit": ToolPolicy(parallel=False, prepares=True),
+    "careful_prepared_edit": ToolPolicy(parallel=False, needs_approval=True, prepares=True),
+    "careful_prepared_write": ToolPolicy(needs_approval=True, prepares=True, expires=9.0),
+    "wary_prepared_write": ToolPolicy(needs_approval=ask, prepares=True, start="call"),
+    "free_prepared_write": ToolPolicy(parallel=True, prepares=True),
 }
+VERDICTS = ["go"] * 5 + ["change", "change", "ask", "ask", "refuse", "answer", "failed"]
 
 
 def order_of(name: str) -> str:
@@ -85,11 +105,23 @@ class Ran:
 
 
 @dataclass
+class Preparing:
+    """What prepares a call, or has: the effects that were there when it began, and when it ended."""
+
+    name: str
+    place: int
+    began: int
+    arguments: dict[str, Any]
+    seen: list[frozenset[int]]
+
+
+@dataclass
 class Played:
     """One response, its world, and what happened in it."""
 
     chance: random.Random
     limit: int
+    has_hooks: bool = False
     names: list[str] = field(default_factory=list)
     fails: set[int] = field(default_factory=set)
     asks: set[int] = field(default_factory=set)
@@ -105,6 +137,10 @@ class Played:
     log: list[LogEvent] = field(default_factory=list)
     running: dict[str, StartTool] = field(default_factory=dict)
     checks: list[ReviewCall] = field(default_factory=list)
+    revising: list[ReviseResult] = field(default_factory=list)
+    verdicts: dict[str, tuple[int, str]] = field(default_factory=dict)  # by key: the place, and the verdict
+    preparing: dict[str, Preparing] = field(default_factory=dict)
+    prepared: dict[str, Preparing] = field(default_factory=dict)
     waiting: dict[str, ApprovalRequest] = field(default_factory=dict)
     is_answered: bool = False
     problems: list[str] = field(default_factory=list)
@@ -116,7 +152,9 @@ class Played:
     def play(self) -> None:
         """Play the response to its end."""
         chance = self.chance
-        self.names = [chance.choice([*POLICIES, "unknown"]) for _ in range(chance.randint(1, 7))]
+        known = [*POLICIES, "unknown"]
+        few = chance.sample(known, chance.randint(2, len(known)))  # with few tools, the same ones meet more often
+        self.names = [chance.choice(few) for _ in range(chance.randint(1, 7))]
         self.fails = {place for place in range(len(self.names)) if chance.random() < 0.2}
         self.asks = {place for place in range(len(self.names)) if chance.random() < 0.5}
         self.declines = {place for place in range(len(self.names)) if chance.random() < 0.4}
@@ -148,7 +186,11 @@ class Played:
         self.problems.append("too many steps")
 
     def _new_run(self) -> Run:
-        return Run([user("go")], POLICIES, Limits(parallel=self.limit, takeovers=None))
+        return self._hooked(Run([user("go")], POLICIES, Limits(parallel=self.limit, takeovers=None)))
+
+    def _hooked(self, run: Run) -> Run:
+        run.state.rules.has_before_call = run.state.rules.has_after_call = self.has_hooks
+        return run
 
     def _response(self) -> Iterator[StreamChunk]:
         """The events of the response: each call starts, closes and is confirmed; some wires mix or delay these."""
@@ -172,7 +214,8 @@ class Played:
         """The events of a call. On some wires the first event of a call that is invalid comes late."""
         name, call_id, block = self.names[place], f"c{place}", place
         arguments = {"place": place, "asks": place in self.asks}
-        first = "read" if name == "read_more" and self.chance.random() < 0.7 else name
+        is_growing = name == "read_more" and self.chance.random() < 0.7
+        first = self.chance.choice(["read", "rea"]) if is_growing else name
         is_invalid = self.chance.random() < 0.08
         if self.chance.random() < 0.95 or not (is_invalid or is_in_turn):
             yield ToolCallStart(block, call_id, first)
@@ -196,9 +239,9 @@ class Played:
                 self.world.add(ran.place)
             ran.ended, ran.ending = self._tick(), "lost"
         self.running.clear()
-        self.checks.clear()
-        self.waiting.clear()
-        run = rebuild(self.log, POLICIES, Limits(parallel=self.limit, takeovers=None))
+        for pending in (self.checks, self.waiting, self.revising, self.preparing, self.prepared):
+            pending.clear()
+        run = self._hooked(rebuild(self.log, POLICIES, Limits(parallel=self.limit, takeovers=None)))
         was_answering = run.state.phase == "answer"
         for request in run.waiting:
             self.waiting[request.call_id] = request
@@ -210,21 +253,32 @@ class Played:
             self.appeared.clear()
             self.ran.clear()
             self.ends.clear()
+            self.verdicts.clear()
         elif was_answering:
             pieces = []
         self._carry_out(run, commands)
         return run, pieces
 
     def _actions(self) -> list[Any]:
-        return [*self.running, *self.checks, *self.waiting.values()]
+        return [*self.running, *self.checks, *self.revising, *self.preparing.values(), *self.waiting.values()]
 
     def _act(self, run: Run, action: Any) -> None:
         match action:
             case ReviewCall():
                 self.checks.remove(action)
-                self._carry_out(
-                    run, run.call_reviewed(action.key, CallReview("ask" if action.arguments["asks"] else "go"))
-                )
+                if run.state.executions.table.find(action.key) is not None:  # else the call has changed
+                    self._carry_out(run, run.call_reviewed(action.key, self._verdict(action)))
+            case ReviseResult():
+                self.revising.remove(action)
+                shorter = self._outcome(place_of(action.result.call_id)) if self.chance.random() < 0.5 else None
+                self._carry_out(run, run.result_revised(action.key, shorter))
+            case Preparing():
+                key = next(key for key, preparing in self.preparing.items() if preparing is action)
+                self.preparing.pop(key)
+                action.seen.append(frozenset(self.world))
+                self.prepared[key] = action
+                problem = error_outcome("no") if self.chance.random() < 0.15 else None
+                self._carry_out(run, run.tool_prepared(key, "preview", problem))
             case ApprovalRequest(kind="approval"):
                 place = place_of(action.call_id)
                 self.decided[place] = self._tick()
@@ -232,7 +286,9 @@ class Played:
                 if place in self.declines and action.expires is not None and self.chance.random() < 0.5:
                     self._carry_out(run, run.call_expired(action.call_id))
                 else:
-                    self._carry_out(run, run.decide(action.call_id, place not in self.declines))
+                    is_changed = place not in self.declines and self.chance.random() < 0.2
+                    arguments = {**action.arguments, "by": "a person"} if is_changed else None
+                    self._carry_out(run, run.decide(action.call_id, place not in self.declines, arguments))
             case ApprovalRequest():
                 place = place_of(action.call_id)
                 self.waiting.pop(action.call_id)
@@ -241,6 +297,23 @@ class Played:
                 self._carry_out(run, run.provide(action.call_id, self._outcome(place)))
             case _:
                 self._return(run, action)
+
+    def _verdict(self, review: ReviewCall) -> CallReview:
+        """What the hooks decide about a call, and its predicate after them."""
+        if self.has_hooks and review.key in self.verdicts:
+            self.problems.append(f"{review.name} {review.arguments['place']} is reviewed again")
+        policy = POLICIES[review.name]
+        asks = review.arguments["asks"] if callable(policy.needs_approval) else policy.needs_approval
+        verdict = self.chance.choice(VERDICTS) if self.has_hooks else "go"
+        known = "ask" if asks and verdict in ("go", "change") else verdict
+        self.verdicts[review.key] = review.arguments["place"], known
+        match verdict:
+            case "refuse" | "answer" | "failed":
+                return CallReview(verdict, outcome=Outcome((Text(0, "no"),), is_error=verdict != "answer"))
+            case "change":
+                return CallReview("ask" if asks else "go", {**review.arguments, "changed": True})
+            case _:
+                return CallReview("ask" if asks or verdict == "ask" else "go")
 
     def _return(self, run: Run, key: str) -> None:
         start, ran = self.running.pop(key), self.ran[key]
@@ -267,7 +340,15 @@ class Played:
                 case StartTool():
                     if run.reached(command) or not command.awaits_reader:
                         self._begin(command)
+                case PrepareTool():
+                    self._prepare(command)
+                case ReviseResult():
+                    if run.reached(command):
+                        self.revising.append(command)
                 case CancelTool():
+                    self.preparing.pop(command.key, None)
+                    self.prepared.pop(command.key, None)
+                    self.revising = [revise for revise in self.revising if revise.key != command.key]
                     if self.running.pop(command.key, None):
                         self.ran[command.key].ended = self._tick()
                 case ReviewCall():
@@ -283,8 +364,27 @@ class Played:
     def _has_results(self, command: AskModel) -> bool:
         return command.messages[-1].role == "tool"
 
+    def _prepare(self, command: PrepareTool) -> None:
+        place = command.arguments["place"]
+        if self._is_refused(command.key):
+            self.problems.append(f"{command.name} {place} prepares, and does not run")
+        if len(self.preparing) >= self.limit:
+            self.problems.append("too many calls prepare")
+        self.preparing[command.key] = Preparing(
+            command.name, place, self._tick(), command.arguments, [frozenset(self.world)]
+        )
+
+    def _is_refused(self, key: str) -> bool:
+        return self.verdicts.get(key, (0, "go"))[1] in ("refuse", "answer", "failed")
+
     def _begin(self, command: StartTool) -> None:
         place = command.arguments["place"]
+        if self._is_refused(command.key):
+            self.problems.append(f"{command.name} {place} runs, although a hook said no")
+        if (preparing := self.prepared.pop(command.key, None) or self.preparing.pop(command.key, None)) is not None:
+            self._check_prepared(preparing)
+            if preparing.arguments != command.arguments:
+                self.problems.append(f"{command.name} {place} was prepared for other arguments")
         self.running[command.key] = command
         began = self.ran.get(command.key)
         if began is not None and not POLICIES[command.name].may_run_again:
@@ -318,6 +418,21 @@ class Played:
 
     # -- judging ---------------------------------------------------------------------------------------------------
 
+    def _check_prepared(self, prepared: Preparing) -> None:
+        """Judge what a tool gets when it starts: it must be as if it had been prepared now."""
+        order, first, last = order_of(prepared.name), prepared.seen[0], prepared.seen[-1]
+        if order == FREE:
+            return
+        for before in range(prepared.place):
+            earlier = order_of(self.names[before])
+            is_ordered = earlier == ALONE or (earlier == EFFECT and order == ALONE)
+            if is_ordered and before in self.world - first:
+                self.problems.append(f"{prepared.name} {prepared.place} has a value from before {before}")
+            if earlier == EFFECT and before in self.asked and self.decided.get(before, 0) > prepared.began:
+                self.problems.append(f"{prepared.name} {prepared.place} prepared before the decision about {before}")
+        if order == ALONE and any(after > prepared.place and order_of(self.names[after]) != FREE for after in last):
+            self.problems.append(f"{prepared.name} {prepared.place} has a value from after later calls")
+
     def _check_start(self, name: str, place: int) -> None:
         """Judge a start by what has ended: law 12, as it is written."""
         order = order_of(name)
@@ -350,6 +465,9 @@ class Played:
         policy = POLICIES[self.names[place]]
         if place in self.decided:
             return False
+        if self.has_hooks:
+            known = [verdict for where, verdict in self.verdicts.values() if where == place]
+            return not known or known[-1] == "ask"
         return policy.needs_approval is True or (callable(policy.needs_approval) and place in self.asks)
 
     def _stop_before(self, place: int) -> int | None:
@@ -364,6 +482,8 @@ class Played:
     def _check_rest(self, run: Run) -> None:
         """Nothing that may start stays: every ready call is held by an earlier one, or by the limit."""
         executions = run.state.executions
+        if any(each.state == "preparing" and each.prepare != "running" for each in executions.table):
+            self.problems.append("a call has prepared, and nobody is asked")
         if run.state.phase != "tools" or executions.table.count("starting", "running") >= self.limit:
             return
         for execution in executions.table:
@@ -382,6 +502,8 @@ class Played:
             happened = {place for place in self.world & held if place < ran.place}
             if missing := happened - ran.seen[0]:
                 self.problems.append(f"{ran.name} {ran.place} did not see the effects of {missing}")
+        if self.is_answered and (self.preparing or self.prepared):
+            self.problems.append("something was prepared, and neither used nor discarded")
         if self.is_answered and not self.crashes and len(self.ends) != len(self.names):
             self.problems.append(f"{len(self.names)} calls have {len(self.ends)} ends")
         return self.problems
@@ -390,7 +512,7 @@ class Played:
 def play(seed: str) -> Played:
     """Play a random response, and judge it."""
     chance = random.Random(seed)
-    played = Played(chance, chance.choice([1, 2, 32]))
+    played = Played(chance, chance.choice([1, 2, 32]), chance.random() < 0.5)
     played.play()
     played.judge()
     return played

@@ -104,12 +104,14 @@ if TYPE_CHECKING:
         StepStart,
         StreamEvent,
         ToolEnd,
+        ToolPrepare,
         ToolProgress,
         ToolResults,
         ToolStart,
     )
     from penstock.run.limits import Limits
     from penstock.runs.runs import Runs
+    from penstock.tools.prepare import Prepared
     from penstock.tools.tool import Context, Tool, ToolOutput, as_tool, tool
     from penstock.transport.policy import Retries, Timeouts
     from penstock.transport.shared import aclose, close
@@ -148,7 +150,7 @@ _HOMES = {
     "run.events": (
         "ApprovalRequest", "Decision", "Done", "HistoryReplaced", "Nested", "OutputInvalid", "Said", "StepEnd",
         "StepStart", "StreamEvent",
-        "ToolEnd", "ToolProgress", "ToolResults", "ToolStart",
+        "ToolEnd", "ToolPrepare", "ToolProgress", "ToolResults", "ToolStart",
     ),
     "guard.guard": ("Guard", "GuardContext", "StopRun"),
     "healing.settings": ("Healing",),
@@ -168,6 +170,7 @@ _HOMES = {
     "run.limits": ("Limits",),
     "runs.runs": ("Runs",),
     "model.stream": ("AsyncStream", "Stream"),
+    "tools.prepare": ("Prepared",),
     "tools.tool": ("Context", "Tool", "ToolOutput", "as_tool", "tool"),
     "transport.policy": ("Retries", "Timeouts"),
     "transport.shared": ("aclose", "close"),
@@ -244,6 +247,7 @@ __all__ = [
     "PartialToolCall",
     "PendingCall",
     "PenstockError",
+    "Prepared",
     "Prices",
     "Problem",
     "Provenance",
@@ -286,6 +290,7 @@ __all__ = [
     "ToolEnd",
     "ToolError",
     "ToolOutput",
+    "ToolPrepare",
     "ToolProgress",
     "ToolResult",
     "ToolResults",

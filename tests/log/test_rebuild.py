@@ -317,7 +317,8 @@ def test_every_input_of_the_machine_leaves_an_event() -> None:
         "cancel": "done", "expire": "done", "pause": "waiting",
         "tool_asks": "approval_request", "question_closed": "",  # a question ends with the process of its tool
         "inner_begins": "nested", "inner_emitted": "nested", "outer_stopped": "done",
-        "call_reviewed": "itself", "result_revised": "tool_end", "call_forbidden": "done",
+        "call_reviewed": "itself", "tool_prepared": "",  # what was prepared is made again
+        "result_revised": "tool_end", "call_forbidden": "done",
         "reached": "", "tools_listed": "",  # which a new owner finds out again
         "fold_unread": "", "spent": "",  # ends with the process, as the reader and the hooks do
     }  # fmt: skip

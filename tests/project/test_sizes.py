@@ -30,7 +30,7 @@ API = "public methods that a user looks for in one place"
 PRIMITIVES = "the primitives of a parser, a few lines each"
 
 LARGER_CLASSES = {
-    "agent/calls/running_tools.py RunningTool": "the one owner of all that belongs to a started call",
+    "agent/calls/running_tool.py RunningTool": "the one owner of all that belongs to a started call",
     "agent/driver/dispatcher.py Dispatcher": "one method per input and command of the machine",
     "agent/driver/driver.py Driver": "one method per thing that a reader wants of a run",
     "dialects/reading/source.py Source": PRIMITIVES,

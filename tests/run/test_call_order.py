@@ -14,8 +14,12 @@ import penstock
 from penstock import ApprovalRequest, StreamEvent, ToolEnd, ToolStart, UsageError, tool
 from penstock.events import Finish, Text, ToolCall, ToolCallClosed, ToolCallInvalid, ToolCallStart
 from penstock.results import Outcome
-from penstock.run.calls.call_order import CallOrder, PlacedCalls
+from penstock.run.calls import start_rules
+from penstock.run.calls.call_order import CallOrder
 from penstock.run.calls.execution import Execution
+from penstock.run.calls.executions import Executions
+from penstock.run.calls.placed_calls import PlacedCalls
+from penstock.run.calls.prepares import Prepares
 from penstock.run.commands import CallReview
 from penstock.testing import Reply, call
 from penstock.tools.policy import ToolPolicy
@@ -41,25 +45,30 @@ def test_calls_of_a_response_run_as_if_in_order(part: int) -> None:
         assert not (problems := play(seed).problems), f"play({seed!r}): {problems}"
 
 
-def _only_what_waits(calls: PlacedCalls, execution: Execution) -> bool:
-    return execution.state == "approval"
+def _only_what_waits(calls: Any, block: int) -> bool:
+    execution = calls._table.at(block)
+    return execution is not None and execution.state == "approval"
 
 
 def _by_kind_alone(holds: Callable[..., bool]) -> Callable[..., bool]:
-    def without_confirmation(calls: Any, block: int, kind: str) -> bool:
+    def without_confirmation(calls: Any, block: int, kind: str, **options: bool) -> bool:
         if kind == "effect" and not calls.is_confirmed(block):
             return calls.kind(block) in ("read", "alone")
-        return holds(calls, block, kind)
+        return holds(calls, block, kind, **options)
 
     return without_confirmation
 
 
-OMISSIONS: dict[str, tuple[type, str, Any]] = {
+OMISSIONS: dict[str, tuple[Any, str, Any]] = {
     "effects wait for confirmed calls": (PlacedCalls, "holds", _by_kind_alone(PlacedCalls.holds)),
-    "a change looks back": (CallOrder, "_is_provisional", lambda order, execution: False),
+    "a change looks back": (CallOrder, "_is_held_now", lambda order, execution, block: False),
     "a read ends when it is settled": (CallOrder, "is_settled", lambda order, execution: execution.is_confirmed),
     "a call that may ask holds others": (PlacedCalls, "may_ask", _only_what_waits),
     "a failure stops calls that run alone": (CallOrder, "take_stopped", lambda order: []),
+    "prepare follows the order": (Prepares, "_is_held", lambda prepares, block, kind: False),
+    "what is prepared is discarded": (Executions, "_discard_prepared", lambda executions, execution: []),
+    "a verdict is used again": (Execution, "take_review", lambda execution, review: None),
+    "a refused call does not run": (start_rules, "is_refused", lambda review: False),
 }
 
 

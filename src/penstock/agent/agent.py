@@ -339,7 +339,7 @@ class Agent(Generic[Deps, Output]):
         Its events are `Nested` events of that run, its usage is added, and its approvals, questions and cancellation go
         through. The model that calls it reads the output. `prompt` is a function whose parameters are those of the
         tool, and that returns the prompt, or messages; without one, the tool has the parameter `prompt`. The options
-        are those of a tool, except `deferred` and `idempotent`. Tools of both agents get the same `deps`.
+        are those of a tool, except `deferred`, `idempotent` and `prepare`. Tools of both agents get the same `deps`.
         """
         return AgentTool(self, name or self.name, description, prompt, options)
 

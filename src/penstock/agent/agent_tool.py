@@ -81,7 +81,7 @@ def _check(name: str, options: ExecutionOptions) -> None:
     if not name:
         raise UsageError("an agent that is a tool needs a name: as_tool('research', …), or Agent(..., name='research')")
     check_options(options, name)
-    for option in ("deferred", "idempotent"):
+    for option in ("deferred", "idempotent", "prepare"):
         if option in options:
             raise UsageError(
                 f"tool {name!r}: leave out {option}=, which an agent cannot have: it runs in this process, and after a "

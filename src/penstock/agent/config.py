@@ -94,8 +94,9 @@ class AgentConfig(AgentSettings, frozen=True, kw_only=True):
         )  # "call" would start such a tool later
         approval = tool.approval
         needs = approval if callable(approval) else bool(approval)
+        begins: StartPolicy = tool.start or start or usual
         return ToolPolicy(
-            start=tool.start or start or usual,
+            start=begins,
             needs_approval=needs,
             timeout=tool.timeout,
             expires=tool.expires,
@@ -108,6 +109,7 @@ class AgentConfig(AgentSettings, frozen=True, kw_only=True):
             asks_if_in_text=self.rescues and approval is None and not tool.read_only,
             check=tool.complete_arguments,
             new_run=tool.new_run if isinstance(tool, AgentTool) else None,
+            prepares=tool.preparation is not None and begins != "closed",
         )
 
 

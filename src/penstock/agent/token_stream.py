@@ -15,6 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from penstock.agent.calls.call_hooks import CallHooks
+from penstock.agent.calls.preparations import PreparingCall
 from penstock.agent.calls.tool_execution import ToolExecution
 from penstock.agent.config import AgentConfig
 from penstock.agent.driver.user_code import UserCode, is_async
@@ -126,6 +127,10 @@ class TokenStream:
         if self._executor is not None:
             return await execute(self._executor, start.name, deep_copy(start.arguments))
         context = Context[Any](deps=self._deps, call_id=start.call_id, tool=start.name, step=1, report=_ignore)
+        prepared = await PreparingCall(self._config.tools[start.name], start.arguments, context).run(UserCode())
+        if isinstance(prepared, Outcome):
+            return prepared
+        context = replace(context, prepared=prepared.value)
         return await ToolExecution(self._config.tools[start.name], start, context).run_on_loop(_no_wait)
 
     async def _end(self, call: ToolCall | ToolCallInvalid, outcome: Outcome) -> None:

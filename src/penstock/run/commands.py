@@ -58,6 +58,19 @@ class StartTool(Struct, frozen=True):
     awaits_reader: bool = False
 
 
+class PrepareTool(Struct, frozen=True):
+    """Start the `prepare` function of a tool; pass its end to `Run.tool_prepared`, unless its call has started before.
+
+    `CancelTool` discards it, also after its end. `StartTool` of the same key uses what it returned.
+    """
+
+    key: str
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+    timeout: float | None = None
+
+
 class ReviewCall(Struct, frozen=True):
     """Let `before_call` and the approval predicate decide about a call; pass their `CallReview` to the run.
 
@@ -135,7 +148,16 @@ class Emit(Struct, frozen=True):
 
 
 _Other = (
-    PrepareStep | AskModel | StopAsking | StartTool | ReviewCall | ReviseResult | AnswerTool | ExpireLater | CancelTool
+    PrepareStep
+    | AskModel
+    | StopAsking
+    | PrepareTool
+    | StartTool
+    | ReviewCall
+    | ReviseResult
+    | AnswerTool
+    | ExpireLater
+    | CancelTool
 )
 Command = _Other | Emit
 Output = StreamEvent | CallReviewed | ToolReturned | _Other
@@ -162,7 +184,7 @@ def sort_outputs(outputs: list[Output], events: list[Any], commands: list[Comman
         match output:
             case PrepareStep() | AskModel() | StopAsking() | StartTool() | CancelTool():
                 commands.append(output)
-            case ReviewCall() | ReviseResult() | AnswerTool() | ExpireLater():
+            case PrepareTool() | ReviewCall() | ReviseResult() | AnswerTool() | ExpireLater():
                 commands.append(output)
             case _:
                 events.append(output)

@@ -48,6 +48,18 @@ class StepEnd(Event, frozen=True, tag="step_end"):
     type: ClassVar[Literal["step_end"]] = "step_end"
 
 
+class ToolPrepare(Event, frozen=True, tag="tool_prepare"):
+    """The `prepare` function of a tool starts for a call, which may not be confirmed yet. It has no side effects.
+
+    `ToolStart` follows if the call runs. A call that changes or is held by another one may prepare again.
+    """
+
+    key: str
+    call_id: str
+    name: str
+    type: ClassVar[Literal["tool_prepare"]] = "tool_prepare"
+
+
 class ToolStart(Event, frozen=True, tag="tool_start"):
     """A tool starts; `is_early` if the model is still streaming. One with side effects begins when this has been read.
 
@@ -166,7 +178,8 @@ class ApprovalRequest(Event, frozen=True, tag="approval_request"):
     `run.provide`). Of a question, `arguments` is the question itself: for an MCP server its `message` and the `schema`
     of the answer. A decision or a result may take `expires` seconds. `safety_checks` are what the provider wants the
     person to confirm: whoever approves the call acknowledges them. `note` says why a hook asks, and that a hook changed
-    the arguments, which are those that will run.
+    the arguments, which are those that will run. `preview` is what the `prepare` function of the tool shows: the
+    difference that an edit makes, for example.
     """
 
     call_id: str
@@ -176,17 +189,17 @@ class ApprovalRequest(Event, frozen=True, tag="approval_request"):
     expires: float | None = None
     safety_checks: tuple[dict[str, Any], ...] = ()
     note: str = ""
+    preview: str = ""
     type: ClassVar[Literal["approval_request"]] = "approval_request"
 
     @property
     def shown(self) -> dict[str, Any]:
-        """What a person must see to decide: the arguments, the safety checks and the note if there are some."""
+        """What a person must see to decide: the arguments, and safety checks, note and preview if there are some."""
         shown = self.arguments | ({"safety_checks": [*self.safety_checks]} if self.safety_checks else {})
-        if self.note:
-            name = "note"
-            while name in shown:  # an argument has that name
+        for name, text in (("note", self.note), ("preview", self.preview)):
+            while text and name in shown:  # an argument has that name
                 name += "_"
-            shown[name] = self.note
+            shown |= {name: text} if text else {}
         return shown
 
 
@@ -276,6 +289,7 @@ class Waiting(Event, frozen=True, tag="waiting"):
 OwnEvent = (
     StepStart
     | StepEnd
+    | ToolPrepare
     | ToolStart
     | ToolProgress
     | ToolEnd

@@ -69,7 +69,7 @@ from penstock.run.record import CONSEQUENTIAL
 from penstock.run.rules import RunRules
 from penstock.run.state import RunState
 from penstock.run.step_changes import StepDecision
-from penstock.run.steps import Steps
+from penstock.run.steps import Steps, pause_reason
 from penstock.run.stored import dump
 from penstock.sentences import nested_too_deeply
 from penstock.tools.policy import ToolPolicy
@@ -205,6 +205,10 @@ class Run:
         """The guard stops the run because of the arguments that a hook gave to a call."""
         return self._commands(stop_unread(self.steps, "refused", why, "content_filter"))
 
+    def tool_prepared(self, key: str, preview: str = "", problem: Outcome | None = None) -> list[Command]:
+        """The `prepare` function of a tool has ended: what a person should see, or why it failed."""
+        return [] if self.state.is_over else self._after(self.state.executions.prepared(key, preview, problem))
+
     def tool_progress(self, key: str, data: Any) -> list[Command]:
         """A tool reports its progress."""
         execution = self.state.executions.table.running(key)
@@ -315,16 +319,13 @@ class Run:
         return self._commands(stop_unread(self.steps, "limit", why))
 
     def pause(self, seconds: float | None = None) -> list[Command]:
-        """The run ends here for now; stored, it can continue later. Only a run that waits for others can be paused.
+        """The run ends here for now, and can be stored; after this many seconds it has to continue: a call expires.
 
-        After this many seconds it has to continue, because a call expires. The messages of its `Done` say of each open
-        call that it waits; in what `dump` returns it is still open.
+        The messages of its `Done` say of each open call that it waits; in what `dump` returns it is still open.
         """
         if not self.is_waiting:
             raise UsageError("only a run that waits for approvals or deferred results can be paused")
-        kinds = {request.kind for request in self.waiting}
-        why = "a call waits for approval" if "approval" in kinds else "a call waits for its result from elsewhere"
-        return [Emit([self.steps.done("paused", why)], [Waiting(seconds)])]
+        return [Emit([self.steps.done("paused", pause_reason(self.waiting))], [Waiting(seconds)])]
 
     # -- what can be asked of the run and its inner runs -----------------------------------------------------------
 
@@ -351,7 +352,7 @@ class Run:
             return False
         table = self.state.executions.table
         running = sum(inner.run.is_waiting for inner in self.inner)
-        if table.count("checking", "starting", "revising") or table.count("running") > running:
+        if table.count("checking", "preparing", "starting", "revising") or table.count("running") > running:
             return False
         return running > 0 or bool(table.waiting)  # what is ready waits for one of these: else it would have started
 

@@ -28,6 +28,7 @@ from penstock.run.events import (
     StepStart,
     Taken,
     ToolEnd,
+    ToolPrepare,
     ToolProgress,
     ToolResults,
     ToolReturned,
@@ -79,7 +80,7 @@ class Replay:
         match event:
             case StepStart() | StepEnd() | HistoryReplaced() | OutputInvalid() | Said():
                 self._step(event)
-            case ToolStart() | ToolEnd() | ToolResults() | ToolProgress() | ToolReturned():
+            case ToolPrepare() | ToolStart() | ToolEnd() | ToolResults() | ToolProgress() | ToolReturned():
                 self._tool(event)
             case CallReviewed() | ApprovalRequest() | Decision():
                 self._decision(event)
@@ -118,7 +119,7 @@ class Replay:
             case _:
                 assert_never(event)
 
-    def _tool(self, event: ToolStart | ToolEnd | ToolResults | ToolProgress | ToolReturned) -> None:
+    def _tool(self, event: ToolPrepare | ToolStart | ToolEnd | ToolResults | ToolProgress | ToolReturned) -> None:
         match event:
             case ToolStart():
                 self._start(event)
@@ -129,8 +130,8 @@ class Replay:
                 self._run.steps.close()
             case ToolReturned():
                 _return(self._state.executions.table, event)
-            case ToolProgress():
-                pass
+            case ToolPrepare() | ToolProgress():
+                pass  # what was prepared is made again
             case _:
                 assert_never(event)
 
@@ -263,7 +264,7 @@ class Replay:
             elif request.kind != "input" and execution.state == "held":
                 execution.expires, execution.has_waited = request.expires, True
                 state.executions.table.set_state(execution, request.kind)
-                execution.needs_approval = request.kind == "approval"
+                execution.needs_approval, execution.preview = request.kind == "approval", request.preview
                 if request.kind == "deferred":
                     state.starts.began.add(execution.key)
                     state.tally.calls += 1

@@ -5,11 +5,14 @@ Everything here returns the events and commands that follow, in their order.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from penstock.errors import OutputError
 from penstock.events import FinishReason, Retry
 from penstock.messages import user
 from penstock.run.commands import Output, PrepareStep, StopAsking
 from penstock.run.events import (
+    ApprovalRequest,
     Done,
     EndReason,
     HistoryReplaced,
@@ -200,6 +203,12 @@ class Steps:
     def done(self, reason: EndReason, why: str) -> Done:
         """The event for the end of the run, or for a pause."""
         return Done(reason, self.state.output, tuple(self.state.history), self._inner.total_usage, why)
+
+
+def pause_reason(waiting: Iterable[ApprovalRequest]) -> str:
+    """The reason of a pause in which these calls wait."""
+    kinds = {request.kind for request in waiting}
+    return "a call waits for approval" if "approval" in kinds else "a call waits for its result from elsewhere"
 
 
 def _waits_for_client(work: str) -> str:

@@ -120,8 +120,8 @@ def _is_unread_start(event: LogEvent, state: RunState) -> bool:
 
 def _to_store(execution: Execution) -> Execution:
     """A copy for a snapshot: without private data, and not started if its start is unread."""
-    state = "ready" if execution.state in ("checking", "starting") else execution.state
-    return msgspec.structs.replace(execution, data=None, question=None, state=state)
+    state = "ready" if execution.state in ("checking", "preparing", "starting") else execution.state
+    return msgspec.structs.replace(execution, data=None, question=None, state=state, prepare="none", problem=None)
 
 
 def _encode(events: Sequence[LogEvent], base: bytes | None, deadlines: Mapping[str, float], next_block: int) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any, TypedDict, get_type_hints
 from penstock.errors import UnknownOptionError, UsageError
 from penstock.tools.policy import StartPolicy
 
+Prepare = Callable[..., Any] | None
 Approval = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]] | None
 
 
@@ -24,6 +25,7 @@ class ExecutionOptions(TypedDict, total=False):
     retries: int | None
     parallel: bool | None
     deferred: bool
+    prepare: Prepare
 
 
 class ToolOptions(ExecutionOptions, total=False):
@@ -82,6 +84,7 @@ _RULES: dict[Any, tuple[Callable[[Any], bool], str]] = {
     ),
     float | None: (_is_duration, "a positive number of seconds or None"),
     StartPolicy | None: (lambda value: value in (None, "closed", "call", "turn"), "'closed', 'call' or 'turn'"),
+    Prepare: (lambda value: value is None or callable(value), "a function, or None"),
     Approval: (_is_approval, "True, False or a function of the arguments"),
     Mapping[str, Any]: (lambda value: isinstance(value, Mapping), "the provider's declaration of the tool, a dict"),
 }

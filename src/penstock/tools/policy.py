@@ -29,9 +29,10 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     Calls of a tool that `is_deferred` run elsewhere; if it also `is_hosted`, mostly at its provider. A tool with the
     start policy `closed` is read-only. One that `is_idempotent` may run twice for one call, with the same effect as
     once. With `asks_if_in_text`, a call that was found in the text needs approval. `expires` is how many seconds a call
-    waits for approval, or for its result. `new_run` is for a tool that is an agent: it makes the run
-    of a call from its first messages. `parallel` is the place of its calls in the order of a response: None for that of
-    reads and effects, False for a tool that runs alone, True for one that holds nobody and is held by nobody.
+    waits for approval, or for its result. `new_run` is for a tool that is an agent: it makes the run of a call from its
+    first messages. `parallel` is the place of its calls in the order of a response: None for that of reads and effects,
+    False for a tool that runs alone, True for one that holds nobody and is held by nobody. A tool that `prepares` has a
+    function without side effects that may run before it starts.
     """
 
     start: StartPolicy = "turn"
@@ -47,11 +48,17 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     is_idempotent: bool = False
     asks_if_in_text: bool = False
     new_run: Callable[[list[Message]], Any] | None = None
+    prepares: bool = False
 
     @property
     def may_have_effect(self) -> bool:
         """Whether the tool may have side effects."""
         return not self.is_read_only and self.start != "closed"
+
+    @property
+    def has_early_calls(self) -> bool:
+        """Whether something of a call may run when its arguments have closed: the tool, or what prepares it."""
+        return self.start == "closed" or self.prepares
 
     @property
     def may_run_again(self) -> bool:

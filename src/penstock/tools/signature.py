@@ -79,6 +79,8 @@ class Context(Struct, Generic[Deps], frozen=True, eq=False):
     `ask` asks whoever reads the run, in an `approval_request` of the kind `input`, and returns a
     `concurrent.futures.Future` of the answer (`run.provide`), an `Outcome`. It raises if no answer comes within the
     seconds, or nobody reads the run. A call asks one question at a time.
+
+    `prepared` is what the `prepare` function of the tool returned.
     """
 
     deps: Deps
@@ -89,6 +91,7 @@ class Context(Struct, Generic[Deps], frozen=True, eq=False):
     cancelled: Callable[[], bool] = _never
     key: str = ""
     ask: Callable[[dict[str, Any], float], Any] = _no_answer
+    prepared: Any = None
 
     @property
     def is_cancelled(self) -> bool:
@@ -174,7 +177,18 @@ def context_signature(function: Callable[..., Any]) -> Signature:
     context_names = tuple(name for name, hint in hints.items() if _is_context(hint))
     visible = [raw for raw in raw_parameters if raw.kind not in _VARIADIC and raw.name not in context_names]
     parameters = tuple(Parameter(raw.name, default=raw.default) for raw in visible)
-    return Signature(label_of(function), parameters=parameters, context_names=context_names)
+    rest = next((Parameter(raw.name) for raw in raw_parameters if raw.kind is raw.VAR_KEYWORD), None)
+    return Signature(label_of(function), parameters=parameters, rest=rest, context_names=context_names)
+
+
+def declared_signature(name: str, schema: Mapping[str, Any]) -> Signature:
+    """The signature of a tool without a function, with the defaults of its schema."""
+    properties: Any = schema.get("properties")
+    fields: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+    defaults = {
+        key: field["default"] for key, field in fields.items() if isinstance(field, Mapping) and "default" in field
+    }
+    return Signature(name, parameters=tuple(Parameter(key, default=value) for key, value in defaults.items()))
 
 
 def label_of(function: Callable[..., Any]) -> str:
@@ -230,6 +244,14 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
         return inspect.signature(function, annotation_format=Format.FORWARDREF)
     return inspect.signature(function)
+
+
+def is_unbound(function: Any) -> bool:
+    """Whether this is a method that is not bound to an object, as in the body of its class."""
+    try:
+        return _is_method(function, list(_signature(function).parameters.values()))
+    except (ValueError, TypeError):
+        return False
 
 
 def _is_method(function: Any, parameters: list[inspect.Parameter]) -> bool:

@@ -30,15 +30,16 @@ from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.errors import UsageError
 from penstock.jsontext.values import deep_copy
 from penstock.results import ToolOutput
-from penstock.tools.options import Approval, ExecutionOptions, ToolOptions, check_names, check_options
+from penstock.tools.options import Approval, ExecutionOptions, Prepare, ToolOptions, check_names, check_options
 from penstock.tools.policy import DEFAULT_RETRIES, StartPolicy
+from penstock.tools.prepare import Preparation
 from penstock.tools.schema_arguments import SchemaArguments
 from penstock.tools.signature import (
     NO_DEFAULT,
     Context,
-    Parameter,
     Signature,
     context_signature,
+    declared_signature,
     label_of,
     name_of,
     read_signature,
@@ -96,6 +97,7 @@ class Tool(Generic[P, R]):
         retries: int | None = DEFAULT_RETRIES,
         parallel: bool | None = None,
         deferred: bool = False,
+        prepare: Prepare = None,
     ) -> None:
         called: Any = functools.partial(_no_function, declaration.name) if function is None else function
         if inspect.isroutine(called):
@@ -119,6 +121,7 @@ class Tool(Generic[P, R]):
         self.timeout = timeout
         self.retries = retries
         self.parallel = parallel
+        self.preparation = None if prepare is None else Preparation(prepare, self.name, self.parameters, signature)
         if problem := self._find_problem():
             raise UsageError(f"tool {self.name!r}: {problem}")
 
@@ -140,6 +143,8 @@ class Tool(Generic[P, R]):
             return "a deferred tool cannot have start='closed'; use 'call' or 'turn'"
         if self.timeout is not None and self.is_deferred:
             return "a deferred tool cannot have a timeout; use expires=…, the seconds that its result may take"
+        if self.preparation is not None and self.is_deferred:
+            return "a deferred tool cannot have prepare=…: it runs elsewhere"
         if self.expires is not None and not self.approval and not self.is_deferred:
             return "expires is for calls that wait: add approval=…, or deferred=True"
         return "" if is_json(self.parameters) else "its schema cannot be written as JSON"
@@ -208,6 +213,9 @@ class Tool(Generic[P, R]):
         bound: Tool[..., Any] = copy.copy(self)
         bound._signature = msgspec.structs.replace(self._signature, is_method=False)
         bound._set_function(self.__wrapped__.__get__(instance, owner))
+        if self.preparation is not None and self.preparation.is_method:
+            prepare = self.preparation.function.__get__(instance, owner)
+            bound.preparation = Preparation(prepare, self.name, self.parameters, bound._signature)
         return bound
 
     def __repr__(self) -> str:
@@ -242,6 +250,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
       it; calls with side effects run beside each other. False: it runs alone, after all calls before it and before all
       after it. True: it neither waits for other calls nor do they wait for it.
     - `deferred`: the tool runs elsewhere. Its function only declares it, and the run waits for a result (`provide`).
+    - `prepare`: a function without side effects that runs before the tool, as early as the arguments are known: it
+      connects, looks up, computes. It takes arguments of the tool by their names and a `Context`, and may be async. The
+      tool gets what it returns as `context.prepared`; a person who is asked sees its preview (see `Prepared`).
     - `strict`: asks the provider to enforce the schema.
     - `vendor`: the provider's own declaration of a tool that it defines and the function runs, such as
       `{"type": "bash_20250124", "name": "bash"}`. Name, description and schema are then the provider's.
@@ -290,26 +301,17 @@ def _from_declaration(
         raise UsageError(f"tool {declaration.name!r}: parameters must be the JSON Schema of an object, not {schema!r}")
     if not is_json(schema):
         raise UsageError(f"tool {declaration.name!r}: its schema cannot be written as JSON")
-    signature = _declared_signature(declaration) if function is None else context_signature(function)
+    signature = (
+        declared_signature(declaration.name, declaration.parameters)
+        if function is None
+        else context_signature(function)
+    )
     complete = _with_options(declaration, {"strict": declaration.extra.get("strict"), **options})
     try:
         arguments = SchemaArguments(schema)
     except UsageError as error:
         raise UsageError(f"tool {declaration.name!r}: {error}") from None
     return Tool(complete, arguments, function, signature, **_execution_options(options))
-
-
-def _declared_signature(declaration: ToolDeclaration) -> Signature:
-    """The signature of a tool without a function, with the defaults of its schema."""
-    properties: Any = declaration.parameters.get("properties")
-    fields: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
-    defaults = {
-        name: schema["default"]
-        for name, schema in fields.items()
-        if isinstance(schema, Mapping) and "default" in schema
-    }
-    parameters = tuple(Parameter(name, default=value) for name, value in defaults.items())
-    return Signature(declaration.name, parameters=parameters)
 
 
 def _copied(value: Any) -> Any:

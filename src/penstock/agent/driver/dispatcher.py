@@ -30,6 +30,7 @@ from penstock.run.commands import (
     Emit,
     ExpireLater,
     PrepareStep,
+    PrepareTool,
     ReviewCall,
     ReviseResult,
     StartTool,
@@ -98,6 +99,9 @@ class Dispatcher:
                         self.tools.start(command)
                 case AnswerTool():
                     self.tools.answer(command)
+                case PrepareTool():
+                    if not driven.is_cancelled:
+                        self.tools.preparations.start(command)
                 case ReviewCall():
                     self._reviews.review(command)
                 case ReviseResult():

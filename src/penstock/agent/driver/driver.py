@@ -15,7 +15,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from penstock.agent.calls.running_tools import PAUSE
+from penstock.agent.calls.running_tool import PAUSE
 from penstock.agent.driver.dispatcher import Dispatcher
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.agent.driver.log_listener import LogListener, provided

@@ -47,6 +47,7 @@ from penstock.run.events import (
     StepStart,
     Taken,
     ToolEnd,
+    ToolPrepare,
     ToolProgress,
     ToolResults,
     ToolReturned,
@@ -135,6 +136,8 @@ def _run_line(event: Shown) -> tuple[str, str] | None:
             return "asked", f"request {event.step}"
         case StepEnd():
             return "answered", event.finish_reason
+        case ToolPrepare():
+            return "prepares", event.name
         case ToolStart():
             return "started", f"{event.name}{' early' if event.is_early else ''}"
         case ToolProgress():

@@ -28,6 +28,7 @@ from penstock.run.events import (
     Taken,
     ToolEnd,
     ToolEnding,
+    ToolPrepare,
     ToolProgress,
     ToolResults,
     ToolReturned,
@@ -73,6 +74,9 @@ class RunPage(Page[Shown]):
                 for card in self._cards.values():
                     if card.progress.phase == "held":
                         card.progress.message = "waits for other calls"
+            case ToolPrepare():
+                card = self._card_by_id(event.call_id, event.name, None)
+                card.progress.message = "prepares"
             case ToolStart():
                 card = self._card_by_id(event.call_id, event.name, event.arguments)
                 card.progress = Progress("running", event.call_id, now, event.is_early)

@@ -25,91 +25,13 @@ enough, and it moves only forward unless a call appears or changes.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from typing import Literal
+from bisect import bisect_left
 
 from penstock.run.calls.execution import Execution, ExecutionTable
+from penstock.run.calls.placed_calls import HELD, Kind, PlacedCalls
+from penstock.run.calls.prepares import Prepares
 from penstock.run.events import CallOrdering
 from penstock.run.rules import RunRules
-from penstock.tools.policy import ToolPolicy
-
-Kind = CallOrdering | Literal["handover"]
-HELD: tuple[Kind, ...] = ("read", "effect", "handover", "alone")
-"""The kinds of calls that a call before them may hold."""
-
-
-class PlacedCalls:
-    """The calls of one response by block, each from its first event on: their kinds, and whom they hold."""
-
-    def __init__(self, table: ExecutionTable, rules: RunRules) -> None:
-        self.blocks: list[int] = []  # in order
-        self._table = table
-        self._rules = rules
-        self._names: dict[int, str] = {}  # the tool of each block
-        self._gone: set[int] = set()  # blocks that did not become a call
-
-    def place(self, block: int, name: str) -> bool:
-        """A call appeared, or its tool is another one; False if it is known."""
-        known = self._names.get(block)
-        if known is None:
-            insort(self.blocks, block)
-        self._names[block] = name
-        return known != name
-
-    def close(self) -> None:
-        """The response has ended: what did not become a call holds nobody."""
-        self._gone = {block for block in self.blocks if block not in self._table}
-
-    def kind(self, block: int) -> Kind:
-        policy = self._policy(block)
-        if policy is None:
-            return "free"  # there is no such tool
-        if policy.parallel is not None:
-            return "free" if policy.parallel else "alone"
-        if not policy.may_have_effect:
-            return "read"
-        return "handover" if policy.is_deferred else "effect"
-
-    def holds(self, block: int, kind: Kind) -> bool:
-        """Whether a call holds later calls of this kind."""
-        execution, own = self._table.at(block), self.kind(block)
-        if self.is_over(block):
-            return False
-        if kind == "read":
-            return own in ("effect", "handover", "alone")
-        if execution is None or not execution.is_confirmed:
-            return True  # its tool may still be another one, and an effect cannot be taken back
-        if own == "free":
-            return False
-        if kind == "alone" or own in ("read", "alone"):
-            return True
-        return self.may_ask(execution) or (own == "handover" and kind == "effect")
-
-    def may_ask(self, execution: Execution) -> bool:
-        """Whether a person decides about the call, or it is not known yet that nobody does."""
-        policy = self._policy(execution.block)
-        asks = bool(policy and policy.needs_approval) or bool(execution.safety_checks) or execution.kind == "approval"
-        asks = asks or (execution.is_in_text and policy is not None and policy.asks_if_in_text)
-        asks = asks or self._rules.has_before_call
-        return execution.needs_approval is True or (execution.needs_approval is None and asks)
-
-    def is_over(self, block: int) -> bool:
-        execution = self._table.at(block)
-        return block in self._gone or (execution is not None and execution.state == "finished")
-
-    def is_confirmed(self, block: int) -> bool:
-        execution = self._table.at(block)
-        return block in self._gone or (execution is not None and execution.is_confirmed)
-
-    def is_deferred(self, block: int) -> bool:
-        policy = self._policy(block)
-        return policy is not None and policy.is_deferred
-
-    def _policy(self, block: int) -> ToolPolicy | None:
-        execution, name = self._table.at(block), self._names.get(block, "")
-        if execution is None or (name and execution.name != name):
-            return self._rules.policies.get(name)
-        return self._rules.policy(execution)
 
 
 class CallOrder:
@@ -118,6 +40,7 @@ class CallOrder:
     def __init__(self, table: ExecutionTable, rules: RunRules) -> None:
         self._table = table
         self._calls = PlacedCalls(table, rules)
+        self.prepares = Prepares(table, self._calls)
         self._frontiers = dict.fromkeys(HELD, 0)  # the first place that may hold calls of this kind
         self._confirmed = 0  # the first place whose call may still change
         self._ready: dict[Kind, list[int]] = {kind: [] for kind in (*HELD, "free")}
@@ -128,8 +51,13 @@ class CallOrder:
     # -- what happened ---------------------------------------------------------------------------------------------
 
     def place(self, block: int, name: str) -> list[Execution]:
-        """A call appeared, or its tool is another one; returns the provisional executions that it holds."""
-        if not self._calls.place(block, name):
+        """A call appeared, or its tool is another one; returns the executions with something provisional that it holds.
+
+        So does a call that turns out to ask a person.
+        """
+        execution = self._table.at(block)
+        is_known = not self._calls.place(block, name)
+        if is_known and (execution is None or not self._calls.is_asked_for(execution) or not self.prepares.are_any):
             return []
         if self._calls.kind(block) == "alone":
             self._alone.add(block)
@@ -137,10 +65,9 @@ class CallOrder:
         self._confirmed = min(self._confirmed, place)
         for kind in HELD:
             self._frontiers[kind] = min(self._frontiers[kind], place)
-        if not self._calls.holds(block, "read"):
-            return []
+        self.prepares.reset(place)
         later = [self._table.at(other) for other in self._calls.blocks[place + 1 :]]
-        return [execution for execution in later if execution is not None and self._is_provisional(execution)]
+        return [execution for execution in later if execution is not None and self._is_held_now(execution, block)]
 
     def ready(self, execution: Execution) -> None:
         """A call may start as soon as the order allows it."""
@@ -225,17 +152,20 @@ class CallOrder:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _is_provisional(self, execution: Execution) -> bool:
-        """Whether a read has started that a change of an earlier call can still discard."""
+    def _is_held_now(self, execution: Execution, block: int) -> bool:
+        """Whether a call before it holds a read that has started, or what prepares a call."""
+        kind = self._calls.kind(execution.block)
+        if execution.has_prepared and kind != "free":
+            return self._calls.holds(block, kind, is_provisional=True)
         has_started = execution.state in ("starting", "running", "deferred", "returned")
-        return has_started and self._calls.kind(execution.block) == "read"
+        return has_started and kind == "read" and self._calls.holds(block, "read")
 
     def _stops_others(self, execution: Execution) -> bool:
         kind = self._calls.kind(execution.block)
         return kind == "alone" or (kind in ("effect", "handover") and execution.has_waited)
 
     def _is_stopped(self, execution: Execution) -> bool:
-        has_begun = execution.state not in ("held", "checking", "approval", "ready")
+        has_begun = execution.state not in ("held", "checking", "preparing", "approval", "ready")
         return execution.is_confirmed and not has_begun and self._calls.kind(execution.block) == "alone"
 
     def _head(self, blocks: list[int]) -> Execution | None:

@@ -32,8 +32,21 @@ from penstock.sentences import (
 from penstock.tools.policy import ToolPolicy
 
 State = Literal[
-    "held", "checking", "approval", "ready", "starting", "deferred", "running", "returned", "revising", "finished"
+    "held",
+    "checking",
+    "preparing",
+    "approval",
+    "ready",
+    "starting",
+    "deferred",
+    "running",
+    "returned",
+    "revising",
+    "finished",
 ]
+
+PrepareState = Literal["none", "waiting", "running", "done", "failed", "used"]
+"""Whether what prepares a call waits for its turn, runs, or has ended; its tool has `used` it when it has started."""
 
 STATES: tuple[State, ...] = get_args(State)
 
@@ -50,7 +63,8 @@ class Execution(Struct):
 
     While it is `checking`, hooks and a predicate decide about it (`review`); while it is `starting`, its start has been
     emitted, but not yet read: it has not begun. It has `returned` if its end is not emitted yet, because it or a call
-    before it is not confirmed. While it is `revising`, hooks may change its result.
+    before it is not confirmed. While it is `revising`, hooks may change its result. While it is `preparing`, a person
+    is not asked about it yet: `preview` is for them.
 
     `fingerprint` is equal for calls with the same name and arguments, and empty if the call cannot run.
     `needs_approval` is None until it is known. `note` stands before the result if the arguments were changed; `fault`
@@ -83,6 +97,9 @@ class Execution(Struct):
     has_expired: bool = False
     origin: str = "native"
     review: CallReviewed | None = None
+    prepare: PrepareState = "none"  # not stored, and made again
+    preview: str = ""
+    problem: Outcome | None = None  # why it could not be prepared
     time: ToolTime | None = None
 
     @property
@@ -104,7 +121,14 @@ class Execution(Struct):
         expires = self.expires if self.can_expire else None
         checks = self.safety_checks if self.request_kind == "approval" else ()
         note = self.approval_note if self.request_kind == "approval" else ""
-        return ApprovalRequest(self.call_id, self.name, deep_copy(content), self.request_kind, expires, checks, note)
+        preview = self.preview if self.request_kind == "approval" else ""
+        kind = self.request_kind
+        return ApprovalRequest(self.call_id, self.name, deep_copy(content), kind, expires, checks, note, preview)
+
+    @property
+    def has_prepared(self) -> bool:
+        """Whether what prepares it has begun, and its tool has not used it."""
+        return self.prepare in ("running", "done", "failed")
 
     @property
     def approval_note(self) -> str:
@@ -166,6 +190,7 @@ class Execution(Struct):
         if arguments is not None and canonical_json(arguments) != canonical_json(self.arguments):
             self.arguments = deep_copy(arguments)
             self.note = changed_note(self.arguments)
+            self.preview = ""
         self.needs_approval = False
 
     def identify(self, call_id: str) -> None:
@@ -336,7 +361,7 @@ def abandoned_outcome(
             return error_outcome(left_elsewhere(why)), "cancelled"
         case "revising":
             return error_outcome(unrevised(why)), "cancelled"
-        case "held" | "checking" | "approval" | "ready" | "starting":
+        case "held" | "checking" | "preparing" | "approval" | "ready" | "starting":
             return error_outcome(not_run(why)), "cancelled"
 
 

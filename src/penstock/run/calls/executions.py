@@ -58,7 +58,7 @@ class Executions:
         """Continue with what was stored. Calls that were ready have not started."""
         for execution in executions:
             execution.has_waited = execution.state in ("approval", "deferred")
-            if execution.state in ("checking", "ready", "starting"):
+            if execution.state in ("checking", "preparing", "ready", "starting"):
                 execution.state = "held"
             elif execution.state == "finished" and not execution.is_confirmed:
                 execution.state = "returned"
@@ -68,6 +68,7 @@ class Executions:
 
     def interrupt(self) -> list[Output]:
         """The process of the tools has ended: repeatable tools start again, the others end here."""
+        self._start.is_resumed = True
         outputs: list[Output] = []
         for execution in self.table:
             self.order.place(execution.block, execution.name)
@@ -150,8 +151,10 @@ class Executions:
         execution = self.table.waiting[call_id]
         if not approved:
             return [self.table.finish(execution, error_outcome(declined(reason)), "declined"), *self.proceed()]
+        before = execution.arguments
         execution.approve(None if arguments is None else json.loads(_json(arguments)))
-        return [*self._start.queue(execution), *self.proceed()]
+        discarded = [] if execution.arguments is before else self._discard_prepared(execution)
+        return [*discarded, *self._start.queue(execution), *self.proceed()]
 
     def provide(self, call_id: str, outcome: Outcome) -> list[Output]:
         """The result of a deferred call has come."""
@@ -183,6 +186,17 @@ class Executions:
         if execution is None or execution.state != "checking":
             return []
         return [*self._start.reviewed(execution, review), *self.proceed()]
+
+    def prepared(self, key: str, preview: str, problem: Outcome | None) -> list[Output]:
+        """The `prepare` function of a call has ended, perhaps with a problem; a discarded one is ignored."""
+        execution = self.table.find(key)
+        if execution is None or execution.prepare != "running":
+            return []
+        self.order.prepares.ended(execution)
+        execution.prepare, execution.preview, execution.problem = "failed" if problem else "done", preview, problem
+        if problem is not None:
+            self.order.prepares.failed(execution)
+        return self.proceed()
 
     def reached(self, start: StartTool) -> bool:
         """The reader has come to the start of a tool; returns whether it is still to begin."""
@@ -261,7 +275,7 @@ class Executions:
                     outputs.append(self.table.end(execution))
                     continue
                 state = "revising"
-            if execution.state in ("running", "revising"):
+            if execution.state in ("running", "revising") or execution.has_prepared:
                 outputs.append(CancelTool(execution.key))
             outcome, ending = abandoned_outcome(execution, state, policy, why)
             end = self.table.finish(execution, outcome, ending if execution.block in blocks else "discarded")
@@ -310,10 +324,13 @@ class Executions:
         while True:
             for execution in self.table.ended:
                 self.order.ended(execution)
+                outputs += self._discard_prepared(execution)
             self.table.ended.clear()
             following: list[Output] = [self._skip(*pair) for pair in self.order.take_stopped()]
+            following += self._end_unprepared()
             following += [output for execution in self.order.take_settled() for output in self._settle(execution)]
             following = following or self._start.start_next()  # an end may stop what would start
+            following = following or self._start.prepare_next() or self._start.ask_prepared()
             if not following:
                 return outputs
             outputs += following
@@ -331,12 +348,31 @@ class Executions:
         return ReviseResult(*call, awaits_reader=may_have_effect(self.calls.policy(execution)))
 
     def _place(self, block: int, name: str) -> list[Output]:
-        """A call appeared, or its name changed: started reads that it holds are discarded, and run again after it."""
+        """A call appeared, or its name changed: started reads that it holds are discarded, and run again after it.
+
+        So is what prepares the calls that it holds.
+        """
         outputs: list[Output] = []
         for early in self.order.place(block, name):
+            if early.has_prepared:
+                outputs += self._discard_prepared(early)
+                self.order.prepares.add(early)
+                continue
             again, discarded = self.calls.run_again(early, HELD_BY_EARLIER)
             outputs += [*discarded, *self._start.queue(again)]
         return outputs
+
+    def _discard_prepared(self, execution: Execution) -> list[Output]:
+        """Discard what prepares a call, or has, if its tool has not used it."""
+        if not execution.has_prepared:
+            return []
+        self.order.prepares.discard(execution)
+        return [CancelTool(execution.key)]
+
+    def _end_unprepared(self) -> list[Output]:
+        """End the calls that could not be prepared, once nothing can discard that any more."""
+        failed = self.order.prepares.take_failed(self.order.is_settled)
+        return [self.table.finish(each, each.problem) for each in failed if each.problem is not None]
 
     def _skip(self, execution: Execution, stop: Execution) -> Output:
         """End a call that does not run because a call before it was not successful."""

@@ -7,8 +7,8 @@ from penstock.results import Outcome, error_outcome
 from penstock.run.calls.call_order import CallOrder
 from penstock.run.calls.execution import APPROVED, Execution, ExecutionTable, State
 from penstock.run.calls.review_rules import ReviewRules, is_refused
-from penstock.run.commands import CallReview, ExpireLater, Output, StartTool
-from penstock.run.events import ToolStart
+from penstock.run.commands import CallReview, ExpireLater, Output, PrepareTool, StartTool
+from penstock.run.events import ToolPrepare, ToolStart
 from penstock.run.limits import Tally
 from penstock.run.rules import RunRules, Starts
 from penstock.sentences import no_such_tool
@@ -27,6 +27,7 @@ class StartRules:
         self._reviews = ReviewRules(table, rules)
         self._last: set[str] = set()  # keys of calls confirmed by the end of the response, which may end badly
         self.is_turn_over = False
+        self.is_resumed = False  # calls prepare when they start
 
     def start_closed(self, execution: Execution, policy: ToolPolicy) -> list[Output]:
         """Its arguments have closed: it starts speculatively, unless a person must approve it."""
@@ -35,7 +36,10 @@ class StartRules:
         approval = self._reviews.needs_approval(execution, policy)
         if approval is None:
             return self._reviews.review(execution)
-        return self.queue(execution) if approval is False and self._is_within_limits(execution) else []
+        if policy.prepares and not isinstance(approval, Outcome):
+            self._order.prepares.add(execution)
+        may_start = policy.start == "closed" and approval is False and self._is_within_limits(execution)
+        return self.queue(execution) if may_start else []
 
     def start_confirmed(self, execution: Execution, *, is_early: bool) -> list[Output]:
         """Its call is confirmed: it starts if its policy says so; one that cannot run at all ends now."""
@@ -53,6 +57,8 @@ class StartRules:
             return self._reviews.review(execution)
         if isinstance(approval, Outcome):
             return [self._table.finish(execution, approval)]
+        if policy.prepares:
+            self._order.prepares.add(execution)
         may_start = not approval and policy.start != "turn" and is_early and self._is_within_limits(execution)
         return self.queue(execution) if may_start else []
 
@@ -66,7 +72,30 @@ class StartRules:
             return self._reviews.review(execution)
         if isinstance(approval, Outcome):
             return [self._table.finish(execution, approval)]
-        return self._wait(execution, policy, "approval") if policy and approval else self.queue(execution)
+        if policy is None or not approval:
+            return self.queue(execution)
+        if not policy.prepares or self.is_resumed:
+            return self._wait(execution, policy, "approval")
+        self._order.prepares.add(execution)
+        self._table.set_state(execution, "preparing")
+        return []
+
+    def prepare_next(self) -> list[Output]:
+        """Let the first call prepare that may now, if there is one."""
+        execution = self._order.prepares.take(self._rules.limits.parallel)
+        policy = None if execution is None else self._rules.policy(execution)
+        if execution is None or policy is None:
+            return []
+        call = execution.key, execution.call_id, execution.name
+        return [ToolPrepare(*call), PrepareTool(*call, execution.arguments, policy.timeout)]
+
+    def ask_prepared(self) -> list[Output]:
+        """Ask about the calls that have prepared, and about those that cannot before the calls before them end."""
+        if not self._table.count("preparing"):
+            return []
+        asking = [each for each in self._table if each.state == "preparing" and each.prepare != "running"]
+        waits = [self._wait(each, policy, "approval") for each in asking if (policy := self._rules.policy(each))]
+        return [output for outputs in waits for output in outputs]
 
     def reviewed(self, execution: Execution, review: CallReview | Outcome) -> list[Output]:
         """Hooks and predicate have decided about it, or its arguments failed validation: continue from there."""
@@ -112,6 +141,8 @@ class StartRules:
         """
         is_again = execution.key in self._starts.began
         self._table.set_state(execution, "starting")
+        self._order.prepares.ended(execution)
+        execution.prepare = "used"
         self._starts.announced.add(execution.key)
         awaits_reader = policy.may_have_effect and not (is_again and policy.new_run is not None)
         if not awaits_reader:

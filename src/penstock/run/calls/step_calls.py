@@ -41,7 +41,7 @@ class StepCalls:
         if call.block in self._settled or self.is_surplus(call.block):
             return None, []
         policy, early = self._rules.policies.get(call.name), self.table.at(call.block)
-        if policy is not None and policy.start != "closed":
+        if policy is not None and not policy.has_early_calls:
             policy = None
         if policy is None and early is None:
             return None, []
@@ -118,7 +118,7 @@ class StepCalls:
         self.table.remove(early)
         if early.state == "finished":
             return []
-        was_running = early.state in ("running", "revising")
+        was_running = early.state in ("running", "revising") or early.has_prepared
         is_open = early.state in ("starting", "running", "deferred", "returned", "revising")
         early.state = "finished"  # removes it from the queue of ready calls
         early.finish(error_outcome(discarded(why)), "discarded")
@@ -128,7 +128,15 @@ class StepCalls:
         """Discard an execution, and add its call again, with another key and as it was before it started."""
         outputs = self.void(execution.block, why)
         again = replace(
-            execution, key=self._new_key(execution.block), state="held", result=None, ending="done", data=None
+            execution,
+            key=self._new_key(execution.block),
+            state="held",
+            result=None,
+            ending="done",
+            data=None,
+            prepare="none",
+            preview="",
+            problem=None,
         )
         self.table.add(again)
         return again, outputs

@@ -59,6 +59,7 @@ from penstock.run.events import (
     StepStart,
     Taken,
     ToolEnd,
+    ToolPrepare,
     ToolProgress,
     ToolResults,
     ToolReturned,
@@ -193,7 +194,7 @@ class AGUIEncoder:
                 return ()
             case RunStart() | ToolStart() | ToolResults() | OutputInvalid() | HistoryReplaced() | Taken():
                 return ()
-            case CallReviewed() | ToolReturned():
+            case CallReviewed() | ToolReturned() | ToolPrepare():
                 return ()
             case _:
                 assert_never(event)

@@ -58,6 +58,7 @@ from penstock.run.events import (
     StepStart,
     Taken,
     ToolEnd,
+    ToolPrepare,
     ToolProgress,
     ToolResults,
     ToolReturned,
@@ -193,7 +194,15 @@ class UIMessageEncoder:
                 return self._end_step()
             case Nested():
                 return self._of_inner_run(event)
-            case ToolResults() | OutputInvalid() | HistoryReplaced() | Taken() | CallReviewed() | ToolReturned():
+            case (
+                ToolResults()
+                | OutputInvalid()
+                | HistoryReplaced()
+                | Taken()
+                | CallReviewed()
+                | ToolReturned()
+                | ToolPrepare()
+            ):
                 return ()
             case _:
                 assert_never(event)

@@ -34,6 +34,7 @@ class RunView {
       case "tool_call_delta": this.blocks.get(event.block)?.grow(event.piece); break;
       case "tool_call": this.card(event.id, event.name).complete(event); break;
       case "tool_call_invalid": this.invalid(event); break;
+      case "tool_prepare": this.card(event.call_id, event.name).prepare(); break;
       case "tool_start": this.start(event); break;
       case "tool_progress": this.card(event.call_id, event.name).report(event.data); break;
       case "tool_end": this.end(event); break;

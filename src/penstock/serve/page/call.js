@@ -2,7 +2,7 @@
 // A call of a tool: its arguments as they grow, what it waits for, how long it runs, and its result.
 
 const CALL_STATES = {
-  growing: "writing arguments", ready: "ready", waiting: "waiting for you", running: "running", done: "done", failed: "failed",
+  growing: "writing arguments", preparing: "preparing", ready: "ready", waiting: "waiting for you", running: "running", done: "done", failed: "failed",
   declined: "declined", cancelled: "cancelled", discarded: "discarded", skipped: "not run", invalid: "not run",
 };
 const running = new Set(); // calls whose tool runs: one timer shows the time of all of them
@@ -37,7 +37,7 @@ class CallCard {
     if (state !== "running") running.delete(this);
   }
 
-  get isOpen() { return ["growing", "ready", "waiting", "running"].includes(this.element.dataset.state); }
+  get isOpen() { return ["growing", "preparing", "ready", "waiting", "running"].includes(this.element.dataset.state); }
 
   grow(piece) { this.fields.feed(piece); }
 
@@ -49,6 +49,10 @@ class CallCard {
   invalid(event) {
     this.setState("invalid");
     this.addNote(event.message || `The call is ${event.why}.`);
+  }
+
+  prepare() {
+    if (["growing", "ready"].includes(this.element.dataset.state)) this.setState("preparing");
   }
 
   start(event) {
