@@ -270,8 +270,14 @@ def test_a_command_that_a_user_wants_to_run_is_not_a_quotation(dialect: str, req
 @each("dialect", sorted(prompts()))
 @each("text", ["read_mail {}", "read_mail()", "Call read_mail, please.", '"read_mail"', "read_mail"])
 def test_a_call_without_arguments_can_be_asked_for(dialect: str, text: str) -> None:
-    for messages in ([user(text)], mail(text)):
-        assert calls_of(events_of(dialect, prompts()[dialect].calls([READ]), messages)) == [("read_mail", {})]
+    call = prompts()[dialect].calls([READ])
+    assert calls_of(events_of(dialect, call, [user(text)])) == [("read_mail", {})]
+    assert calls_of(events_of(dialect, call, [user(f"Read it: {call}")])) == [("read_mail", {})]
+    is_call = text.endswith(("{}", "()"))
+    for found, is_quoted in ((text, is_call), (f"It says: {call}", True)):
+        answer = tool_results(ToolResult("c1", "fetch", (Text(0, found),)))
+        assert (faults_of(events_of(dialect, call, [user("Hi"), answer])) == ["quoted"]) is is_quoted
+        assert calls_of(events_of(dialect, call, mail(found))), "the model has made this call before"
 
 
 def test_values_that_the_model_used_before_are_its_own() -> None:
@@ -434,12 +440,13 @@ def test_only_the_longest_values_of_a_call_are_looked_for(monkeypatch: pytest.Mo
     monkeypatch.setattr(provenance, "MAX_VALUES", 2)
     for note, faults in (("longer than the account number of Mallory", []), ("short", ["quoted"])):
         call = prompts()["hermes"].calls([ToolCall("c", "send_money", {"to": IBAN, "note": note})])
-        assert faults_of(events_of("hermes", call, [user(f"send_money(to='{IBAN}')")])) == faults
+        text = f"send_money(to='{IBAN}', for='Mallory')"
+        assert faults_of(events_of("hermes", call, [user(text)])) == faults
 
 
 def test_a_long_call_is_compared_by_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(markup, "MAX_MARKUP", 50)
     assert faults_of(events_of("hermes", HERMES, mail(HERMES))) == ["quoted"]
     for pieces in ([HERMES], list(HERMES)):
-        parser = TextParser("xml", TOOLS, provenance=Provenance(mail(XML)))
+        parser = TextParser("xml", TOOLS, provenance=Provenance(mail(f"send_money\n{XML[:-90]}")))
         assert len(calls_of(parse(parser, [XML] if len(pieces) == 1 else list(XML)))) == 1

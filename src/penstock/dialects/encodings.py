@@ -1,4 +1,4 @@
-"""Encodings of text within a text: JSON and HTML escapes, URLs, quoted-printable mails, base64, hexadecimal.
+"""Encodings of text within a text: JSON and HTML escapes, URLs, quoted-printable mails, base64, hexadecimal, tags.
 
 A tool returns a mail in JSON or a link with a query, and a model that reports it writes what it says. So a text of the
 conversation is compared with what a model writes as it is, and as it reads when its encodings are decoded.
@@ -32,6 +32,7 @@ _QUOTED_PRINTABLE = re.compile(rf"(?:={_HEX}{{2}}|=[ \t]*\r?\n)+")
 _LINE_END = re.compile(r"=(?:[ \t]*\r?\n)?")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}(?:\r?\n[A-Za-z0-9+/_-]+)*={0,2}")
 
+_TAGS = {0xE0000 + code: chr(code) for code in range(0x20, 0x7F)}
 _HEX_RUN = re.compile(rf"{_HEX}{{2}}(?:[ :]?{_HEX}{{2}}){{15,}}")
 
 
@@ -46,7 +47,8 @@ def readings(text: str) -> list[str]:
     return texts
 
 
-def _decode_escapes(text: str) -> str:
+def decode_escapes(text: str) -> str:
+    """Returns the text with the escapes of JSON, JavaScript, Python and shells decoded."""
     return join_surrogates(_ESCAPE.sub(_character, text)) if "\\" in text else text
 
 
@@ -114,6 +116,11 @@ def _base64_text(run: str) -> str | None:
         return None
 
 
+def _decode_tags(text: str) -> str:
+    """Decodes tag characters, which are invisible and spell ASCII."""
+    return text if text.isascii() else text.translate(_TAGS)
+
+
 def _decode_hex(text: str) -> str:
     return _HEX_RUN.sub(_hex_text, text)
 
@@ -127,6 +134,6 @@ def _hex_text(match: re.Match[str]) -> str:
 
 
 _DECODERS: tuple[Callable[[str], str], ...] = (
-    _decode_octet_escapes, _decode_escapes, html.unescape, unquote, _decode_percent_u, _decode_quoted_printable,
-    _decode_base64, _decode_hex,
+    _decode_octet_escapes, decode_escapes, html.unescape, unquote, _decode_percent_u, _decode_quoted_printable,
+    _decode_base64, _decode_hex, _decode_tags,
 )  # fmt: skip

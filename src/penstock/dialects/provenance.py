@@ -1,21 +1,21 @@
 """Provenance: whether a call in a model's text is a quotation from the conversation.
 
 A model that reports a mail or a file also writes the calls that are in it. Such a call is text about a call, whatever
-is around it, so it must not run. A call counts as quoted if a text of the conversation (see `source_texts`) contains
+is around it, so it must not run. The texts of the conversation are its sources (see `source_texts`). A call is quoted
+if a source contains
 
+- a call of the same tool whose values are all among its own, in any dialect, notation, order or encoding
+  (`source_calls`); or
 - its markup, if that has MIN_VALUE characters besides the name, also line by line with a margin of any kind; or
 - its name, and within the length of the call a distinctive value: an argument, or all arguments as JSON, of MIN_VALUE
   characters or more.
 
-Texts are compared without white space, quotes, backslashes and the margins of quotes, lists, tables and listings, in
-one case, and also with their encodings decoded.
+A user may ask for a call. So in a user message a call in plain notation, `run("make")`, is a request unless it has a
+distinctive value, and a call without arguments counts only in results. A name and a value alone are a request too: "use
+bash to run `make all-the-docs`". There, one of these must hold: the name is written as in a call (`bash(`, `"name":
+"bash"`); the value follows its key (`command: make …`); or the text is a result, and the name is not an ordinary word.
 
-A name and a value alone may also be a request: "use bash to run `make all-the-docs`". So one of these must hold too:
-the name is written as in a call (`bash(`, `"name": "bash"`); the value follows its key (`command: make …`); or the text
-is a tool result, which is not a request, and the name is not an ordinary word. Values that the model has used before
-with the same tool are its own.
-
-A call searches each text a bounded number of times.
+Values that the model has used before with the same tool are its own.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from msgspec import Struct
+
+from penstock.dialects.conversation import Conversation
 from penstock.dialects.encodings import readings
+from penstock.dialects.folding import fold, layouts, plain
 from penstock.dialects.quoted_lines import Comparisons, without_margin
-from penstock.dialects.source_texts import SourceText, fold, layouts, plain, source_texts
+from penstock.dialects.source_calls import MIN_VALUE, SourceCall, Work, is_word, values_of, wide_values_of
+from penstock.dialects.source_texts import SourceText
 from penstock.events import Opaque
 from penstock.messages import Message
 
-MIN_VALUE = 12
-"""How many characters make a value, or the markup around a name, distinctive."""
 MAX_VALUES = 32
 """How many values of one call are looked for in the conversation: the longest ones."""
 MAX_SEARCHES = 512
@@ -41,6 +44,27 @@ MAX_SEARCHES = 512
 _MIN_FOLDED = 8  # how many characters of a distinctive value must remain when it is folded
 _FORMS = 3  # in how many readings the markup of a call is looked for
 _NEAR = 160  # how many characters of marks may be between a name and a value, besides the arguments
+
+
+class Written(Struct, frozen=True):
+    """A call as the model wrote it, in the forms in which it is looked for.
+
+    `values` are all its values, `distinctive` those that are long enough to be looked for alone, with their keys.
+    """
+
+    name: str
+    values: frozenset[str]
+    distinctive: list[tuple[str, str]]
+    distance: int
+    forms: tuple[str, ...]
+
+    @property
+    def word(self) -> str:
+        return plain(self.name)
+
+    @property
+    def folded_name(self) -> str:
+        return fold(self.word)
 
 
 class Provenance:
@@ -52,37 +76,75 @@ class Provenance:
 
     def __init__(self, messages: Iterable[Message], fields: Mapping[str, Any] | None = None) -> None:
         self._messages = list(messages)
-        self._unread: list[Message | Opaque | Mapping[str, Any]] = [*self._messages, *([fields] if fields else [])]
-        self._texts: list[SourceText] = []
+        self._sources = Conversation([*self._messages, *([fields] if fields else [])])
         self._searches = 0
         self._comparisons = Comparisons()
+        self._work = Work()
 
     def add_state(self, state: Opaque) -> None:
         """Adds vendor state of the response itself: the model may quote what a hosted tool has just returned."""
-        self._unread.append(state)
+        self._sources.add(state)
+
+    def prepare(self) -> None:
+        """Prepares the sources, which takes time if they are long; without it, the first call does."""
+        self._sources.prepare()
+
+    @property
+    def unprepared(self) -> int:
+        """How many characters `prepare` has to prepare."""
+        return self._sources.size
 
     def is_quoted(self, name: str, arguments: dict[str, Any], markup: str) -> bool:
         """Returns whether a call is a quotation; `markup` is the call as the model wrote it, "" if it is not known."""
-        word, folded_name = plain(name), fold(plain(name))
-        texts = [text for text in self._prepare() if folded_name in text.folded]
-        if not texts:
+        sources = self._sources
+        sources.prepare()
+        values, own = wide_values_of(arguments), self._own_values.get(name)
+        if own is not None and values <= own:
+            return False
+        if sources.mentions(name):
+            return True
+        folded_name = fold(plain(name))
+        texts = [text for text in sources.texts if folded_name in text.folded]
+        joints = [joint for joint in sources.joints if any(folded_name in text.folded for text in joint.texts)]
+        if not texts and not joints:
             return False
         self._searches += 1
         if self._searches > MAX_SEARCHES:
-            return any(text.places(word).as_call for text in texts)
-        if any(self._has_markup(texts, form, folded_name) for form in _forms(markup)):
+            return any(text.places(plain(name)).as_call for text in texts)
+        distinctive = self._distinctive_values(name, arguments)
+        distance = len(fold(json.dumps(arguments, ensure_ascii=False))) + _NEAR if distinctive else 0
+        call = Written(name, values, distinctive, distance, tuple(_forms(markup)))
+        if self._is_in(texts, call) or any(_has_value(text, call) for text in texts):
             return True
-        values = self._values(name, arguments)
-        distance = len(fold(json.dumps(arguments, ensure_ascii=False))) + _NEAR if values else 0
-        is_word = name.isalpha() and (name.islower() or name.istitle())
-        return any(_has_value(text, word, distance, values, is_word=is_word) for text in texts)
+        return any(joint.spans(lambda texts: self._is_in(texts, call)) for joint in joints)
 
-    def _has_markup(self, texts: list[SourceText], markup: str, folded_name: str) -> bool:
+    def _is_in(self, texts: list[SourceText], call: Written) -> bool:
+        """Returns whether one of these texts has the whole call."""
+        texts = [text for text in texts if call.folded_name in text.folded]
+        if any(self._has_call(text, call) for text in texts):
+            return True
+        marked = [text for text in texts if text.is_result or call.values]
+        return any(self._has_markup(marked, form, call) for form in call.forms)
+
+    def _has_call(self, text: SourceText, call: Written) -> bool:
+        """Returns whether a text has a call of the tool whose values are all among those of the call."""
+        calls = text.calls(call.name, self._work)
+        if calls is None:  # there is too much to read
+            return True
+        own = self._own_values.get(call.name)
+        return any(
+            found.values <= call.values and (own is None or not found.values <= own) and _counts(found, text, call)
+            for found in calls
+        )
+
+    def _has_markup(self, texts: list[SourceText], markup: str, call: Written) -> bool:
         """Returns whether a text has the markup of a call, as it is or without a margin that the model has added."""
         lines = markup.split("\n")
         folded = [line for line in map(fold, lines) if line]
-        if sum(map(len, folded)) - len(folded_name) < MIN_VALUE:
+        if sum(map(len, folded)) - len(call.folded_name) < MIN_VALUE:
             return False
+        if folded[0].startswith(f"{call.folded_name}("):  # plain notation, which `_has_call` reads
+            texts = [text for text in texts if text.is_result]
         if self._has_lines(texts, folded):
             return True
         texts = [text for text in texts if folded[0] in text.folded]
@@ -96,17 +158,11 @@ class Provenance:
             return True
         return len(lines) > 1 and any(text.has_lines(lines, self._comparisons) for text in texts)
 
-    def _values(self, name: str, arguments: dict[str, Any]) -> list[tuple[str, str]]:
+    def _distinctive_values(self, name: str, arguments: dict[str, Any]) -> list[tuple[str, str]]:
         """Returns the distinctive values of a call with their keys, except those that the model has used before."""
         own = self._own_values.get(name, ())
         values = [(key, value) for key, value in _distinctive(arguments) if value not in own]
         return sorted(values, key=lambda pair: len(pair[1]), reverse=True)[:MAX_VALUES]
-
-    def _prepare(self) -> list[SourceText]:
-        """Returns the texts of the conversation so far."""
-        unread, self._unread = self._unread, []
-        self._texts += [text for source in unread for text in source_texts(source)]
-        return self._texts
 
     @cached_property
     def _own_values(self) -> dict[str, set[str]]:
@@ -114,8 +170,16 @@ class Provenance:
         own: dict[str, set[str]] = {}
         for message in self._messages:
             for call in message.tool_calls:
-                own.setdefault(call.name, set()).update(value for _, value in _distinctive(call.arguments))
+                values = own.setdefault(call.name, set())
+                values.update(values_of(call.arguments), (value for _, value in _distinctive(call.arguments)))
         return own
+
+
+def _counts(found: SourceCall, text: SourceText, call: Written) -> bool:
+    """Returns whether a call in a text makes a call a quotation. A user may ask for a call, in plain notation."""
+    if not found.values:
+        return text.is_result and (not found.is_plain or not call.values)
+    return text.is_result or not found.is_plain or found.is_long
 
 
 def _forms(markup: str) -> Iterable[str]:
@@ -124,15 +188,17 @@ def _forms(markup: str) -> Iterable[str]:
     return dict.fromkeys(forms)
 
 
-def _has_value(text: SourceText, word: str, distance: int, values: list[tuple[str, str]], *, is_word: bool) -> bool:
+def _has_value(text: SourceText, call: Written) -> bool:
     """Returns whether a text has a value of a call near its name, in what looks like a call."""
-    places = text.places(word)
-    likely = places.all if text.is_result and not is_word else places.as_call
-    for key, value in values:
-        if text.has_near(likely, distance, value):
+    places = text.places(call.word)
+    likely = places.all if text.is_result and not is_word(call.name) else places.as_call
+    for key, value in call.distinctive:
+        if not key and not text.is_result:  # all arguments as JSON: a user may ask for `pay({"to": "bob"})`
+            continue
+        if text.has_near(likely, call.distance, value):
             return True
         assigned = (f"{key}={value}", f"{key}:{value}", f"<{key}{value}", f"={key}{value}") if key else ()
-        if any(text.has_near(places.all, distance, assignment) for assignment in assigned):
+        if any(text.has_near(places.all, call.distance, assignment) for assignment in assigned):
             return True
     return False
 

@@ -2,77 +2,49 @@
 
 They are the texts of user messages, of tool results, and of the files in both with their names, vendor state (what
 hosted tools returned), and documents in fields that the caller added to the request. State on reasoning or on a call is
-the model's own. Each text is prepared once, when the first call ends.
+the model's own. Each text is prepared once, when the first call ends. A call may also be split between two messages, so
+the end of each text is read together with the beginning of the next (`Joint`).
 """
 
 from __future__ import annotations
 
-import html
 import json
 import re
-import unicodedata
 from bisect import bisect_left
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from penstock.dialects.encodings import readings
+from penstock.dialects.folding import clean, fold, layouts, plain, unescaped
 from penstock.dialects.quoted_lines import Comparisons, has_lines, split_lines, split_strings
+from penstock.dialects.source_calls import SourceCall, Work, WorkExceeded, calls_in
 from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
 from penstock.messages import File, Image, Message, ToolResult
-
-# -- folding -------------------------------------------------------------------------------------------------------
-
-_LEVELS = 3  # how often HTML escapes are decoded
-_COLOURS = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\))")  # terminal colours
-_BREAKS = re.compile(r"</?(?:br|p|div|pre|li|tr)\b[^<>]{0,200}>", re.IGNORECASE)
-_LAYOUT = re.compile(r"</?(?:wbr|span|code|b|i|em|strong|td)\b[^<>]{0,200}>", re.IGNORECASE)
-_NUMBERS = re.compile(r"^[\s>|*+#-]{0,40}\d{1,6}[ \t]{0,4}[\t:|.)\u2192]", re.MULTILINE)  # item and line numbers
-_DROPPED = re.compile(
-    r"[\s\"'`\\>|*+#\u00ab\u00bb\u2010-\u201f\u2039\u203a\u2212\u2500-\u257f\u00ad\u200b-\u200f\u2060\ufeff-]+"
-)
-
-
-def plain(text: str) -> str:
-    """Returns a text in one case and one form of its characters, without HTML escapes and colours."""
-    for _ in range(_LEVELS):
-        if "&" not in text or (decoded := html.unescape(text)) == text:
-            break
-        text = decoded
-    if "\x1b" in text:
-        text = _COLOURS.sub("", text)
-    return (text if text.isascii() else unicodedata.normalize("NFKC", text)).casefold()
-
-
-def fold(text: str) -> str:
-    """Returns a plain text without white space, quotes, backslashes and the margins of quotes, lists and tables."""
-    return _DROPPED.sub("", text)
-
-
-def spaced(text: str) -> str:
-    """Returns a plain text with one space for each run of what `fold` removes."""
-    return _DROPPED.sub(" ", text).strip(" ")
-
-
-def layouts(text: str) -> Iterable[str]:
-    """Returns a plain text, and the same without line numbers and the tags of a layout."""
-    return dict.fromkeys((text, _NUMBERS.sub("", _LAYOUT.sub("", _BREAKS.sub("\n", text)))))
-
-
-def _variants(text: str) -> Iterable[str]:
-    """Returns the readings of a text, each in its layouts."""
-    return dict.fromkeys(layout for reading in readings(text) for layout in layouts(plain(reading)))
-
-
-# -- texts ---------------------------------------------------------------------------------------------------------
 
 _BEFORE = re.compile(
     r"(?:(?:[<=\]]|\w\.|[^\s>]>)|\b(?:action|name|tool|function|call|recipient)[\"'\\]*\s*[:=]\s*)[\"'\\]*\Z"
 )
 _AFTER = re.compile(r"[\"'\\]*(?:[(\[{]|<[|/\w]|\s*[:,]?\s*\{)")
+_MARGIN = re.compile(
+    r"^(?:[ \t]*(?:[>|\u2502\u2503*+#;%]|//+|--|\.\.\.)[ \t]?)+|[ \t]*[\u2502\u2503|][ \t]*$", re.MULTILINE
+)
+_PREFIX = re.compile(
+    r"^(?:[\w./-]{1,80}[:-]\d{1,6}[:-]|[0-9a-f]{7,40} \([^)\n]{1,80}\) ?|L?\d{1,6}[:|)] ?|\w{1,3}> "
+    r"|\[?\d{4}-\d\d-\d\d[T ][\d:.,]{5,15}Z?\]?(?: [\w./\[\]-]{1,30}){0,3}:? |\d\d:\d\d(?::\d\d)? <[^>\n]{1,30}> )",
+    re.MULTILINE,
+)  # of grep, git blame, logs and chats
 _CONTEXT = 40  # how many characters before and after a name show how it is written
+
+
+def _without_margins(text: str) -> Iterable[str]:
+    """Returns a text, and the same without the margins of quotes, comments and boxes, and of listings and logs."""
+    if "\n" not in text:
+        return (text,)
+    return dict.fromkeys((text, _MARGIN.sub("", text), _PREFIX.sub("", text)))
 
 
 class Places(NamedTuple):
@@ -86,10 +58,23 @@ class SourceText:
     """A text of the conversation, in one of its readings. `is_result`: it is not what a user asks for."""
 
     def __init__(self, text: str, *, is_result: bool) -> None:
-        self._text = text
+        self._raw = text
+        self._text = plain(text)
         self._places: dict[str, Places] = {}
-        self.folded = fold(text)
+        self._calls: dict[str, frozenset[SourceCall] | None] = {}
+        self.folded = fold(self._text)
         self.is_result = is_result
+
+    def calls(self, name: str, work: Work) -> frozenset[SourceCall] | None:
+        """The calls of a tool in the text; None if there are too many beginnings of calls. It is read once per name."""
+        if name not in self._calls:
+            try:
+                forms = dict.fromkeys(form for text in (self._raw, clean(self._raw)) for form in _without_margins(text))
+                calls = (calls_in(form, spelled, work) for form in forms for spelled in {name, clean(name)})
+                self._calls[name] = frozenset(chain(*calls))
+            except WorkExceeded:
+                self._calls[name] = None
+        return self._calls[name]
 
     def places(self, name: str) -> Places:
         """Finds a name, as a whole word; the text is searched once per name."""
@@ -131,30 +116,24 @@ class SourceText:
         return [[line for part in parts if (line := fold(part))] for parts in split if len(parts) > 1]
 
 
-_KEPT = "source_texts"
-"""The name under which a message keeps its texts beside its fields: they are prepared once, not for each response."""
-
-
-def source_texts(source: Message | Opaque | Mapping[str, Any]) -> list[SourceText]:
-    """Returns the texts of a message, of vendor state or of the fields of a request. Messages keep theirs for later."""
-    if isinstance(source, Opaque):
-        return _prepared(texts_of_state(source))
-    if isinstance(source, Mapping):
-        return _prepared(_texts_of_fields(source))
-    texts: list[SourceText] | None = vars(source).get(_KEPT)
-    if texts is None:
-        texts = [] if source.is_example else _prepared(_texts_of_message(source))
-        vars(source)[_KEPT] = texts
-    return texts
-
-
 _OWN_FIELD = re.compile("tool|function|system|instruction", re.IGNORECASE)  # what the caller tells the model
 Written = tuple[str, bool]
 """A text, and whether it is a result rather than what a user asks for."""
 
 
-def _prepared(written: Iterable[Written]) -> list[SourceText]:
-    return [SourceText(variant, is_result=is_result) for text, is_result in written for variant in _variants(text)]
+def written_texts(source: Message | Opaque | Mapping[str, Any]) -> list[Written]:
+    """The texts of a message, of vendor state or of the fields of a request, as they are."""
+    if isinstance(source, Opaque):
+        return list(texts_of_state(source))
+    if isinstance(source, Mapping):
+        return list(_texts_of_fields(source))
+    return [] if source.is_example else list(_texts_of_message(source))
+
+
+def prepared(text: str, *, is_result: bool) -> list[SourceText]:
+    """The readings of a text, each in its layouts."""
+    readings_of = dict.fromkeys(layout for reading in readings(text) for layout in layouts(unescaped(reading)))
+    return [SourceText(reading, is_result=is_result) for reading in readings_of]
 
 
 def _texts_of_message(message: Message) -> Iterator[Written]:

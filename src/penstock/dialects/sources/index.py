@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.calls.sources import Source, SourceKind, argument_values
-from penstock.dialects.source_texts import fold, spaced
+from penstock.dialects.folding import fold, spaced
 from penstock.dialects.sources.numbers import numbers_in, numbers_of
 from penstock.dialects.sources.text_index import MIN_INDEXED, TextIndex
 from penstock.dialects.sources.texts import SourceText, texts_of, value_forms, variants

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from penstock.calls.sources import Source
 from penstock.dialects.encodings import readings
-from penstock.dialects.source_texts import fold, layouts, plain, texts_of_media, texts_of_result, texts_of_state
+from penstock.dialects.folding import fold, layouts, plain
+from penstock.dialects.source_texts import texts_of_media, texts_of_result, texts_of_state
 from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
 from penstock.jsontext.values import canonical_json
 from penstock.messages import SUMMARY, File, Image, Message, ToolResult

@@ -1,0 +1,142 @@
+"""The sources of a conversation: its texts in order, the places where two of them meet, and how much is searched.
+
+Texts are prepared when the first call ends, and each message keeps its own, so that a later request prepares what is
+new. At most MAX_SOURCES characters are prepared, the newest ones; what is older is only searched for names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from penstock.dialects.folding import clean
+from penstock.dialects.source_texts import SourceText, Written, prepared, written_texts
+from penstock.events import Opaque
+from penstock.messages import Message
+
+MAX_SOURCES = 2 * 1024 * 1024
+"""How many characters of the conversation are searched for calls: the newest ones."""
+_MEETING = 2048  # how much of each text is read together with its neighbour
+_KEPT = "source_texts"
+"""The name under which a message keeps its texts beside its fields."""
+
+Source = Message | Opaque | Mapping[str, Any]
+Check = Callable[[list[SourceText]], bool]
+
+
+class Joint:
+    """The end of a text and the beginning of the next one: a call may be split between two messages."""
+
+    def __init__(self, before: str, after: str, *, is_result: bool) -> None:
+        self._sides = before, after
+        self._is_result = is_result
+
+    @cached_property
+    def texts(self) -> list[SourceText]:
+        return prepared("".join(self._sides), is_result=self._is_result)
+
+    @cached_property
+    def _side_texts(self) -> list[SourceText]:
+        return [text for side in self._sides for text in prepared(side, is_result=self._is_result)]
+
+    def spans(self, check: Check) -> bool:
+        """Whether the check is true of both sides together, and not of one of them alone."""
+        return check(self.texts) and not check(self._side_texts)
+
+
+class KeptTexts:
+    """The texts of one source, prepared at most once."""
+
+    def __init__(self, source: Source) -> None:
+        self.written = written_texts(source)
+        self._texts: dict[int, list[SourceText]] = {}
+        self._joints: dict[int, tuple[Written, Joint]] = {}  # with the end of the text before
+
+    @property
+    def size(self) -> int:
+        return sum(len(text) for text, _ in self.written)
+
+    def prepare(self, number: int) -> list[SourceText]:
+        if number not in self._texts:
+            text, is_result = self.written[number]
+            self._texts[number] = prepared(text, is_result=is_result)
+        return self._texts[number]
+
+    def joint(self, number: int, end: Written) -> Joint:
+        """The joint of a text with the one that ends like this."""
+        known = self._joints.get(number)
+        if known is None or known[0] != end:
+            text, is_result = self.written[number]
+            known = end, Joint(end[0], text[:_MEETING], is_result=is_result or end[1])
+            self._joints[number] = known
+        return known[1]
+
+
+def _kept(source: Source) -> KeptTexts:
+    """The texts of a source; messages keep theirs for later requests."""
+    if not isinstance(source, Message):
+        return KeptTexts(source)
+    texts: KeptTexts | None = vars(source).get(_KEPT)
+    if texts is None:
+        texts = vars(source)[_KEPT] = KeptTexts(source)
+    return texts
+
+
+class Conversation:
+    """The texts of one request that a model may quote. `texts` and `joints` are complete after `prepare`."""
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self._unread = list(sources)
+        self._left = MAX_SOURCES
+        self._end: Written = ("", False)  # the end of the last text
+        self._unsearched: list[str] = []
+        self.texts: list[SourceText] = []
+        self.joints: list[Joint] = []
+
+    @property
+    def size(self) -> int:
+        """How many characters are to be prepared."""
+        return min(self._left, sum(_kept(source).size for source in self._unread))
+
+    def add(self, source: Source) -> None:
+        self._unread.append(source)
+
+    def prepare(self) -> None:
+        """Prepares the texts that were added since the last time; only the newest fit into what is left."""
+        unread, self._unread = self._unread, []
+        texts = [(kept, number) for kept in map(_kept, unread) for number in range(len(kept.written))]
+        first = len(texts)
+        while first and len(_text(texts[first - 1])) <= self._left:
+            first -= 1
+            self._left -= len(_text(texts[first]))
+        for older in texts[:first]:
+            self._add_part(_text(older), older[0].written[older[1]][1], is_last=older is texts[first - 1])
+        for kept, number in texts[first:]:
+            self.texts += kept.prepare(number)
+            if self._end[0]:
+                self.joints.append(kept.joint(number, self._end))
+            self._set_end(*kept.written[number])
+
+    def _add_part(self, text: str, is_result: bool, *, is_last: bool) -> None:
+        """Adds a text that does not fit: the last one of them is searched as far as it does."""
+        size = self._left if is_last else 0
+        self._left -= size
+        if size:
+            self.texts += prepared(text[-size:], is_result=is_result)
+        self._unsearched.append(clean(text[: len(text) - size]))
+        self._set_end(text, is_result)
+
+    def _set_end(self, text: str, is_result: bool) -> None:
+        joined = self._end[0] + text if len(text) < _MEETING else text
+        self._end = joined[-_MEETING:], is_result or (len(text) < _MEETING and self._end[1] and bool(self._end[0]))
+
+    def mentions(self, name: str) -> bool:
+        """Whether a text that is not searched has the name as in a call."""
+        pattern = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)[\"'`\\]{{0,3}}\s{{0,4}}[(\[{{<>,:]", re.IGNORECASE)
+        return any(pattern.search(text) for text in self._unsearched)
+
+
+def _text(place: tuple[KeptTexts, int]) -> str:
+    return place[0].written[place[1]][0]
