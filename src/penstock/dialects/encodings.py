@@ -30,10 +30,11 @@ _OCTETS = re.compile(r"(?:\\x[89a-fA-F][0-9a-fA-F]|\\[23][0-7]{2})+")
 _PERCENT_U = re.compile(rf"%u({_HEX}{{4}})")
 _QUOTED_PRINTABLE = re.compile(rf"(?:={_HEX}{{2}}|=[ \t]*\r?\n)+")
 _LINE_END = re.compile(r"=(?:[ \t]*\r?\n)?")
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}(?:\r?\n[A-Za-z0-9+/_-]+)*={0,2}")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,}(?:\r?\n[A-Za-z0-9+/_-]+)*={0,2}")
 
-_TAGS = {0xE0000 + code: chr(code) for code in range(0x20, 0x7F)}
-_HEX_RUN = re.compile(rf"{_HEX}{{2}}(?:[ :]?{_HEX}{{2}}){{15,}}")
+_BETWEEN_STRINGS = re.compile(r'(?:\\n)?(?<!\\)"\s{0,40}[,+]\s{0,40}"')
+_TAGS = {0xE0000 + code: chr(code) for code in (*b"\t\n\r", *range(0x20, 0x7F))}
+_HEX_RUN = re.compile(rf"{_HEX}{{2}}(?:[ :]?{_HEX}{{2}}){{7,}}")
 
 
 def readings(text: str) -> list[str]:
@@ -121,6 +122,16 @@ def _decode_tags(text: str) -> str:
     return text if text.isascii() else text.translate(_TAGS)
 
 
+def _join_strings(text: str) -> str:
+    """Joins the strings of an array or a program, which may be the lines of a text."""
+    return _BETWEEN_STRINGS.sub(r"\\n", text) if '"' in text else text
+
+
+def _decode_doubled_quotes(text: str) -> str:
+    """Decodes the quotes of CSV."""
+    return text.replace('""', '"')
+
+
 def _decode_hex(text: str) -> str:
     return _HEX_RUN.sub(_hex_text, text)
 
@@ -135,5 +146,5 @@ def _hex_text(match: re.Match[str]) -> str:
 
 _DECODERS: tuple[Callable[[str], str], ...] = (
     _decode_octet_escapes, decode_escapes, html.unescape, unquote, _decode_percent_u, _decode_quoted_printable,
-    _decode_base64, _decode_hex, _decode_tags,
+    _decode_base64, _decode_hex, _decode_tags, _join_strings, _decode_doubled_quotes,
 )  # fmt: skip

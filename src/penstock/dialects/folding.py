@@ -50,11 +50,14 @@ _LOOK_ALIKES = {
 _TABLE = str.maketrans(_LOOK_ALIKES)
 
 
+def visible(text: str) -> str:
+    """Returns a text without invisible characters."""
+    return text if text.isascii() else _INVISIBLE.sub("", text)
+
+
 def clean(text: str) -> str:
     """Returns a text without invisible characters, and with one character for all that look like it."""
-    if text.isascii():
-        return text
-    return unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).translate(_TABLE)
+    return text if text.isascii() else unicodedata.normalize("NFKC", visible(text)).translate(_TABLE)
 
 
 def unescaped(text: str) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from penstock.dialects.folding import fold, plain
+from penstock.dialects.folding import clean, fold, plain
 from penstock.dialects.lenient_values import MAX_VALUE, read_value
 from penstock.events import StreamChunk, Text, ToolCall, ToolCallInvalid
 
@@ -33,6 +33,7 @@ _BEFORE = 400  # how far before a name its mark may be
 _AROUND = 4096  # how far before a name the object that contains it may begin
 _AFTER = 160  # how far after a name its arguments may begin
 _MARKS = 6  # how many marks before a name are tried, the nearest ones
+_SLOWER = 4  # how much longer the dialects take for a text than the readers of values
 _PIECE = 1024  # how much of a text a dialect gets at once
 
 _NAME_KEYS = ("name", "tool", "tool_name", "toolname", "function", "function_name", "functionname", "action", "call",
@@ -49,6 +50,7 @@ _IN_OBJECT = re.compile(
 _QUOTES = ('"', "'", "`", "{ ", "{")
 _AS_KEY = re.compile(r"""["'`\\]{0,3}\s{0,8}[:=]\s{0,8}[\[{]""")
 _BRACE_AFTER = re.compile(r"[^{}();]{0,120}\{")
+_LISTED = re.compile(r"\[\s{0,8}(?:[\w.]+\([^\[\]]{0,300}\)\s{0,8},\s{0,8})?\Z")  # `[pay(…), pay(…)]` is a dialect
 _PROSE = re.compile(r"\w[,.;:]?\s+\Z")
 _BRACES = re.compile(r"[{}]")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:[_ ]\d+)*|\d{1,3}(?:,\d{3})+)(?:\.\d*)?(?:e[+-]?\d{1,3})?|0x[0-9a-f]{1,16}")
@@ -150,10 +152,28 @@ def is_word(name: str) -> bool:
 # -- calls ---------------------------------------------------------------------------------------------------------
 
 
+def passages(text: str, name: str) -> Iterator[str]:
+    """Yields the parts of a text that may contain a call of the tool."""
+    start, end = 0, -1
+    for match in _occurrences(text, name):
+        if match.start() - _AROUND > end:
+            if end >= 0:
+                yield text[start:end]
+            start = max(0, match.start() - _AROUND)
+        end = min(len(text), match.end() + MAX_VALUE)
+    if end >= 0:
+        yield text[start:end]
+
+
+def _occurrences(text: str, name: str) -> Iterator[re.Match[str]]:
+    """Finds the name of a tool as a whole word, in any case."""
+    return re.finditer(rf"(?<!\w){re.escape(clean(name))}(?!\w)", text, re.IGNORECASE)
+
+
 def calls_in(text: str, name: str, work: Work) -> set[SourceCall]:
     """Returns the calls of a tool in a text; raises `WorkExceeded` if there are too many beginnings of calls."""
     calls: set[SourceCall] = set()
-    for match in re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE):
+    for match in _occurrences(text, name):
         if work.left < 0:
             raise WorkExceeded
         for arguments, is_plain in _calls_at(text, match.start(), match.end(), name, work):
@@ -175,7 +195,7 @@ def _calls_at(text: str, start: int, end: int, name: str, work: Work) -> Iterato
                 yield arguments, False
     if (plain_notation := re.match(r"[`\"'*\\]{0,3}\s{0,4}\(", after)) is not None:
         if (read := _read(text, end + plain_notation.end() - 1, work)) is not None:
-            yield read, True
+            yield read, not _LISTED.search(before)
     elif (read := _object_after(text, end, before, name, work)) is not None:
         yield read, not _REACT.search(before)
     if before.rstrip().endswith("<") and (found := list(_attributes(text, end, work))):
@@ -192,7 +212,7 @@ def _read(text: str, start: int, work: Work) -> Any:
 def _object_after(text: str, end: int, before: str, name: str, work: Work) -> Any:
     """The object that follows a name soon; None after an ordinary word in a sentence."""
     brace = _BRACE_AFTER.match(text, end)
-    if brace is None or (is_word(name) and _PROSE.search(before)):
+    if brace is None or (is_word(name) and _PROSE.search(before) and not _REACT.search(before)):
         return None
     return _read(text, brace.end() - 1, work)
 
@@ -228,7 +248,8 @@ def _arguments_in(value: Any, name: str) -> Any:
         for key in _ARGUMENT_KEYS:
             if fields.get(key) is not None:
                 return _parsed(fields[key])
-        return {key: field for key, field in fields.items() if key not in _NAME_KEYS and key not in _OTHER_KEYS}
+        rest = {key: field for key, field in fields.items() if key not in _NAME_KEYS and key not in _OTHER_KEYS}
+        return rest or None  # a name alone is not a call
     for key, field in fields.items():
         if _names(key, folded) and isinstance(field, dict | list):
             return field
@@ -298,21 +319,21 @@ def _read_dialects(
     from penstock.dialects.stage import TextCalls
 
     spelled = text[end - len(name) : end]  # the case of the name may differ
-    stage = TextCalls(group, [spelled], only_declared=True, confirm="close")
+    stage = TextCalls(group, [spelled], confirm="close")
     last = min(len(text), position + MAX_VALUE)
     for piece in range(position, last, _PIECE):
-        work.spend(_PIECE)
-        if calls := _arguments_of(stage.feed(Text(0, text[piece : min(piece + _PIECE, last)]))):
+        work.spend(_PIECE * _SLOWER)
+        if calls := _arguments_of(stage.feed(Text(0, text[piece : min(piece + _PIECE, last)])), spelled):
             yield from calls
             return
         reader = stage.reader()
         if piece + _PIECE > end and (reader is None or not reader.is_in_call):
             return
-    yield from _arguments_of(stage.close())
+    yield from _arguments_of(stage.close(), spelled)
 
 
-def _arguments_of(events: list[StreamChunk]) -> list[dict[str, Any]]:
-    """The arguments of calls; of an invalid one, those that were probably meant."""
-    arguments = [event.arguments for event in events if isinstance(event, ToolCall)]
-    repaired = (event.repaired for event in events if isinstance(event, ToolCallInvalid))
+def _arguments_of(events: list[StreamChunk], name: str) -> list[dict[str, Any]]:
+    """The arguments of the calls of a tool; of an invalid one, those that were probably meant."""
+    arguments = [event.arguments for event in events if isinstance(event, ToolCall) and event.name == name]
+    repaired = (event.repaired for event in events if isinstance(event, ToolCallInvalid) and event.name == name)
     return [*arguments, *(meant for meant in repaired if meant is not None)]

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from penstock.dialects.encodings import readings
-from penstock.dialects.folding import clean, fold, layouts, plain, unescaped
+from penstock.dialects.folding import clean, fold, layouts, plain, unescaped, visible
 from penstock.dialects.quoted_lines import Comparisons, has_lines, split_lines, split_strings
-from penstock.dialects.source_calls import SourceCall, Work, WorkExceeded, calls_in
+from penstock.dialects.source_calls import SourceCall, Work, WorkExceeded, calls_in, passages
 from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
 from penstock.messages import File, Image, Message, ToolResult
 
@@ -33,8 +33,8 @@ _MARGIN = re.compile(
     r"^(?:[ \t]*(?:[>|\u2502\u2503*+#;%]|//+|--|\.\.\.)[ \t]?)+|[ \t]*[\u2502\u2503|][ \t]*$", re.MULTILINE
 )
 _PREFIX = re.compile(
-    r"^(?:[\w./-]{1,80}[:-]\d{1,6}[:-]|[0-9a-f]{7,40} \([^)\n]{1,80}\) ?|L?\d{1,6}[:|)] ?|\w{1,3}> "
-    r"|\[?\d{4}-\d\d-\d\d[T ][\d:.,]{5,15}Z?\]?(?: [\w./\[\]-]{1,30}){0,3}:? |\d\d:\d\d(?::\d\d)? <[^>\n]{1,30}> )",
+    r"^(?:\[?\d{4}-\d\d-\d\d[T ][\d:.,]{5,15}Z?\]?(?: [\w./\[\]-]{1,30}){0,3}:? |\d\d:\d\d?(?::\d\d)? <[^>\n]{1,30}> "
+    r"|[\w./-]{1,80}[:-]\d{1,6}[:-]|[0-9a-f]{7,40} \([^)\n]{1,80}\) ?|L?\d{1,6}[:|)] ?|\w{1,3}> )",
     re.MULTILINE,
 )  # of grep, git blame, logs and chats
 _CONTEXT = 40  # how many characters before and after a name show how it is written
@@ -44,7 +44,8 @@ def _without_margins(text: str) -> Iterable[str]:
     """Returns a text, and the same without the margins of quotes, comments and boxes, and of listings and logs."""
     if "\n" not in text:
         return (text,)
-    return dict.fromkeys((text, _MARGIN.sub("", text), _PREFIX.sub("", text)))
+    marked, listed = _MARGIN.sub("", text), _PREFIX.sub("", text)
+    return dict.fromkeys((text, marked, listed, _PREFIX.sub("", marked), _MARGIN.sub("", listed)))
 
 
 class Places(NamedTuple):
@@ -69,12 +70,16 @@ class SourceText:
         """The calls of a tool in the text; None if there are too many beginnings of calls. It is read once per name."""
         if name not in self._calls:
             try:
-                forms = dict.fromkeys(form for text in (self._raw, clean(self._raw)) for form in _without_margins(text))
-                calls = (calls_in(form, spelled, work) for form in forms for spelled in {name, clean(name)})
-                self._calls[name] = frozenset(chain(*calls))
+                self._calls[name] = frozenset(chain(*(calls_in(form, name, work) for form in self._forms(name))))
             except WorkExceeded:
                 self._calls[name] = None
         return self._calls[name]
+
+    def _forms(self, name: str) -> Iterator[str]:
+        """Yields what is around the name, in several forms."""
+        for text in dict.fromkeys((self._raw, clean(self._raw), self._text)):
+            for passage in passages(text, name):
+                yield from _without_margins(passage)
 
     def places(self, name: str) -> Places:
         """Finds a name, as a whole word; the text is searched once per name."""
@@ -132,8 +137,9 @@ def written_texts(source: Message | Opaque | Mapping[str, Any]) -> list[Written]
 
 def prepared(text: str, *, is_result: bool) -> list[SourceText]:
     """The readings of a text, each in its layouts."""
-    readings_of = dict.fromkeys(layout for reading in readings(text) for layout in layouts(unescaped(reading)))
-    return [SourceText(reading, is_result=is_result) for reading in readings_of]
+    forms = dict.fromkeys((text, visible(text), clean(text)))  # an encoding may be written with other characters
+    layouts_of = (layout for form in forms for reading in readings(form) for layout in layouts(unescaped(reading)))
+    return [SourceText(layout, is_result=is_result) for layout in dict.fromkeys(layouts_of)]
 
 
 def _texts_of_message(message: Message) -> Iterator[Written]:
