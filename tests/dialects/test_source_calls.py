@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock import Message, Provenance, Text, ToolCall, ToolResult
-from penstock.dialects import conversation, source_calls, source_texts
+from penstock.dialects import conversation, lenient_values, source_calls, source_texts
 from penstock.dialects.folding import clean, fold, plain
 from penstock.dialects.lenient_values import read_value
 from penstock.dialects.prompt import prompts
@@ -140,6 +140,13 @@ def test_values_are_read_in_any_notation() -> None:
     assert read_value('{"a": 1}', 0) == ({"a": 1}, 8)
     for broken in ("{", "{]", '{"a": ', "(" * 100, '("', "{'" * 50):
         assert read_value(broken, 0)[0] is None, broken
+
+
+def test_a_value_longer_than_the_limit_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "(note='" + "x" * 50 + "')"
+    assert read_value(text, 0)[0] == {"note": "x" * 50}
+    monkeypatch.setattr(lenient_values, "MAX_VALUE", 50)
+    assert read_value(text, 0)[0] is None
 
 
 def test_hostile_texts_are_searched_in_linear_time_and_count_as_quotations() -> None:

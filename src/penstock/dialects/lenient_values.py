@@ -14,7 +14,7 @@ from penstock.dialects.encodings import decode_escapes
 
 MAX_VALUE = 16 * 1024
 """How many characters a value may have, with its brackets."""
-_MAX_DEPTH = 32
+_DEEPEST = 32
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _TOKEN = re.compile(
     r"""
@@ -58,7 +58,7 @@ class _Values:
             self.position = token.end()
             kind = token.lastgroup
             if kind == "open":
-                if len(stack) == _MAX_DEPTH:
+                if len(stack) == _DEEPEST:
                     return None
                 stack.append(_Level(token[0]))
             elif kind == "close":
