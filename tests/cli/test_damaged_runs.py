@@ -6,16 +6,15 @@ import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click.testing
 import pytest
 
-from penstock import DamagedRunError, Done, Limits, Runs, ToolStart
+from penstock import DamagedRunError, Text, ToolStart
 from penstock.cli.app import penstock as command
 from penstock.log import PostgresStore, RunRow, SQLiteStore, Store
 from penstock.log.in_memory import MemoryStore
-from penstock.log.take_up import read_log
+from penstock.log.store import Batch
 from penstock.run.events import RunStart, encode
 from penstock.testing import Crashed, FakeClock, crash_at
 from tests.log.sqlite.connections import connection_of
@@ -134,27 +133,6 @@ def test_a_damaged_run_that_is_cancelled_ends_and_can_be_pruned(damage: Damage, 
     assert desk.sent == []
 
 
-def test_a_run_whose_deps_always_fail_ends(store: Store, clock: Clock) -> None:
-    desk = Desk(store, limits=Limits(takeovers=2))
-    calls: list[Any] = []
-
-    def deps(meta: Any) -> Any:
-        calls.append(meta)
-        raise ConnectionError("no database")
-
-    runs = Runs(store, {"desk": desk.agent}, deps=deps)
-    runs.start("desk", "Send it.", run_id="r")
-    for _ in range(3):
-        with pytest.raises(ConnectionError):
-            runs.drive("r")
-        clock.now += store.lease + 1
-    assert runs.drive("r").state == "over"
-    assert len(calls) == 3
-    done = [event for _, _, event in read_log(store, "r")][-1]
-    assert isinstance(done, Done)
-    assert (done.reason, done.why.split()[0]) == ("error", "3")
-
-
 # -- penstock runs -----------------------------------------------------------------------------------------------------
 
 
@@ -242,3 +220,28 @@ def test_the_command_line_shows_what_can_be_read_of_a_run_that_nobody_has_set_as
     assert "damage     event 3 of the run r cannot be read" in shown.stdout
     assert ("continue   restore the log from a backup" in shown.stdout) is (state == "ready")
     assert "prompt     Send it." in shown.stdout
+
+
+def test_a_run_with_a_damaged_page_of_its_file_is_set_aside(tmp_path: Path) -> None:
+    path, clock = tmp_path / "runs.db", Clock()
+    store = SQLiteStore(path, clock=clock)
+    desk = Desk(store)
+    for run_id in ("r", "other"):
+        desk.runs.start("desk", "Send it.", run_id=run_id)
+    claim = store.claim("one", run_id="r")
+    assert claim is not None
+    texts = [encode(Text(0, f"page {number} " * 300)) for number in range(20)]
+    assert store.append([Batch("r", claim.epoch, claim.seq, texts)], durable=True) == [True]
+    store.close()
+    content = path.read_bytes()
+    start = content.index(b"page 9 page 9") // 4096 * 4096
+    path.write_bytes(content[:start] + b"\xa5" * 4096 + content[start + 4096 :])
+    clock.now += 1000
+    desk = Desk(SQLiteStore(path, clock=clock))
+    with pytest.raises(DamagedRunError, match="is damaged: database disk image is malformed"):
+        desk.runs.drive("r")
+    assert [row.id for row in desk.runs.list(state="damaged")] == ["r"]
+    clock.now += 1000
+    assert desk.runs.claimable() == ["other"]
+    assert desk.runs.drive("other").state == "over"
+    desk.store.close()

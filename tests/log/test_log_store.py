@@ -52,7 +52,10 @@ def test_one_worker_gets_a_run_until_its_lease_has_ended(store: Store, clock: Cl
     assert second is not None
     assert (second.epoch, second.seq) == (2, 3)
     assert store.renew([("r", 1)]) == [False]
-    assert [decode_logged(body) for _, _, body in store.read("r", 1)] == [Taken(1, "one"), Taken(2, "two")]
+    assert [decode_logged(body) for _, _, body in store.read("r", 1)] == [
+        Taken(1, "one"),
+        Taken(2, "two", is_lost=True),
+    ]
 
 
 def test_a_worker_claims_only_runs_of_its_agents_and_of_no_later_version(store: Store) -> None:

@@ -12,8 +12,10 @@ import pytest
 
 from penstock import Agent, Context, Done, Limits, Model, Runs, ToolStart, tool
 from penstock.log import SQLiteStore, Store
+from penstock.log.ending import release_claimed
 from penstock.log.take_up import read_log
 from penstock.run.events import LogEvent
+from penstock.runs.runs import DEPS_PAUSE
 from penstock.testing import Crashed, FakeClock, Reply, Scripted, call, crash_at
 
 LEASE = 30.0
@@ -37,8 +39,8 @@ class Desk:
         def answer(request: Any) -> Reply | str:
             return "Sunny." if len(request.results) > 1 else Reply("I look.", call("look"))
 
-        agent = Agent(Model("openai:gpt-5", via=Scripted(answer)), tools=[look], limits=limits)
-        self.runs = Runs(store, {"desk": agent})
+        self.agent = Agent(Model("openai:gpt-5", via=Scripted(answer)), tools=[look], limits=limits)
+        self.runs = Runs(store, {"desk": self.agent})
 
     def crash(self, run_id: str, point: Any, detail: str = "", number: int = 1) -> None:
         """A process that owns the run ends; afterwards its lease has expired."""
@@ -91,7 +93,34 @@ def test_a_run_that_ends_its_workers_is_ended(store: Store, clock: FakeClock) ->
         desk.crash(run_id, "before_request")
     done = desk.end(run_id)
     assert done.reason == "error"
-    assert done.why == "3 workers in a row took the run over and ended without any progress"
+    assert done.why == "3 workers in a row died or lost the run, without any progress"
+
+
+def test_a_run_that_workers_give_back_is_not_ended(store: Store, clock: FakeClock) -> None:
+    desk = Desk(store, clock, Limits(takeovers=2))
+    run_id = desk.runs.start("desk", "Weather?")
+    for _ in range(10):
+        claim = store.claim("a worker that is stopped", run_id=run_id)
+        assert claim is not None
+        release_claimed(store, claim)
+    assert desk.end(run_id).reason == "answered"
+
+
+def test_a_run_whose_deps_fail_is_tried_again_later(store: Store, clock: FakeClock) -> None:
+    desk = Desk(store, clock, Limits(takeovers=2))
+    run_id = desk.runs.start("desk", "Weather?")
+
+    def fail(meta: Any) -> Any:
+        raise ConnectionError("the database of customers is away")
+
+    runs = Runs(store, {"desk": desk.agent}, deps=fail)
+    for _ in range(10):
+        with pytest.raises(ConnectionError):
+            runs.drive(run_id)
+        assert runs.claimable() == []
+        clock.advance(DEPS_PAUSE + 1)
+        assert runs.claimable() == [run_id]
+    assert desk.end(run_id).reason == "answered"
 
 
 def test_progress_begins_the_count_of_takeovers_again(store: Store, clock: FakeClock) -> None:

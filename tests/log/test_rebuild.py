@@ -63,7 +63,7 @@ class Logged:
 
     def crash(self) -> list[Command]:
         """Another process takes the run over; returns what it does first."""
-        self.log.append(Taken(1 + sum(isinstance(event, Taken) for event in self.log)))
+        self.log.append(Taken(1 + sum(isinstance(event, Taken) for event in self.log), is_lost=True))
         events = [decode_logged(encode(event)) for event in self.log]
         self.run = rebuild(events, POLICIES, self.limits)
         return self.take(self.run.begin())
@@ -207,7 +207,7 @@ def test_a_run_that_keeps_ending_its_workers_is_ended() -> None:
     assert starts(run.crash()) == []
     done = run.log[-1]
     assert isinstance(done, Done)
-    assert (done.reason, done.why) == ("error", "4 workers in a row took the run over and ended without any progress")
+    assert (done.reason, done.why) == ("error", "4 workers in a row died or lost the run, without any progress")
     check_history(run.run.state.messages)
 
 

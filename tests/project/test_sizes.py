@@ -41,6 +41,7 @@ LARGER_CLASSES = {
     "log/in_memory.py MemoryStore": STORE,
     "log/postgres/store.py PostgresStore": STORE,
     "log/sqlite/store.py SQLiteStore": STORE,
+    "log/store.py Store": STORE,
     "run/calls/executions.py Executions": INPUTS,
     "run/machine.py Run": INPUTS,
     "runs/runs.py Runs": API,

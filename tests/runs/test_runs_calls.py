@@ -24,9 +24,10 @@ from penstock import (
     tool,
 )
 from penstock.log import Store
-from penstock.log.store import Claim
+from penstock.log.store import Claim, QueuedRuns, RunRow
+from penstock.runs import worker as worker_module
 from penstock.testing import Reply, Scripted, call
-from tests.log_stores import Desk
+from tests.log_stores import Clock, Desk
 
 
 @pytest.fixture
@@ -267,3 +268,24 @@ def test_a_worker_says_once_that_its_store_is_away_and_once_that_it_is_back(
     messages = [record.getMessage() for record in caplog.records if record.name == "penstock.runs"]
     assert messages[:2] == ["cannot look for runs: the server is away", "looks for runs again"]
     assert messages[-1] == "run r: ended, answered"
+
+
+def test_a_worker_warns_once_of_runs_whose_agent_nobody_has(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk(store)
+    store.create(RunRow(id="a", agent="renamed"), b"{}")
+    store.create(RunRow(id="b", agent="renamed"), b"{}")
+    assert store.queued() == {"renamed": QueuedRuns(2, clock.now)}
+    monkeypatch.setattr(worker_module, "STRANDED_SECONDS", 0.02)
+
+    async def work() -> None:
+        worker = asyncio.create_task(desk.runs.awork(poll=0.01))
+        await asyncio.sleep(0.3)
+        worker.cancel()
+        await asyncio.wait([worker])
+
+    with caplog.at_level("INFO", "penstock.runs"):
+        asyncio.run(work())
+    [message] = [record.getMessage() for record in caplog.records if "renamed" in record.getMessage()]
+    assert message.startswith("2 runs of the agent 'renamed' waited for more than")

@@ -32,3 +32,8 @@ def cancel_claimed(store: Store, claim: Claim, why: str) -> bool:
 def release_claimed(store: Store, claim: Claim) -> None:
     """Release a claimed run, so that another worker can continue it at once."""
     store.append([Batch(claim.run_id, claim.epoch, claim.seq, (), "ready")], durable=True)
+
+
+def postpone_claimed(store: Store, claim: Claim, seconds: float) -> None:
+    """Release a claimed run, so that a worker can continue it after some seconds."""
+    store.append([Batch(claim.run_id, claim.epoch, claim.seq, (), "waiting", wake_in=seconds)], durable=True)

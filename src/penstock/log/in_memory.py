@@ -22,6 +22,7 @@ from penstock.log.store import (
     Batch,
     Claim,
     Input,
+    QueuedRuns,
     RunPhase,
     RunRow,
     StoreError,
@@ -104,6 +105,14 @@ class MemoryStore(Shared):
         if after is not None:
             rows = [row for row in rows if (row.created, row.id) > (after.created, after.id)]
         return sorted(rows, key=lambda row: (row.created, row.id))[:limit]
+
+    def queued(self) -> dict[str, QueuedRuns]:
+        created: dict[str, builtins.list[float]] = {}
+        with self._open():
+            for run in self._runs.values():
+                if run.row.state == "ready":
+                    created.setdefault(run.row.agent, []).append(run.row.created)
+        return {agent: QueuedRuns(len(times), min(times)) for agent, times in created.items()}
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         now = self._clock()
@@ -227,9 +236,9 @@ class MemoryStore(Shared):
 
     def _take(self, run: _Run, owner: str, now: float) -> None:
         """Let a worker own the run."""
-        epoch, until = run.row.epoch + 1, now + self.lease
+        epoch, until, is_lost = run.row.epoch + 1, now + self.lease, run.row.state == "running"
         run.row = replace(run.row, state="running", epoch=epoch, owner=owner, lease_until=until, wake_at=0.0)
-        self._add(run, [encode(Taken(epoch, owner))], now)
+        self._add(run, [encode(Taken(epoch, owner, is_lost))], now)
 
     def _append(self, batch: Batch, now: float) -> bool:
         run = self._runs.get(batch.run_id)

@@ -163,6 +163,13 @@ def first_claim(store: Store, row: RunRow, asked: float) -> Claim:
     return Claim(row.id, row.agent, 1, 2, asked + store.lease)
 
 
+class QueuedRuns(Struct, frozen=True):
+    """The runs of one agent that are ready: how many, and when the oldest was created."""
+
+    count: int
+    oldest: float
+
+
 class Batch(Struct, frozen=True, gc=False):
     """Events to append to a run: whole units, numbered from `seq` + 1, with the state that the run has afterwards.
 
@@ -238,6 +245,10 @@ class Store(Protocol):
         self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
     ) -> Sequence[RunRow]:
         """The runs that can be claimed, the oldest first; with `after`, those that follow it."""
+        ...
+
+    def queued(self) -> dict[str, QueuedRuns]:
+        """The runs that are ready, by the name of their agent."""
         ...
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:

@@ -269,10 +269,14 @@ class RunStart(Event, frozen=True, tag="run_start"):
 
 
 class Taken(Event, frozen=True, tag="taken"):
-    """In a log: a worker has taken the run over; `epoch` counts the workers from 1, `owner` names this one."""
+    """In a log: a worker has taken the run over; `epoch` counts the workers from 1, `owner` names this one.
+
+    `is_lost` if the last worker has not given the run back: it died, or lost its connection to the store.
+    """
 
     epoch: int
     owner: str = ""
+    is_lost: bool = False
     type: ClassVar[Literal["taken"]] = "taken"
 
 

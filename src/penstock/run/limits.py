@@ -38,8 +38,9 @@ class Limits(Struct, frozen=True, kw_only=True):
       long the approval predicate of a tool may take; if one takes longer, a person is asked. For each call,
       `before_call` and `after_call` may take as long; if they take longer, the call does not run, or its result is
       withheld.
-    - `takeovers`: for runs with a log, how many workers in a row may take the run over without any progress. A run that
-      exceeds it ends, because it may be what kills its workers.
+    - `takeovers`: for runs with a log, how many workers in a row may lose the run without any progress. A run that
+      exceeds it ends, because it may be what kills its workers. A worker that stops and gives the run back does not
+      count.
     """
 
     steps: int | None = 50
@@ -78,10 +79,10 @@ class Limits(Struct, frozen=True, kw_only=True):
 class Tally(Struct):
     """What a run has used so far.
 
-    `seen` counts calls by fingerprint, `failures` the failures in a row by tool, `takeovers` the takeovers in a row
-    without progress, `invalid_outputs` the answers that were not valid output. `attempt` counts the models of the step
-    under way that have failed. `so_far` is the usage of the response that is streaming, which is not part of `usage`
-    yet.
+    `seen` counts calls by fingerprint, `failures` the failures in a row by tool, `takeovers` the workers in a row that
+    lost the run without progress, `invalid_outputs` the answers that were not valid output. `attempt` counts the models
+    of the step under way that have failed. `so_far` is the usage of the response that is streaming, which is not part
+    of `usage` yet.
     """
 
     usage: Usage = Usage()
@@ -98,7 +99,7 @@ class Tally(Struct):
         """Why no worker may take the run over once more; empty if one may."""
         if limits.takeovers is None or self.takeovers <= limits.takeovers:
             return ""
-        return f"{self.takeovers} workers in a row took the run over and ended without any progress"
+        return f"{self.takeovers} workers in a row died or lost the run, without any progress"
 
     @property
     def is_sound(self) -> bool:

@@ -153,7 +153,7 @@ class Replay:
         self._state.output, self._state.tally.usage = done.output, done.usage
 
     def _take_over(self, taken: Taken) -> None:
-        self._state.tally.takeovers += taken.epoch > 1
+        self._state.tally.takeovers += taken.is_lost
         for member in self._run.tree():
             member.state.executions.close_questions()
 

@@ -19,11 +19,11 @@ from penstock.agent.config import AgentConfig
 from penstock.agent.coroutines import run_coroutine
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.agent.driver.driver import Driver
-from penstock.errors import UsageError
+from penstock.errors import PenstockError, UsageError
 from penstock.history.read import as_messages
 from penstock.log import points
 from penstock.log.bodies import body_of
-from penstock.log.ending import release_claimed
+from penstock.log.ending import postpone_claimed, release_claimed
 from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
@@ -50,6 +50,9 @@ from penstock.runs.client_tools import with_client_tools, with_declarations
 from penstock.runs.worker import Worker, claim_runs
 
 logger = logging.getLogger("penstock.runs")
+
+DEPS_PAUSE = 5.0
+"""The seconds until a run is tried again whose `deps` failed."""
 
 
 class Runs:
@@ -217,7 +220,12 @@ class Runs:
         """Drive runs, this many at once, until the task is cancelled. Runs that are under way are left to others."""
         agents = [*self._agents]
         take = lambda limit: self._store.claim_next(self._owner, agents=agents, limit=limit)  # noqa: E731
-        await Worker(self._store, take, self._go_on).work(parallel, poll)
+        worker = Worker(self._store, take, self._go_on)
+        watching = asyncio.create_task(worker.watch_queue(agents))
+        try:
+            await worker.work(parallel, poll)
+        finally:
+            watching.cancel()
 
     def work(self, *, parallel: int = 100, poll: float = 0.5) -> None:
         """Drive runs, this many at once, until Ctrl-C: see `awork`."""
@@ -256,6 +264,12 @@ class Runs:
         except asyncio.CancelledError:  # the worker stops
             with suppress(StoreError):
                 await asyncio.to_thread(release_claimed, self._store, claim)
+            raise
+        except PenstockError:
+            raise
+        except Exception:  # of `deps`: what fails around a run is tried again, and does not end it
+            with suppress(StoreError):
+                await asyncio.to_thread(postpone_claimed, self._store, claim, DEPS_PAUSE)
             raise
         logger.info("run %s: %s, agent %s", claim.run_id, _beginning(claim), agent.name or claim.agent)
         driver = Driver(DrivenRun(config, run, deps, replace(owned, outlives_reader=True)))

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import math
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -15,13 +16,16 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.log.ending import release_claimed
 from penstock.log.flusher import flusher_of
-from penstock.log.store import QUEUE, Claim, Store, StoreError
+from penstock.log.store import QUEUE, Claim, QueuedRuns, Store, StoreError
 from penstock.log.store_retries import awith_retries
 
 logger = logging.getLogger("penstock.runs")
 
 BATCH = 8
 """How many runs are claimed at a time: fewer cost more, and more leave less to other workers."""
+
+STRANDED_SECONDS = 60.0
+"""How long runs of an unknown agent are ready before a worker says so: other workers may have the agent."""
 
 TakeRuns = Callable[[int], Sequence[Claim]]
 """Claims runs in a store, at most this many."""
@@ -66,6 +70,22 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def watch_queue(self, agents: Collection[str]) -> None:
+        """Warn of runs that nobody claims, because no worker has their agent: it was renamed or removed."""
+        known: set[str] = set()
+        while True:
+            with suppress(StoreError):  # `take` logs it
+                queued = await asyncio.to_thread(self._store.queued)
+                stranded = {name for name, runs in queued.items() if is_stranded(name, runs, agents)}
+                for name in sorted(stranded - known):
+                    logger.warning(
+                        "%s of the agent %r waited for more than %g seconds, and this worker has no such agent: "
+                        "start a worker with it, or cancel the runs",
+                        count_runs(queued[name].count), name, STRANDED_SECONDS,
+                    )  # fmt: skip
+                known = stranded
+            await asyncio.sleep(STRANDED_SECONDS / 2)
+
     def take(self, limit: int) -> Sequence[Claim]:
         """Claim runs, if there are any. Logs when the store fails, and when it is back.
 
@@ -85,6 +105,15 @@ class Worker:
             self._is_store_away = False
             logger.info("looks for runs again")
         return claims
+
+
+def is_stranded(agent: str, runs: QueuedRuns, agents: Collection[str]) -> bool:
+    """Whether nobody seems to claim the runs of an agent that this worker does not have."""
+    return agent not in agents and time.time() - runs.oldest > STRANDED_SECONDS
+
+
+def count_runs(count: int) -> str:
+    return f"{count} run{'' if count == 1 else 's'}"
 
 
 def ring(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:

@@ -56,6 +56,10 @@ WHERE (state IN ('ready', 'running') OR wake_at > 0)  -- the condition of the in
 ORDER BY created, id LIMIT %(limit)s
 """
 
+QUEUED = """
+SELECT agent, count(*), min(created) FROM {schema}.runs WHERE state = 'ready' GROUP BY agent
+"""
+
 _TAKE = f"""
     changed AS (
         UPDATE {{schema}}.runs AS run
@@ -66,7 +70,10 @@ _TAKE = f"""
     ),
     added AS (
         INSERT INTO {{schema}}.events
-        SELECT id, seq, updated, convert_to(%(head)s || epoch || %(tail)s, 'UTF8') FROM changed
+        SELECT id, seq, updated, convert_to(
+            %(head)s || epoch || CASE found WHEN 'running' THEN %(lost_tail)s ELSE %(tail)s END, 'UTF8'
+        )
+        FROM changed
     )
 SELECT id, agent, epoch, seq, found, {_NOTIFY} FROM changed ORDER BY epoch = 1, created
 """

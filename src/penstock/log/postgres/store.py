@@ -30,6 +30,7 @@ from penstock.log.store import (
     Batch,
     Claim,
     Input,
+    QueuedRuns,
     RunPhase,
     RunRow,
     StoreError,
@@ -109,6 +110,9 @@ class PostgresStore:
         )  # fmt: skip
         return [row_of(row) for row in rows]
 
+    def queued(self) -> dict[str, QueuedRuns]:
+        return {agent: QueuedRuns(count, oldest) for agent, count, oldest in self._execute(statements.QUEUED)}
+
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         statement = statements.APPEND_DURABLE if durable else statements.APPEND_FAST
         times = {row[0]: row[1] for row in self._execute(statement, **_append_values(batches))}
@@ -181,8 +185,10 @@ class PostgresStore:
     def _claim(self, statement: str, owner: str, agents: Sequence[str] | None, **values: Any) -> builtins.list[Claim]:
         deadline = time.monotonic() + self.lease
         head, tail = encode(Taken(0, owner)).decode().split("0", 1)
+        _, lost_tail = encode(Taken(0, owner, is_lost=True)).decode().split("0", 1)
+        taken: dict[str, Any] = {"owner": owner, "head": head, "tail": tail, "lost_tail": lost_tail}
         known: dict[str, Any] = {"version": VERSION, "agents": None if agents is None else [*agents]}
-        rows = self._execute(statement, owner=owner, head=head, tail=tail, **known, **values)
+        rows = self._execute(statement, **taken, **known, **values)
         self._doorbell.ring([row[0] for row in rows])
         return [Claim(id, agent, epoch, seq, deadline, state) for id, agent, epoch, seq, state, _ in rows]
 

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from penstock.errors import PenstockError
 from penstock.log.forks import Shared
-from penstock.log.store import StoreError, not_text
+from penstock.log.store import DamagedRunError, StoreError, not_text
 
 T = TypeVar("T")
 
@@ -228,6 +228,8 @@ class SQLiteFile:
         if isinstance(error, UnicodeEncodeError):
             return not_text(error)
         code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_CORRUPT and verb == "read":
+            return DamagedRunError(f"a part of the log {self.path} is damaged: {error}")
         return StoreError(f"the log {self.path} cannot be {verb}: {error}", is_temporary=code in _TEMPORARY)
 
     def write(self, operation: Callable[[sqlite3.Connection], T], *, durable: bool) -> T:

@@ -26,6 +26,9 @@ SELECT number FROM runs WHERE id = ? AND (
 """
 _AGENTS = "SELECT DISTINCT agent FROM runs INDEXED BY runs_ready WHERE state = 'ready'"
 
+QUEUED = """
+SELECT agent, count(*), min(created) FROM runs INDEXED BY runs_ready WHERE state = 'ready' GROUP BY agent
+"""
 IS_OPEN = "(state IN ('ready', 'running') OR wake_at > 0)"
 """The condition of the index `runs_open`, which a statement repeats to use it."""
 

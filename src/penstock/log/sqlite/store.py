@@ -23,7 +23,7 @@ from penstock.log.sqlite import events as sqlite_events
 from penstock.log.sqlite.file import SQLiteFile
 from penstock.log.sqlite.heads import Heads
 from penstock.log.sqlite.pruning import prune
-from penstock.log.sqlite.queue import find_claimable, first_claimable, is_claimable
+from penstock.log.sqlite.queue import QUEUED, find_claimable, first_claimable, is_claimable
 from penstock.log.sqlite.schema import prepare
 from penstock.log.store import (
     FIELDS,
@@ -32,6 +32,7 @@ from penstock.log.store import (
     Batch,
     Claim,
     Input,
+    QueuedRuns,
     RunPhase,
     RunRow,
     Watcher,
@@ -118,6 +119,9 @@ class SQLiteStore:
         if after is not None:
             where, values = f"{where} AND (created, id) > (?, ?)", [*values, after.created, after.id]
         return self._rows(f"{where} ORDER BY created, id LIMIT ?", [*values, limit], _OPEN_RUNS)
+
+    def queued(self) -> dict[str, QueuedRuns]:
+        return self._file.read(lambda connection: {row[0]: QueuedRuns(*row[1:]) for row in connection.execute(QUEUED)})
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         now = self._clock()
@@ -229,7 +233,8 @@ class SQLiteStore:
             rows = [connection.execute(_CLAIMED, (number,)).fetchone() for number in numbers]
             connection.executemany(_TAKE, [(owner, now + self.lease, self.lease, number) for number in numbers])
             batches = [
-                Batch(id, epoch + 1, seq, [encode(Taken(epoch + 1, owner))]) for _, epoch, seq, _, _, id, _, _ in rows
+                Batch(id, epoch + 1, seq, [encode(Taken(epoch + 1, owner, state == "running"))])
+                for _, epoch, seq, _, _, id, _, state in rows
             ]
             self._heads.add(connection, batches, [row[:5] for row in rows], now)
             return [
