@@ -61,15 +61,21 @@ class Screen:
     def ask(self, request: penstock.ApprovalRequest) -> None:
         """Print what a call would do, and the question whether it may."""
         what = f"{request.name} {request.arguments.get('path', request.arguments.get('command', ''))}"
-        try:
-            change = planned_change(self._workspace, request.name, request.arguments)
-            for line in visible(change.difference if change else "").splitlines():
-                self.line(line, {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], ""))
-        except penstock.ToolError as error:
-            self.line(f"it would fail: {error}", "yellow")
+        for line in visible(self._preview(request)).splitlines():
+            self.line(line, {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], ""))
         if request.note:
             self.line(request.note, "yellow")
         self.prompt(f"{visible(what)}\n  run it? [y]es, [n]o, or what to do instead: ", "bold")
+
+    def _preview(self, request: penstock.ApprovalRequest) -> str:
+        """The difference that a call would make; a call that waited for others was requested without it."""
+        if request.preview:
+            return request.preview
+        try:
+            change = planned_change(self._workspace, request.name, request.arguments)
+        except penstock.ToolError as error:
+            return f"it would fail: {error}"
+        return change.difference if change else ""
 
     def line(self, text: str, color: str = "") -> None:
         """Print a line of its own."""

@@ -72,13 +72,19 @@ def coding_tools(workspace: Workspace, allowed: Collection[str] = ()) -> list[pe
             found += [f"{name}:{at}: {line[:MAX_WIDTH]}" for at, line in enumerate(lines, 1) if search(line)]
         return _limited(found)
 
-    @penstock.tool(parallel=False, approval=True)
-    def write(path: str, content: str) -> str:
-        """Create a file, or replace its whole content. Use edit for changes of an existing file."""
-        return _apply(workspace, workspace.plan_write(path, content))
+    def plan_write(path: str, content: str) -> penstock.Prepared:
+        return _planned(workspace.plan_write(path, content))
 
-    @penstock.tool(parallel=False, approval=True)
-    def edit(path: str, old: str, new: str) -> str:
+    @penstock.tool(parallel=False, approval=True, prepare=plan_write)
+    def write(context: penstock.Context, path: str, content: str) -> str:
+        """Create a file, or replace its whole content. Use edit for changes of an existing file."""
+        return _apply(workspace, context.prepared)
+
+    def plan_edit(path: str, old: str, new: str) -> penstock.Prepared:
+        return _planned(workspace.plan_edit(path, old, new))
+
+    @penstock.tool(parallel=False, approval=True, prepare=plan_edit)
+    def edit(context: penstock.Context, path: str, old: str, new: str) -> str:
         """Replace a piece of text in a file.
 
         Args:
@@ -86,7 +92,7 @@ def coding_tools(workspace: Workspace, allowed: Collection[str] = ()) -> list[pe
             old: The text to replace, exactly as it stands in the file; it must occur once.
             new: The text to put there.
         """
-        return _apply(workspace, workspace.plan_edit(path, old, new))
+        return _apply(workspace, context.prepared)
 
     def needs_approval(arguments: dict[str, Any]) -> bool:
         return str(arguments["command"]).strip() not in {*SAFE_COMMANDS, *allowed}
@@ -109,6 +115,11 @@ def planned_change(workspace: Workspace, name: str, arguments: dict[str, Any]) -
     """The change that a call would make; None for calls of other tools. A `ToolError` if the call would fail."""
     plans: dict[str, Callable[..., Change]] = {"write": workspace.plan_write, "edit": workspace.plan_edit}
     return plans[name](**arguments) if name in plans else None
+
+
+def _planned(change: Change) -> penstock.Prepared:
+    """A change for the tool, and its difference for the person who is asked."""
+    return penstock.Prepared(change, preview=change.difference)
 
 
 def _apply(workspace: Workspace, change: Change) -> str:

@@ -212,23 +212,28 @@ class Person(io.StringIO):
 
 
 def talk(
-    workspace: Workspace, script: Any, lines: list[tuple[str, str]], store: Any = None, prompt: str | None = "Go."
+    workspace: Workspace,
+    script: Any,
+    lines: list[tuple[str, str]],
+    store: Any = None,
+    prompt: str | None = "Go.",
+    person: type[Person] = Person,
 ) -> tuple[str, Any, Scripted]:
     """A conversation with one prompt, or one that is restored; returns the screen, the run and the played script."""
     played = Scripted(script)
     agent = coding_agent(penstock.Model("openai:m", via=played), workspace)
 
     async def converse() -> tuple[str, Any, Scripted]:
-        person = Person(lines)
-        screen, log = Screen(workspace, person), store or penstock.log.memory()
+        someone = person(lines)
+        screen, log = Screen(workspace, someone), store or penstock.log.memory()
         conversation = Conversation(agent, log, "thread", screen)
-        person.cancel = conversation.cancel
+        someone.cancel = conversation.cancel
         async with asyncio.timeout(SOON):
             if prompt is None:
-                assert await conversation.restore(person.lines())
+                assert await conversation.restore(someone.lines())
             else:
-                await conversation.say(prompt, person.lines())
-        return person.getvalue(), conversation.run, played
+                await conversation.say(prompt, someone.lines())
+        return someone.getvalue(), conversation.run, played
 
     return asyncio.run(converse())
 
@@ -339,12 +344,26 @@ def test_what_the_model_writes_cannot_control_the_terminal(workspace: Workspace)
     assert r"\x1b[2J\x202egnp.exe" in shown
 
 
-def test_a_question_about_a_call_that_would_fail_says_so(workspace: Workspace) -> None:
+def test_nobody_is_asked_about_a_change_that_would_fail(workspace: Workspace) -> None:
     script = [Reply(call("edit", {**EDIT, "old": "nothing"})), "Done."]
-    shown, run, _ = talk(workspace, script, [(QUESTION, "y")])
-    assert "it would fail: basket.py does not contain the old text; read it again\nedit basket.py\n" in shown
-    assert run.messages[2].results[0].is_error
+    shown, run, _ = talk(workspace, script, [])
+    assert "run it?" not in shown
+    assert run.messages[2].results[0].text == "basket.py does not contain the old text; read it again"
     assert planned_change(workspace, "bash", {"command": "ls"}) is None
+
+
+def test_a_file_that_changes_after_the_question_is_not_changed(workspace: Workspace) -> None:
+    class Careless(Person):
+        """Changes the file before the answer."""
+
+        def write(self, text: str) -> int:
+            if QUESTION in text:
+                (workspace.root / "basket.py").write_text(FILES["basket.py"] + "# mine\n")
+            return super().write(text)
+
+    _, run, _ = talk(workspace, [Reply(call("edit", EDIT)), "Done."], [(QUESTION, "y")], person=Careless)
+    assert run.messages[2].results[0].text == "basket.py has changed in the meantime; read it again"
+    assert basket(workspace).endswith("# mine\n")
 
 
 # -- the program -------------------------------------------------------------------------------------------------------
