@@ -54,7 +54,8 @@ class Screen:
             case penstock.Done() if event.reason != "answered":
                 self.line(f"[{event.reason}] {event.why}", "yellow")
             case penstock.Done():
-                self.line(f"[{event.usage.input_tokens + event.usage.output_tokens} tokens]", "dim")
+                cost = "" if event.usage.cost is None else f", ${event.usage.cost:.4f}"
+                self.line(f"[{event.usage.input_tokens + event.usage.output_tokens} tokens{cost}]", "dim")
             case _:
                 pass
 
