@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import penstock
 from penstock.testing import ReceivedRequest, ReceivedResult, Reply, demo
 from penstock.wires import RESPONSE_FRAMES
 
@@ -232,3 +233,32 @@ def test_the_demo_uses_the_whole_prompt_for_a_query() -> None:
     assert arguments_of(ask("page?", tool("page", required=[], a=TEXT, b=TEXT, c=TEXT, d=TEXT)))[0][1].keys() == {
         *"abc"
     }
+
+
+@pytest.mark.parametrize(
+    ("prompt", "order"),
+    [
+        ("Refund order 17", "17"),
+        ("Refund order #17.", "17"),
+        ("Refund order 17 for Ada", "17"),
+        ('Refund order "A-17" of Ada', "A-17"),
+        ("Refund “the blue one”", "the blue one"),
+        ("Refund 17", "17"),
+        ("Refund the order of Ada", "Ada"),
+        ("Don't refund, it's Ada's", "Ada's"),
+    ],
+)
+def test_a_string_is_what_the_prompt_has_for_it(prompt: str, order: str) -> None:
+    @penstock.tool
+    def refund(order: str) -> str:
+        """Refund an order."""
+        return order
+
+    @penstock.tool(name="refund")
+    def refund_number(order_id: int) -> str:
+        """Refund an order."""
+        return str(order_id)
+
+    assert penstock.Agent("sim:fast", [refund]).run(prompt).output == f"Here is what I found: refund says {order}."
+    if order.isdigit():
+        assert f"says {order}." in penstock.Agent("sim:fast", [refund_number]).run(prompt).output

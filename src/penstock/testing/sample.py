@@ -24,6 +24,7 @@ _FORMATS = {
 _WHOLE_PROMPT = {"query", "q", "question", "prompt", "text", "message", "input", "search", "search_query", "request"}
 _NAME = re.compile(r"\b[A-ZÀ-ÖØ-Þ][\w'’-]*(?: [A-ZÀ-ÖØ-Þ][\w'’-]*)*")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w])")
+_QUOTED = re.compile(r"\"([^\"\n]+)\"|“([^”\n]+)”|`([^`\n]+)`|(?<!\w)'([^'\n]+)'(?!\w)")
 _WORD = re.compile(r"\w+")
 _OURSELVES = {"I", "I'm", "I’m", "I'd", "I’d", "I'll", "I’ll", "I've", "I’ve"}
 
@@ -31,14 +32,19 @@ Schema = Mapping[str, Any]
 
 
 class Sampler:
-    """Generates the arguments of one call, using names and numbers of the prompt in turn; the last one is repeated."""
+    """Generates the arguments of one call, using names and numbers of the prompt in turn; the last one is repeated.
+
+    A string is what the prompt has after the name of the argument (`order 17`), a quotation, a name or a number.
+    """
 
     def __init__(self, prompt: str, root: Schema, first_name: int = 0) -> None:
         self._prompt = prompt
         self._root = root
         self._left = MAX_VALUES
-        self._names = names_in(prompt)[first_name:] or [_longest_word(prompt)]
-        self._numbers = [float(number) for number in _NUMBER.findall(prompt)]
+        numbers = _NUMBER.findall(prompt)
+        self._names = names_in(prompt)[first_name:] or numbers or [_longest_word(prompt)]
+        self._numbers = [float(number) for number in numbers]
+        self._quotations = quotations_in(prompt)
 
     def arguments(self) -> dict[str, Any]:
         """Arguments that match the schema."""
@@ -128,9 +134,35 @@ class Sampler:
     def _string(self, schema: Schema, key: str) -> str:
         if (usual := _FORMATS.get(str(schema.get("format")))) is not None:
             return usual
-        text = self._prompt if key.lower() in _WHOLE_PROMPT and self._prompt else _next(self._names)
+        text = self._named(key) or self._text(key)
         least, most = _bound(schema, "minLength", 0), _bound(schema, "maxLength", MAX_LENGTH)
         return text.ljust(int(min(least, MAX_LENGTH)), ".")[: int(most)]
+
+    def _named(self, key: str) -> str:
+        """The number or the quotation that follows the name of the argument in the prompt; empty if none does."""
+        words = [word for word in re.split(r"[\W_]+", key) if word.lower() not in ("", "id", "number", "name")]
+        for match in re.finditer(rf"(?i)\b{re.escape(words[0])}\W{{1,3}}", self._prompt) if words else ():
+            start = match.end()
+            if number := _NUMBER.match(self._prompt, start):
+                return number.group()
+            if quotation := _QUOTED.match(self._prompt, start) or _QUOTED.match(self._prompt, start - 1):
+                return _content(quotation)
+        return ""
+
+    def _text(self, key: str) -> str:
+        if self._quotations:
+            return self._quotations.pop(0)
+        text: str = self._prompt if key.lower() in _WHOLE_PROMPT and self._prompt else _next(self._names)
+        return text
+
+
+def quotations_in(prompt: str) -> list[str]:
+    """What stands in quotation marks."""
+    return [_content(match) for match in _QUOTED.finditer(prompt)]
+
+
+def _content(quotation: re.Match[str]) -> str:
+    return next(group for group in quotation.groups() if group is not None)
 
 
 def names_in(prompt: str) -> list[str]:
