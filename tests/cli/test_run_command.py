@@ -283,6 +283,44 @@ def test_an_approval_is_asked_for_at_a_terminal(folder: Path, typed: str, expect
         assert terminal.child.wait(PATIENCE) == 0
 
 
+PUSHING = """\
+import penstock
+from penstock.testing import Reply, Scripted, call
+
+@penstock.tool(approval=True, parallel=False)
+def commit() -> str:
+    "Commit."
+    return "committed"
+
+@penstock.tool(approval=True, parallel=False)
+def push() -> str:
+    "Push."
+    return "pushed"
+
+model = penstock.Model("openai-compatible:m", via=Scripted([Reply(call("commit", {}), call("push", {})), "All done."]))
+agent = penstock.Agent(model, tools=[commit, push], name="pusher")
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--log", "runs.db"], ["--state", "run.json"]])
+def test_a_question_that_an_answer_withdraws_is_not_asked(folder: Path, options: list[str]) -> None:
+    (folder / "pushing.py").write_text(PUSHING)
+    with Terminal(folder, "run", "pushing.py", "Push.", *options) as terminal:
+        terminal.expect("commit(): run it? [y/N] ")
+        terminal.type("n\n")
+        seen = terminal.expect("All done.")
+        assert "push(): run it?" not in seen
+        assert "pushed" not in seen
+        assert terminal.child.wait(PATIENCE) == 0
+    with Terminal(folder, "run", "pushing.py", "Push.", *options) as terminal:
+        for name in ("commit", "push"):
+            terminal.expect(f"{name}(): run it? [y/N] ")
+            terminal.type("y\n")
+        seen = terminal.expect("All done.")
+        assert "committed" in seen
+        assert "pushed" in seen
+
+
 def test_a_call_that_waited_is_shown_again_with_its_arguments(folder: Path) -> None:
     with Terminal(folder, "run", "agents.py:payer", "Pay.") as terminal:
         seen = terminal.expect("run it? ")

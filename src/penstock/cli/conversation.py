@@ -124,24 +124,43 @@ class AgentConversation:
     def _resolve(self, run: AgentRun, verdict: bool | None = None) -> None:
         """Answers waiting calls and continues the run, until no call waits or nobody can answer."""
         while waiting := run.waiting:
-            try:
-                answers = [(request, self._answer(request, verdict)) for request in waiting]
-            except KeyboardInterrupt:
-                self.code = INTERRUPTED
-                if self._log:
-                    self._log.print_resume(run.id)
-                return
-            if not any(answer for _, answer in answers):
-                self._print_waiting(run, waiting)
+            answered = self._answered(run, waiting, verdict)
+            if answered is None:
                 return
             if self._state and (problem := self._state.remove()):  # its calls run now, and must not run twice
                 raise UsageError(problem)
-            run = self._log.again(self._agent, run.id) if self._log else self._agent.resume(run.dump())
-            for request, answer in answers:
-                if answer:
-                    _apply(run, request, answer)
+            run, verdict = answered, None
             self._show(run)
-            verdict = None
+
+    def _answered(self, run: AgentRun, waiting: list[ApprovalRequest], verdict: bool | None) -> AgentRun | None:
+        """The run with each answer applied as it is given, so that a question that it withdraws is not asked.
+
+        None if nobody can answer, or Ctrl-C was pressed. Calls with side effects start when the run is read.
+        """
+        answered: AgentRun | None = None
+        try:
+            for request in waiting:
+                if answered is not None and not self._is_open(answered, request):
+                    continue
+                if (answer := self._answer(request, verdict)) is not None:
+                    if answered is None:
+                        answered = self._log.again(self._agent, run.id) if self._log else self._agent.resume(run.dump())
+                    _apply(answered, request, answer)
+        except KeyboardInterrupt:
+            self.code = INTERRUPTED
+            if answered is not None:
+                answered.close()
+            if self._log:
+                self._log.print_resume(run.id)
+            return None
+        if answered is None:
+            self._print_waiting(run, waiting)
+        return answered
+
+    def _is_open(self, run: AgentRun, request: ApprovalRequest) -> bool:
+        """Whether the call still waits: an answer to another one may have withdrawn the question."""
+        waiting = self._log.waiting(self._agent, run.id) if self._log else run.waiting
+        return any((other.call_id, other.kind) == (request.call_id, request.kind) for other in waiting)
 
     def _answer(self, request: ApprovalRequest, verdict: bool | None) -> Answer | None:
         """The answer to a waiting call; None if nobody can answer."""

@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from penstock.agent.agent import Agent
@@ -23,6 +24,7 @@ from penstock.agent.pricing import expect_prices
 from penstock.cli.human_time import ago, duration_text
 from penstock.cli.interrupts import Interrupts
 from penstock.cli.runs.log_options import find_run, log_arguments
+from penstock.cli.runs.logged_events import past_events
 from penstock.cli.runs.owners import parse_owner
 from penstock.cli.runs.waiting import answer_commands
 from penstock.cli.screen.remark import Remark
@@ -36,7 +38,8 @@ from penstock.log.start import new_start
 from penstock.log.store import Store, StoreError
 from penstock.messages import Message
 from penstock.redaction import without_secrets
-from penstock.run.events import ApprovalRequest, RunStart
+from penstock.run.events import ApprovalRequest, Decision, RunStart
+from penstock.run.rebuild import rebuild
 
 LEASE = 5.0
 """The seconds after a kill until the same command can continue the run."""
@@ -80,6 +83,16 @@ class LoggedRuns:
         """The same run, whose reader already has all logged events."""
         row = find_run(self._store, run_id)
         return self.open(agent, stored_start(self._store, run_id, row.seq, outlives_reader=True))
+
+    def waiting(self, agent: Agent, run_id: str) -> list[ApprovalRequest]:
+        """The calls that will wait when the answers in the store have been taken: nobody may own the run yet."""
+        run = rebuild((event for _, _, event in past_events(self._store, run_id)), agent.config.policies)
+        run.begin()
+        for answer in self._store.inputs([run_id]):
+            if answer.kind == "decide" and run.state.waits_for(answer.key, "approval"):
+                decision = msgspec.json.decode(answer.body, type=Decision)
+                run.decide(answer.key, decision.approved, decision.arguments, decision.reason)
+        return run.waiting
 
     def heading(self, start: LoggedStart) -> Remark:
         """What this command does with the run: starts or continues it, or waits for its owner."""
