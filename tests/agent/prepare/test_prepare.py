@@ -231,7 +231,7 @@ def test_the_time_of_prepare_counts_for_the_timeout(mode: str) -> None:
         events = events_of(made(edits("a"), edit), mode)
     finally:
         release.set()
-    assert "timed out after 0.1 seconds" in results(end_of(events))[0]
+    assert results(end_of(events)) == ["The tool timed out after 0.1 seconds."]
     assert began == []
 
 

@@ -21,8 +21,9 @@ from penstock.agent.calls.questions import Question, refused
 from penstock.agent.calls.tool_execution import Awaited, ToolClock, ToolExecution
 from penstock.agent.driver.caller_loop import is_stopped
 from penstock.log import points
-from penstock.results import Outcome, failure
+from penstock.results import Outcome, error_outcome, failure
 from penstock.run.commands import Command, StartTool
+from penstock.sentences import timed_out
 from penstock.tools.prepare import Prepared
 from penstock.tools.tool import Context
 from penstock.transport.threads.loop_thread import close_coroutine
@@ -226,6 +227,9 @@ class RunningTool:
 
     def late(self) -> None:
         """The timeout of the call has expired."""
+        if self.preparing is not None:  # so its function was not called
+            self.end(error_outcome(timed_out(self.start.timeout or 0.0, may_have_effect=False)))
+            return
         self.stop()
         self._tools.dispatcher.report(partial(self._tools.driven.run.tool_late, self.start.key, self.clock.time))
 
