@@ -33,7 +33,7 @@ ALLOWED = {
     "framing": "errors jsontext",
     "calls": "events jsontext",
     "wires": "errors events messages turn declarations schemas jsontext framing calls",
-    "tools": "errors events results messages declarations schemas jsontext",
+    "tools": "errors events results messages declarations schemas jsontext calls",
     "output": "errors events turn declarations schemas jsontext calls tools",
     "guard": "errors events wires tools",
     "dialects": "errors events messages declarations jsontext calls tools",
@@ -46,9 +46,9 @@ ALLOWED = {
     "log": "errors events results messages redaction jsontext tools output run",
     "transport": "errors events redaction jsontext",
     "model": f"{VOCABULARY} wires dialects tools output healing decoder providers history transport",
-    "agent": "errors events sentences results messages turn jsontext wires dialects tools output guard healing prices"
-    " history run log transport model",
-    "hooks": "errors events content messages jsontext tools history model agent",
+    "agent": "errors events sentences results messages turn jsontext calls wires dialects tools output guard healing"
+    " prices history run log transport model",
+    "hooks": "errors events content results messages jsontext calls tools history model agent",
     "runs": "errors events messages tools history run log agent",
     "adapters": f"{VOCABULARY} jsontext framing calls wires dialects tools healing decoder run model agent",
     "mcp": "errors events content results jsontext tools transport agent",
@@ -56,7 +56,7 @@ ALLOWED = {
     "testing": "errors events declarations redaction framing calls wires providers log transport model",
     "asgi": "errors jsontext",
     "inspector": "errors events turn redaction jsontext framing wires dialects decoder transport model asgi",
-    "serve": "errors events content results messages wires history run log agent runs asgi inspector",
+    "serve": "errors events content results messages calls wires history run log agent runs asgi inspector",
     "gateway": "errors events messages turn declarations jsontext framing calls wires dialects healing decoder"
     " providers history transport model asgi inspector",
     "cli": "*",

@@ -100,6 +100,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if compared := counts["calls compared with a conversation"]:
         wrong = counts["calls taken for quotations"]
         terminalreporter.write_line(f"{wrong} of {compared} calls in the shared texts wrongly taken for quotations")
+    if honest := counts["honest calls"]:
+        asking, effects = counts["honest calls that ask"], counts["honest calls with side effects"]
+        terminalreporter.write_line(
+            f"with ask_if_from, {asking} of {honest} honest calls ask ({asking / honest:.1%}; {effects} have side "
+            f"effects), and {counts['injected calls that ask']} of {counts['injected calls']} injected ones"
+        )
     if trips := counts["round trips"]:
         terminalreporter.write_line(
             f"{trips} responses encoded for another wire and decoded again "

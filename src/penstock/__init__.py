@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.agent.step import Step
     from penstock.agent.streamer import AgentStreamer
     from penstock.calls.partial_calls import PartialToolCall
+    from penstock.calls.sources import Source, Sources
     from penstock.decoder import Decoder, decode
     from penstock.dialects.parser import TextParser
     from penstock.dialects.provenance import Provenance
@@ -129,6 +130,7 @@ _HOMES = {
     "agent.streamer": ("AgentStreamer",),
     "adapters.consume": ("aconsume", "consume"),
     "calls.partial_calls": ("PartialToolCall",),
+    "calls.sources": ("Source", "Sources"),
     "decoder": ("Decoder", "decode"),
     "dialects.parser": ("TextParser",),
     "dialects.provenance": ("Provenance",),
@@ -266,6 +268,8 @@ __all__ = [
     "RunResult",
     "Runs",
     "Said",
+    "Source",
+    "Sources",
     "Step",
     "StepEnd",
     "StepStart",

@@ -13,7 +13,7 @@ from msgspec import Struct
 from penstock import Done, ToolEnd, ToolStart, check
 from penstock.log import Store
 from penstock.log.take_up import read_log
-from penstock.run.events import LogEvent, RunStart, Taken, Waiting
+from penstock.run.events import LogEvent, RunStart, Taken, Waiting, is_for_readers
 from penstock.run.rebuild import rebuild
 from tests.chaos.agents import EFFECTS
 from tests.chaos.ledger import Note
@@ -165,7 +165,8 @@ def _read(run: _Run) -> Iterator[str]:
 
 
 def _shown(run: _Run) -> Iterator[str]:
-    logged = [digest(event) for event in run.events if not isinstance(event, RunStart | Taken | Waiting)]
+    own = RunStart | Taken | Waiting
+    logged = [digest(event) for event in run.events if is_for_readers(event) and not isinstance(event, own)]
     shown: dict[str, list[str]] = {}
     for note in run.noted("shown"):
         shown.setdefault(note.key, []).append(note.name)

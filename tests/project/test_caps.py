@@ -735,6 +735,7 @@ ELSEWHERE = {
     "agent.MAX_WAIT": "agent/ending/test_cancel.py",
     "dialects.MAX_COMPARED": "dialects/test_quoted_sources.py",
     "dialects.MAX_MARKUP": "dialects/test_provenance.py",
+    "agent.MAX_SHOWN": "hooks/test_ask_if_from.py",
     "dialects.MAX_ARGUMENTS": "dialects/test_sources.py",
     "dialects.MAX_INDEXED": "dialects/test_sources.py",
     "dialects.MAX_NUMBER": "dialects/test_sources.py",

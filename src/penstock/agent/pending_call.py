@@ -9,6 +9,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.agent.calls.call_sources import CallSources
+from penstock.calls.sources import Sources
 from penstock.errors import HookError, UsageError, type_name
 from penstock.jsontext.values import canonical_json, deep_copy
 from penstock.messages import Message, ToolResult
@@ -17,6 +19,7 @@ from penstock.run.commands import CallReview
 from penstock.run.input_checks import checked_text
 from penstock.sentences import not_run
 from penstock.tools.tool import Tool
+from penstock.transport.threads.worker_threads import in_own_thread
 
 
 class PendingCall(Struct, frozen=True, kw_only=True, eq=False):
@@ -29,6 +32,7 @@ class PendingCall(Struct, frozen=True, kw_only=True, eq=False):
     - `messages`: the history before the response with this call.
     - `deps`, `run_id`: what the program passed to the run, and its id.
     - `review`: what the hooks have decided so far.
+    - `conversation`, `instructions`: where `sources` looks for the argument values.
     """
 
     id: str
@@ -41,6 +45,26 @@ class PendingCall(Struct, frozen=True, kw_only=True, eq=False):
     messages: tuple[Message, ...] = ()
     run_id: str = ""
     review: CallReview = CallReview()
+    conversation: CallSources | None = None
+    instructions: str = ""
+
+    @property
+    def is_in_text(self) -> bool:
+        """Whether the model wrote the call into its text."""
+        return self.origin.startswith("text:")
+
+    @property
+    def sources(self) -> Sources:
+        """Which messages contain each string and number of the arguments, by its path: `to`, `items[0].price`.
+
+        It is found when it is asked for, which takes time for what is new in the history: use `asources` in async code.
+        """
+        conversation = self.conversation or CallSources()
+        return conversation.find(self.messages, self.instructions, self.arguments)
+
+    async def asources(self) -> Sources:
+        """`sources` for async hooks: they are found in a thread."""
+        return await in_own_thread(lambda: self.sources, "sources")
 
     def with_arguments(self, arguments: Mapping[str, Any]) -> PendingCall:
         """Let it run with other arguments, which replace all of them; they are validated again.

@@ -57,3 +57,22 @@ def _member(path: str, key: str) -> str:
     if not _NAME.fullmatch(key):
         return f"{path}[{key!r}]"
     return f"{path}.{key}" if path else key
+
+
+def described(source: Source) -> str:
+    """A source in words, as in "from a result of fetch"."""
+    match source.kind:
+        case "user":
+            return "a message of the user"
+        case "tool":
+            return f"a result of {source.name}" if source.name else "a result"
+        case "file":
+            return f"the file {source.name}" if source.name else "a file of the user"
+        case "summary":
+            return "the summary of earlier messages"
+        case "answer":
+            return "an earlier answer"
+        case "instructions":
+            return "the instructions"
+        case "call":
+            return f"an earlier call of {source.name}"

@@ -170,7 +170,7 @@ class AgentConversation:
             return None
         if request.kind == "deferred":
             return True, ask_result(request.name, request.arguments)
-        return ask_approval(request.name, request.shown)
+        return ask_approval(request.name, request.shown, request.sources)
 
     def _print_waiting(self, run: AgentRun, waiting: list[ApprovalRequest]) -> None:
         """Prints the waiting calls, and how to continue."""

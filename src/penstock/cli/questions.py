@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.calls.sources import Sources, described
 from penstock.cli.screen.terminal import escape, spell
 
 if TYPE_CHECKING:
@@ -94,8 +95,17 @@ def ask_result(name: str, arguments: Mapping[str, Any]) -> str:
     return ask(f"{call_text(name, arguments)} returns › ") or NO_ANSWER
 
 
-def ask_approval(name: str, arguments: Mapping[str, Any]) -> tuple[bool, str]:
+def source_lines(sources: Sources) -> list[str]:
+    """Where the values of a call came from, one line per value that stands in the conversation."""
+    return [
+        f"  {spell(path)}: from {spell(', '.join(map(described, found)))}" for path, found in sources.items() if found
+    ]
+
+
+def ask_approval(name: str, arguments: Mapping[str, Any], sources: Sources) -> tuple[bool, str]:
     """Asks whether a call may run: yes or no, and the reason for a no. Enter and Ctrl-D are a no."""
+    for line in source_lines(sources):
+        click.secho(line, dim=True, err=True)
     while True:
         answer = ask(f"{call_text(name, arguments)}: run it? [y/N] ")
         decision = parse_approval(answer or "")

@@ -1,14 +1,24 @@
-"""Hooks for `Agent(before_step=…)`: shorter histories, tool search, fallback models, stop conditions.
+"""Hooks for agents: shorter histories, tool search, fallback models, stop conditions, approval by origin.
 
-Each function here returns a hook. Several are a list: `before_step=[compact(50_000), fallback("openai:gpt-5")]`.
+Each function or class here makes a hook for `before_step` or `before_call`. Several are a list:
+`before_step=[compact(50_000), fallback("openai:gpt-5")]`.
 """
 
 from __future__ import annotations
 
 from penstock.history.tokens import estimate_tokens
+from penstock.hooks.ask import ask_if_from
 from penstock.hooks.compaction import compact
 from penstock.hooks.fallback import fallback
 from penstock.hooks.stop import stop_after, stop_when
 from penstock.hooks.tool_search import ToolSearch
 
-__all__ = ["ToolSearch", "compact", "estimate_tokens", "fallback", "stop_after", "stop_when"]
+__all__ = [
+    "ToolSearch",
+    "ask_if_from",
+    "compact",
+    "estimate_tokens",
+    "fallback",
+    "stop_after",
+    "stop_when",
+]

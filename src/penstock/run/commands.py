@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from penstock.calls.sources import Sources
 from penstock.messages import Message, ToolResult
 from penstock.results import Outcome
 from penstock.run.events import CallReviewed, CallVerdict, LogEvent, StreamEvent, ToolReturned, is_for_readers
@@ -95,6 +96,7 @@ class CallReview(Struct, frozen=True):
     arguments: dict[str, Any] | None = None
     why: str = ""
     outcome: Outcome | None = None
+    sources: Sources = {}
 
 
 class ReviseResult(Struct, frozen=True):

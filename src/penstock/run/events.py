@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from penstock.calls.sources import Source
 from penstock.events import Event, FinishReason, StreamChunk, Usage
 from penstock.jsontext.nearest import nearest_json
 from penstock.jsontext.surrogates import join_all_surrogates
@@ -125,7 +126,8 @@ class CallReviewed(Event, frozen=True, tag="call_reviewed"):
     """In a log: what `before_call` and the approval predicate decided about a call. A run that continues uses it again.
 
     `arguments` replace those of the model; None leaves them. `why` is the reason of a hook that asks a person. `result`
-    is that of a call which does not run: a hook refused or answered it, or failed.
+    is that of a call which does not run: a hook refused or answered it, or failed. `sources` are those of the arguments
+    of a call that a person is asked about.
     """
 
     key: str
@@ -135,6 +137,7 @@ class CallReviewed(Event, frozen=True, tag="call_reviewed"):
     arguments: dict[str, Any] | None = None
     why: str = ""
     result: ToolResult | None = None
+    sources: dict[str, tuple[Source, ...]] = msgspec.field(default_factory=dict)
     type: ClassVar[Literal["call_reviewed"]] = "call_reviewed"
 
 
@@ -179,7 +182,8 @@ class ApprovalRequest(Event, frozen=True, tag="approval_request"):
     of the answer. A decision or a result may take `expires` seconds. `safety_checks` are what the provider wants the
     person to confirm: whoever approves the call acknowledges them. `note` says why a hook asks, and that a hook changed
     the arguments, which are those that will run. `preview` is what the `prepare` function of the tool shows: the
-    difference that an edit makes, for example.
+    difference that an edit makes, for example. `sources` are the messages that contain an argument value, by the path
+    of the value.
     """
 
     call_id: str
@@ -190,6 +194,7 @@ class ApprovalRequest(Event, frozen=True, tag="approval_request"):
     safety_checks: tuple[dict[str, Any], ...] = ()
     note: str = ""
     preview: str = ""
+    sources: dict[str, tuple[Source, ...]] = msgspec.field(default_factory=dict)
     type: ClassVar[Literal["approval_request"]] = "approval_request"
 
     @property

@@ -20,7 +20,8 @@ class RunRules(Struct):
 
     The policies may change between steps, with the tools. `output` is the type that the final answer must have; None
     for text. With `has_before_call`, hooks see each call before anything of it runs; with `has_after_call`, the result
-    of each call that ran.
+    of each call that ran. With `finds_sources`, the driver finds the sources of arguments for a person who
+    is asked.
     """
 
     policies: dict[str, ToolPolicy]
@@ -29,6 +30,7 @@ class RunRules(Struct):
     output: OutputType[Any] | None = None
     has_before_call: bool = False
     has_after_call: bool = False
+    finds_sources: bool = False
 
     def policy(self, execution: Execution) -> ToolPolicy | None:
         """The policy of the tool that an execution runs; None if there is no such tool.

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.calls.sources import Sources
 from penstock.errors import MissingKeyError
 from penstock.events import (
     USAGE_COUNTS,
@@ -147,6 +148,15 @@ def public_result(result: ToolResult) -> dict[str, Any]:
     return {"text": result.text, "is_error": result.is_error} | ({"media": media} if media else {})
 
 
+def public_sources(sources: Sources) -> dict[str, list[dict[str, str]]]:
+    """The sources of argument values, by path; that a value is in the instructions stays on the server."""
+    return {
+        path: [{"kind": source.kind, "name": source.name} for source in found if source.kind != "instructions"]
+        for path, found in sources.items()
+        if any(source.kind != "instructions" for source in found)
+    }
+
+
 def _public_error(event: Error) -> dict[str, Any]:
     words = "the provider reported an error; its words are in the log of the run"
     return {"message": NO_KEY if is_without_key(event) else words}
@@ -175,7 +185,11 @@ def _public_end(event: Done) -> dict[str, Any]:
 
 _MORE: dict[type, Callable[[Any], dict[str, Any]]] = {
     ToolEnd: lambda event: {"result": public_result(event.result)},
-    ApprovalRequest: lambda event: {"shown": approval_hash(event), "arguments": event.shown},
+    ApprovalRequest: lambda event: {
+        "shown": approval_hash(event),
+        "arguments": event.shown,
+        "sources": public_sources(event.sources),
+    },
     Said: lambda event: {"text": event.message.text},
     RunStart: _public_start,
     Error: _public_error,

@@ -6,11 +6,13 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypedDict, get_type_hints
 
+from penstock.calls.sources import Sources
 from penstock.errors import UnknownOptionError, UsageError
 from penstock.tools.policy import StartPolicy
 
 Prepare = Callable[..., Any] | None
-Approval = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]] | None
+Asks = bool | Awaitable[bool]
+Approval = bool | Callable[[dict[str, Any]], Asks] | Callable[[dict[str, Any], Sources], Asks] | None
 
 
 class ExecutionOptions(TypedDict, total=False):
@@ -85,7 +87,7 @@ _RULES: dict[Any, tuple[Callable[[Any], bool], str]] = {
     float | None: (_is_duration, "a positive number of seconds or None"),
     StartPolicy | None: (lambda value: value in (None, "closed", "call", "turn"), "'closed', 'call' or 'turn'"),
     Prepare: (lambda value: value is None or callable(value), "a function, or None"),
-    Approval: (_is_approval, "True, False or a function of the arguments"),
+    Approval: (_is_approval, "True, False or a function of the arguments, or of the arguments and their sources"),
     Mapping[str, Any]: (lambda value: isinstance(value, Mapping), "the provider's declaration of the tool, a dict"),
 }
 """What a value must be, by the type of the option."""

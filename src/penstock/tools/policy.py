@@ -8,10 +8,12 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from penstock.calls.sources import Sources
 from penstock.jsontext.values import deep_copy
 from penstock.messages import Message
 from penstock.results import Outcome, failure
 from penstock.tools.interrupts import is_of_signal_handler
+from penstock.tools.signature import count_required
 
 StartPolicy = Literal["closed", "call", "turn"]
 Approvals = Literal["pause", "wait"]
@@ -25,7 +27,7 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     """When the calls of a tool may start, and on which conditions.
 
     `check` returns the validated arguments or raises if they do not fit. `needs_approval` is True, or a predicate that
-    is called with its result, and may be async.
+    is called with its result and, if it takes two parameters, with the sources of the arguments; it may be async.
     Calls of a tool that `is_deferred` run elsewhere; if it also `is_hosted`, mostly at its provider. A tool with the
     start policy `closed` is read-only. One that `is_idempotent` may run twice for one call, with the same effect as
     once. With `asks_if_in_text`, a call that was found in the text needs approval. `expires` is how many seconds a call
@@ -36,7 +38,7 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     """
 
     start: StartPolicy = "turn"
-    needs_approval: Callable[[dict[str, Any]], Any] | bool = False
+    needs_approval: Callable[..., Any] | bool = False
     check: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     timeout: float | None = None
     expires: float | None = None
@@ -68,8 +70,13 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
         """
         return self.is_idempotent or self.new_run is not None or not self.may_have_effect
 
+    @property
+    def takes_sources(self) -> bool:
+        """Whether the approval predicate takes the sources of the arguments too."""
+        return callable(self.needs_approval) and count_required(self.needs_approval) > 1
+
     def requires_approval(
-        self, arguments: dict[str, Any], *, is_in_text: bool = False
+        self, arguments: dict[str, Any], *, is_in_text: bool = False, sources: Sources | None = None
     ) -> bool | Outcome | Awaitable[Any]:
         """Whether a person must approve the call (also if the predicate raises), or the error of the arguments.
 
@@ -84,7 +91,7 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
         if not callable(self.needs_approval):
             return True
         try:
-            answer = self.needs_approval(checked)
+            answer = self.needs_approval(checked, sources or {}) if self.takes_sources else self.needs_approval(checked)
             return answer if isawaitable(answer) else bool(answer)
         except (Exception, SystemExit) as error:  # the predicate is user code
             if is_of_signal_handler(error):

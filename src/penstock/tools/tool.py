@@ -240,7 +240,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
       ended while it ran.
     - `start`: when a call starts: when its arguments are `closed`, when the `call` is confirmed, or after the `turn`.
     - `approval`: asks a person first: always (True), or if a function returns True for the arguments. The function gets
-      a copy of the converted arguments with their defaults, and may be async. By default (None), a person is asked only
+      a copy of the converted arguments with their defaults and, if it takes two, their sources (see `PendingCall`). It
+      may be async. By default (None), a person is asked only
       about calls with side effects that `rescue` found in the text; False never asks.
     - `expires`: how many seconds a call waits for the person, or a deferred call for its result. Then it counts as
       declined, or as failed.

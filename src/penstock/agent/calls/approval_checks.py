@@ -12,6 +12,7 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 from penstock.agent.driver.user_code import UserCode
+from penstock.agent.pending_call import PendingCall
 from penstock.agent.run_errors import is_interrupt
 from penstock.results import Outcome
 from penstock.tools.policy import ToolPolicy
@@ -21,16 +22,15 @@ from penstock.transport.threads.worker_threads import in_own_thread
 Answer = bool | Outcome
 
 
-async def ask_policy(
-    code: UserCode, policy: ToolPolicy, arguments: dict[str, Any], seconds: float | None, *, is_in_text: bool
-) -> Answer:
+async def ask_policy(code: UserCode, policy: ToolPolicy, call: PendingCall, seconds: float | None) -> Answer:
     """Ask the predicate of a tool. One that is not async may block, and is called in a thread.
 
     If it fails, or takes longer than this many seconds, a person is asked.
     """
-    ask = partial(policy.requires_approval, arguments, is_in_text=is_in_text)
     try:
         async with asyncio.timeout(seconds):
+            sources = await call.asources() if policy.takes_sources else {}
+            ask = partial(policy.requires_approval, call.arguments, is_in_text=call.is_in_text, sources=sources)
             is_quick = iscoroutinefunction(policy.needs_approval) or not callable(policy.needs_approval)
             answer = ask() if is_quick else await in_own_thread(ask, "approval")
             if isinstance(answer, bool | Outcome):

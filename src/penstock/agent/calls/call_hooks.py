@@ -61,11 +61,10 @@ class CallHooks(Struct, frozen=True):
                 stop = await check_arguments(config.guard, config.guard.call, self.code, call, step)
                 if stop is not None:
                     return stop
-        if call.review.verdict == "ask":
-            return call.review
-        seconds, is_in_text = config.limits.hook_seconds, call.origin.startswith("text:")
-        asks = await ask_policy(self.code, policy, call.arguments, seconds, is_in_text=is_in_text)
-        return asks if isinstance(asks, Outcome) else replace(call.review, verdict="ask" if asks else "go")
+        asks = call.review.verdict == "ask" or await ask_policy(self.code, policy, call, config.limits.hook_seconds)
+        if isinstance(asks, Outcome):
+            return asks
+        return replace(call.review, verdict="ask" if asks else "go")
 
     async def revise(
         self, call: PendingCall, result: ToolResult, data: Any, policy: ToolPolicy | None

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from penstock.agent.calls.call_hooks import CallHooks
+from penstock.agent.calls.call_sources import CallSources, shown
 from penstock.agent.driver.caller_loop import is_stopped
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.agent.pending_call import PendingCall
 from penstock.errors import HookError
 from penstock.guard.guard import StopRun
 from penstock.messages import Message
-from penstock.run.commands import ReviewCall, ReviseResult
+from penstock.run.commands import CallReview, ReviewCall, ReviseResult
 
 if TYPE_CHECKING:
     from penstock.agent.driver.dispatcher import Dispatcher
@@ -34,6 +35,8 @@ class CallReviews:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._may_review = asyncio.Semaphore(MAX_CHECKS)
         self._may_revise = asyncio.Semaphore(MAX_CHECKS)
+        self._may_look = asyncio.Lock()
+        self._sources = CallSources()
         self._history: tuple[int, tuple[Message, ...]] = (0, ())  # of the step with this number
 
     def review(self, command: ReviewCall) -> None:
@@ -70,11 +73,26 @@ class CallReviews:
             call = replace(self._pending(command.call_id, command), is_confirmed=command.is_confirmed)
             hooks, is_elsewhere = CallHooks(driven.config, driven.code), command.kind == "approval"
             review = await hooks.review(call, policy, state.step, runs_elsewhere=is_elsewhere)
+            if isinstance(review, CallReview) and review.verdict == "ask":
+                review = await self._with_sources(review, call)
         if isinstance(review, StopRun):
             self._dispatcher.report(partial(driven.run.call_forbidden, review.why))
         else:
             self._dispatcher.report(partial(driven.run.call_reviewed, command.key, review))
         self._dispatcher.wake()  # also if nothing was emitted: a call before this one holds it, and the run may pause
+
+    async def _with_sources(self, review: CallReview, call: PendingCall) -> CallReview:
+        """The review with the sources that a person sees; none if they are not found in time.
+
+        One call after the other: requests for approval come in the order of the calls if nothing else delays them.
+        """
+        arguments = call.arguments if review.arguments is None else review.arguments
+        try:
+            async with self._may_look, asyncio.timeout(self._driven.config.limits.hook_seconds):
+                sources = await replace(call, arguments=arguments).asources()
+        except TimeoutError:
+            return review
+        return replace(review, sources=shown(sources))
 
     async def _revise(self, command: ReviseResult) -> None:
         driven, state = self._driven, self._driven.run.state
@@ -92,6 +110,7 @@ class CallReviews:
         driven, state = self._driven, self._driven.run.state
         if self._history[0] != state.step:
             self._history = state.step, tuple(state.history_before)
+        instructions = driven.config.instructions
         return PendingCall(
             id=call_id,
             name=command.name,
@@ -101,6 +120,8 @@ class CallReviews:
             deps=driven.deps,
             messages=self._history[1],
             run_id=driven.records.run_id,
+            conversation=self._sources,
+            instructions=instructions if isinstance(instructions, str) else "",
         )
 
     def _ended(self, key: str, task: asyncio.Task[None]) -> None:

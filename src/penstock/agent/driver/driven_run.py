@@ -96,6 +96,7 @@ class DrivenRun:
             self.limit_cost()
         run.state.rules.has_before_call = bool(config.before_call)
         run.state.rules.has_after_call = bool(config.after_call)
+        run.state.rules.finds_sources = True
 
     @property
     def is_cancelled(self) -> bool:

@@ -7,6 +7,8 @@ import shlex
 import time
 from typing import Any, Literal, get_args
 
+import msgspec
+
 from penstock.cli.human_time import ago
 from penstock.cli.model_options import CommandError, FailureError
 from penstock.cli.questions import call_text
@@ -100,7 +102,12 @@ def answer_commands(run_id: str, log: str, waiting: list[ApprovalRequest]) -> st
 def run_json(store: Store, row: RunRow, waiting: list[ApprovalRequest], damage: str) -> dict[str, Any]:
     """A run with its waiting calls, its end, and its damage, as JSON."""
     done = next((event for _, _, event in past_events(store, row.id, row.seq - 1) if isinstance(event, Done)), None)
-    calls = [{"call_id": request.call_id, "name": request.name, "arguments": request.shown, "kind": request.kind}
-             for request in waiting]  # fmt: skip
+    calls = [
+        {
+            "call_id": request.call_id, "name": request.name, "arguments": request.shown, "kind": request.kind,
+            "sources": msgspec.to_builtins(request.sources),
+        }
+        for request in waiting
+    ]  # fmt: skip
     end = {"reason": done.reason, "why": done.why, "output": done.output} if done else None
     return {**as_json(row), "waiting": calls, "end": end, "damage": damage or None}

@@ -18,7 +18,7 @@ from penstock.calls.sources import Source, SourceKind, argument_values
 from penstock.dialects.folding import fold, spaced
 from penstock.dialects.sources.numbers import numbers_in, numbers_of
 from penstock.dialects.sources.text_index import MIN_INDEXED, TextIndex
-from penstock.dialects.sources.texts import SourceText, texts_of, value_forms, variants
+from penstock.dialects.sources.texts import MARKS, SourceText, texts_of, value_forms, variants
 from penstock.messages import Message
 
 MIN_DISTINCTIVE = 12
@@ -29,7 +29,6 @@ MAX_ARGUMENTS = 4096
 _BY_OTHERS: frozenset[SourceKind] = frozenset({"tool", "file", "summary"})
 _JOINED = 256  # how many characters of adjacent results are joined: a value may begin in one and end in the next
 _WORD = re.compile(r"[^\W\d_]+|\d+")
-_PUNCTUATION = ".,;:!?()[]{}<>"
 _RUN = 24  # the characters of a run between white space that may be a short value with marks around it
 
 Origin = tuple[SourceKind, str]
@@ -154,6 +153,6 @@ def _merge(found: Found, more: Found) -> None:
 
 def _short_words(reading: str) -> Iterable[str]:
     """The words and numbers of a text that are too short for its index, and the short runs between white space."""
-    runs = {fold(run).strip(_PUNCTUATION) for run in {*reading.split()} if len(run) <= _RUN}
+    runs = {fold(run).strip(MARKS) for run in {*reading.split()} if len(run) <= _RUN}
     words = {*_WORD.findall(reading)} | runs
     return [word for word in words if word and len(word.encode("utf-8", "replace")) < MIN_INDEXED]

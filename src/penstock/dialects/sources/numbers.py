@@ -1,7 +1,8 @@
 """Numbers in text, in one form: `1,250.00`, `1.250,00`, `1 250` and `1.25e3` are all `1250`.
 
 A number that can be read in two ways has both forms: `1,250` is also `1.25`. Signs do not count. An amount with two
-decimals is also its number of cents, and a percentage also a fraction.
+decimals is also its number of cents, and a percentage also a fraction. Digits in groups, as in a telephone number, are
+also one number.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ MAX_NUMBER = 64
 """The characters of a number in a text that is compared by its value; a longer one is compared as text."""
 
 _TOKEN = re.compile(r"\d+(?:[.,'\u2019_ ]\d+)*(?:e[+-]?\d{1,3})?(?: ?%)?", re.IGNORECASE)
+_GROUPS = re.compile(r"\d[\d ()./-]{5,62}\d")
 _GROUPED = re.compile(r"\d{1,3}(?:([.,'\u2019_ ])\d{2,3}(?:\1\d{2,3})*)?(?<=\d{3})(?:([.,])(\d+))?")
 _DECIMAL = re.compile(r"\d+(?:[.,]\d+)?")
 _CENTS = re.compile(r"\d.*[.,]\d\d")
@@ -27,13 +29,18 @@ def numbers_in(text: str) -> Iterator[str]:
     for token in {*_TOKEN.findall(text)}:
         if len(token) <= MAX_NUMBER:
             yield from forms_of(token)
+    for groups in {*_GROUPS.findall(text)}:
+        yield _plain("".join(_DIGITS.findall(groups)), "")
 
 
 def numbers_of(value: str | float) -> frozenset[str]:
     """The forms of an argument value: a number, or a string that is a number and nothing else."""
     if isinstance(value, str):
-        alone = _ALONE.fullmatch(value) if len(value) <= MAX_NUMBER else None
-        return frozenset() if alone is None else forms_of(alone[1])
+        if len(value) > MAX_NUMBER:
+            return frozenset()
+        alone, groups = _ALONE.fullmatch(value), _GROUPS.fullmatch(value.strip(" +("))
+        digits = frozenset((_plain("".join(_DIGITS.findall(value)), ""),)) if groups else frozenset[str]()
+        return digits if alone is None else forms_of(alone[1]) | digits
     if isinstance(value, int) and abs(value) >= 10**MAX_NUMBER:
         return frozenset()
     form = _form(str(abs(value)))

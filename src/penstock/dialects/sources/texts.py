@@ -20,10 +20,14 @@ from penstock.jsontext.values import canonical_json
 from penstock.messages import SUMMARY, File, Image, Message, ToolResult
 
 _INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]+"
-)
-_TAGS = re.compile("[\U000e0020-\U000e007e]")
+    r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    r"\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufffd\U000e0000-\U000e0fff]+"
+)  # and what stands for damaged characters
+_MARKUP = re.compile(r"</?[a-z][^<>]{0,200}>", re.IGNORECASE)
+_TAGS = re.compile(r"[\U000e0020-\U000e007e]")
+MARKS = ".,;:!?()[]{}<>/"
+"""The marks around a value that do not count."""
+
 _FORMS = 4  # in how many readings a value is looked for
 _DECODED = 64 * 1024  # the characters of a value up to which its encodings are decoded
 
@@ -94,20 +98,20 @@ def _results(texts: Iterable[str], index: int, name: str = "", call_id: str = ""
 
 
 def variants(text: str) -> list[str]:
-    """The readings of a text, each in its layouts, in one case and without invisible characters."""
+    """The readings of a text, each in its layouts and without markup, in one case and without invisible characters."""
     found = dict.fromkeys(layout for reading in readings(text) for layout in layouts(visible(reading)))
-    return [*found]
+    return [*dict.fromkeys((*found, *(_MARKUP.sub("", layout) for layout in found if "<" in layout)))]
 
 
 def visible(text: str) -> str:
     """A text in one case and one form of its characters, without invisible characters."""
     if not text.isascii():
-        text = _INVISIBLE.sub("", _TAGS.sub(lambda tag: chr(ord(tag[0]) - 0xE0000), text))
-    return plain(text)
+        text = _TAGS.sub(lambda tag: chr(ord(tag[0]) - 0xE0000), text)
+    return _INVISIBLE.sub("", plain(text))
 
 
 def value_forms(value: str) -> list[str]:
-    """The folded forms of a value: as it is, and with its encodings decoded."""
+    """The folded forms of a value, without marks around it: as it is, and with its encodings decoded."""
     forms = readings(value)[:_FORMS] if len(value) <= _DECODED else [value]
     folded = dict.fromkeys(fold(visible(form)) for form in forms)
-    return [form for form in folded if form]
+    return [*dict.fromkeys(form.strip(MARKS) or form for form in folded if form)]

@@ -122,8 +122,9 @@ class Execution(Struct):
         checks = self.safety_checks if self.request_kind == "approval" else ()
         note = self.approval_note if self.request_kind == "approval" else ""
         preview = self.preview if self.request_kind == "approval" else ""
-        kind = self.request_kind
-        return ApprovalRequest(self.call_id, self.name, deep_copy(content), kind, expires, checks, note, preview)
+        sources = self.review.sources if self.review and self.request_kind == "approval" else {}
+        call = self.call_id, self.name, deep_copy(content), self.request_kind
+        return ApprovalRequest(*call, expires, checks, note, preview, sources)
 
     @property
     def has_prepared(self) -> bool:

@@ -31,8 +31,7 @@ class ReviewRules:
         if execution.needs_approval is not None:
             return execution.needs_approval
         is_asked_for, review = self._is_asked_for(execution, policy), execution.review
-        is_decided_here = not self._rules.has_before_call and (is_asked_for or not callable(policy.needs_approval))
-        if review is None and not is_decided_here:
+        if review is None and self._is_decided_outside(execution, policy, is_asked_for=is_asked_for):
             return None
         if is_asked_for or (review is not None and review.verdict == "ask"):
             checked = policy.check_arguments(execution.arguments)
@@ -46,6 +45,13 @@ class ReviewRules:
             return answer if isinstance(answer, Outcome) else None
         execution.needs_approval = answer
         return answer
+
+    def _is_decided_outside(self, execution: Execution, policy: ToolPolicy, *, is_asked_for: bool) -> bool:
+        """Whether hooks or a predicate decide about it, or the sources of its arguments must be found for a person."""
+        if self._rules.has_before_call or is_asked_for:
+            return self._rules.has_before_call
+        asks = bool(policy.needs_approval) or (execution.is_in_text and policy.asks_if_in_text)
+        return callable(policy.needs_approval) or (asks and self._rules.finds_sources)
 
     def _is_asked_for(self, execution: Execution, policy: ToolPolicy) -> bool:
         """Whether the provider itself wants a person to approve the call."""
@@ -62,7 +68,8 @@ class ReviewRules:
         """Hooks and predicate have decided about a call; returns the event for it."""
         call, outcome = (execution.call_id, execution.name), review.outcome
         result = None if outcome is None else ToolResult(*call, outcome.content, outcome.is_error)
-        event = CallReviewed(execution.key, *call, review.verdict, review.arguments, review.why, result)
+        sources = dict(review.sources)
+        event = CallReviewed(execution.key, *call, review.verdict, review.arguments, review.why, result, sources)
         execution.take_review(event)
         execution.data = None if outcome is None else outcome.data
         return event

@@ -11,7 +11,7 @@ from penstock.events import Usage
 from penstock.run.events import ApprovalRequest, Done
 from penstock.serve.ag_ui.messages import AGUIEvent
 from penstock.serve.answers import approval_id
-from penstock.serve.public_events import public_end
+from penstock.serve.public_events import public_end, public_sources
 
 DECISION = {
     "type": "object",
@@ -91,5 +91,9 @@ def _interrupt(head: Head, request: ApprovalRequest) -> dict[str, Any]:
         "message": f"Approve the call of {request.name}?",
         "toolCallId": request.call_id,
         "responseSchema": DECISION,
-        "metadata": {"toolName": request.name, "arguments": request.shown},
+        "metadata": {
+            "toolName": request.name,
+            "arguments": request.shown,
+            "sources": public_sources(request.sources),
+        },
     }

@@ -40,9 +40,25 @@ function approvalParts(event, answer, form) {
   const decide = approved => answer("decide", { approved, shown: event.shown, reason: reason.value.trim() });
   onSubmit(form, () => decide(true));
   return [
+    ...sourceList(event.sources),
     el("p", {}, "This call runs only if you approve it, with the values above."),
     el("div", { class: "answers" }, button("Approve", ""), button("Decline", "quiet", () => decide(false)), reason),
   ];
+}
+
+const SOURCES = {
+  user: () => "your message", tool: name => name ? `a result of ${name}` : "a result", file: name => name ? `the file ${name}` : "a file of yours",
+  summary: () => "the summary of earlier messages", answer: () => "an earlier answer", call: name => `an earlier call of ${name}`,
+};
+
+/** Where the values of a call came from, one line per value that stands in the conversation. */
+function sourceList(sources) {
+  const lines = Object.entries(sources ?? {}).filter(([, found]) => Array.isArray(found) && found.length).map(([path, found]) => {
+    const isForeign = found.some(({ kind }) => ["tool", "file", "summary"].includes(kind)) && !found.some(({ kind }) => ["user", "call"].includes(kind));
+    const words = found.map(({ kind, name }) => SOURCES[kind]?.(name) ?? kind).join(", ");
+    return el("li", { class: isForeign ? "foreign" : "" }, el("code", {}, path), ` from ${words}`);
+  });
+  return lines.length ? [el("ul", { class: "sources", "aria-label": "Where the values came from" }, ...lines)] : [];
 }
 
 function resultParts(event, answer, form) {

@@ -13,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 from msgspec import Struct
 
+from penstock.calls.sources import SourceKind
 from penstock.events import USAGE_COUNTS, Error
 from penstock.log.store import RunPhase
 from penstock.run.events import ApprovalRequest, Done, Nested, RunStart, Said, ToolEnd
@@ -36,6 +37,13 @@ class Result(Struct, frozen=True, omit_defaults=True):
     media: list[Media] = []
 
 
+class PublicSource(Struct, frozen=True):
+    """What contains an argument value: a message of the user, a tool result, a file, an earlier answer or call."""
+
+    kind: SourceKind
+    name: str
+
+
 TokenCounts = msgspec.defstruct(
     "TokenCounts",
     [*((name, int) for name in USAGE_COUNTS), ("cost", float | None)],
@@ -54,7 +62,7 @@ class Status(Struct, frozen=True):
 
 _MORE: Mapping[type, list[tuple[Any, ...]]] = {
     ToolEnd: [("call_id", str), ("name", str), ("result", Result)],
-    ApprovalRequest: [("shown", str), ("arguments", dict[str, Any])],
+    ApprovalRequest: [("shown", str), ("arguments", dict[str, Any]), ("sources", dict[str, list[PublicSource]], {})],
     Said: [("text", str)],
     Error: [("message", str)],
     Nested: [("event", dict[str, Any])],
