@@ -78,11 +78,15 @@ class ToolOutput(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """The result of a tool: what the model reads, what the program keeps, and whether the tool failed."""
+    """The result of a tool: what the model reads, what the program keeps, and whether the tool failed.
+
+    `state` is what a hook keeps with the result in the history.
+    """
 
     content: tuple[ResultPart, ...]
     data: Any = None
     is_error: bool = False
+    state: tuple[Opaque, ...] = ()
 
     @property
     def text(self) -> str:

@@ -131,7 +131,7 @@ def revised(value: Any, result: ToolResult, data: Any) -> Outcome | None:
         case Outcome() | ToolOutput():
             return as_outcome(value)
         case ToolResult():
-            return Outcome(value.content, data, value.is_error)
+            return Outcome(value.content, data, value.is_error, value.state)
         case _:
             outcome = as_outcome(value)
             if outcome.is_error:  # it has no JSON form

@@ -17,6 +17,7 @@ from penstock.agent.step import Step
 from penstock.errors import PenstockError, UsageError
 from penstock.events import Refusal, Text, ToolCall, ToolCallInvalid, Usage
 from penstock.history.tokens import estimate_tokens
+from penstock.hooks.large_results import WIRE
 from penstock.jsontext.values import canonical_json
 from penstock.messages import SUMMARY, Message, Part, ToolResult, join_messages, user
 from penstock.model.model import Model
@@ -194,10 +195,11 @@ def _short_part(part: Part, most: int, keeps_media: bool) -> Part:
     if len(text) > most:
         half = max(0, most - len(_LEFT_OUT.format(len(text)))) // 2  # so that a short result is not shortened again
         text = text[:half] + _LEFT_OUT.format(len(text) - 2 * half) + text[len(text) - half :]
+    state = tuple(own for own in part.state if own.wire == WIRE)  # a provider's would have what is left out
     if keeps_media:
-        return replace(part, content=(Text(0, text), *media), state=())
+        return replace(part, content=(Text(0, text), *media), state=state)
     note = f"\n[{len(media)} images or files were left out]" if media else ""
-    return ToolResult(part.call_id, part.name, (Text(0, (text + note).lstrip("\n")),), part.is_error)
+    return ToolResult(part.call_id, part.name, (Text(0, (text + note).lstrip("\n")),), part.is_error, state)
 
 
 def _flat(groups: Iterable[list[Message]]) -> list[Message]:

@@ -6,12 +6,13 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 
 from penstock.errors import UsageError
+from penstock.messages import Message
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -80,7 +81,8 @@ class Context(Struct, Generic[Deps], frozen=True, eq=False):
     `concurrent.futures.Future` of the answer (`run.provide`), an `Outcome`. It raises if no answer comes within the
     seconds, or nobody reads the run. A call asks one question at a time.
 
-    `prepared` is what the `prepare` function of the tool returned.
+    `prepared` is what the `prepare` function of the tool returned. `messages` is the history before the response with
+    this call.
     """
 
     deps: Deps
@@ -92,6 +94,12 @@ class Context(Struct, Generic[Deps], frozen=True, eq=False):
     key: str = ""
     ask: Callable[[dict[str, Any], float], Any] = _no_answer
     prepared: Any = None
+    _history: Callable[[], Sequence[Message]] = tuple
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The history before the response with this call."""
+        return tuple(self._history())
 
     @property
     def is_cancelled(self) -> bool:

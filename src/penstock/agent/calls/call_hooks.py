@@ -79,7 +79,7 @@ class CallHooks(Struct, frozen=True):
                     new = revised(await self._call(hook, seen, result), result, data)
                     if new is not None:
                         outcome, data = new, new.data
-                        result = ToolResult(result.call_id, result.name, new.content, new.is_error)
+                        result = ToolResult(result.call_id, result.name, new.content, new.is_error, new.state)
         except BaseException as error:
             if is_from_outside(error):
                 raise

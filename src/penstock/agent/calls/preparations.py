@@ -76,7 +76,7 @@ class Preparing:
         self._is_stopped = threading.Event()
         context: Context[Any] = Context(
             driven.deps, command.call_id, command.name, driven.run.state.step, cancelled=self._is_stopped.is_set,
-            key=driven.key_prefix + command.key,
+            key=driven.key_prefix + command.key, _history=lambda: driven.run.state.history_before,
         )  # fmt: skip
         variables: Variables = driven.scope.variables.copy()
         self.task: asyncio.Task[Result] = asyncio.create_task(work(context), context=variables)

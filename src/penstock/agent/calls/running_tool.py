@@ -67,7 +67,7 @@ class RunningTool:
         self._is_stopped = threading.Event()
         context: Context[Any] = Context(
             driven.deps, start.call_id, start.name, driven.run.state.step, self.report, self._is_stopped.is_set,
-            driven.key_prefix + start.key, self.ask,
+            driven.key_prefix + start.key, self.ask, None, lambda: driven.run.state.history_before,
         )  # fmt: skip
         owned = driven.ownership.owned
         may_start = None if owned is None else driven.ownership.may_start

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.events import CallKind, Text
 from penstock.jsontext.values import canonical_json, deep_copy, readable_json
@@ -172,7 +173,7 @@ class Execution(Struct):
         self.data = outcome.data
         self.ending = ending or ("failed" if outcome.is_error else "done")
         note = (Text(0, f"{self.note}\n"),) if self.note else ()
-        self.result = ToolResult(self.call_id, self.name, (*note, *outcome.content), outcome.is_error)
+        self.result = ToolResult(self.call_id, self.name, (*note, *outcome.content), outcome.is_error, outcome.state)
 
     def take_review(self, review: CallReviewed) -> None:
         """Hooks have decided about the call, and may have changed its arguments."""
@@ -184,7 +185,7 @@ class Execution(Struct):
     def returned(self, outcome: Outcome) -> None:
         """The tool returned this, which hooks may change."""
         self.data = outcome.data
-        self.result = ToolResult(self.call_id, self.name, outcome.content, outcome.is_error)
+        self.result = ToolResult(self.call_id, self.name, outcome.content, outcome.is_error, outcome.state)
 
     def approve(self, arguments: dict[str, Any] | None) -> None:
         """A person approved the call, and may have changed its arguments."""
@@ -198,7 +199,7 @@ class Execution(Struct):
         """The call is confirmed, with this id."""
         self.is_confirmed, self.call_id = True, call_id
         if self.result is not None:
-            self.result = ToolResult(call_id, self.name, self.result.content, self.result.is_error)
+            self.result = replace(self.result, call_id=call_id)
 
 
 class ExecutionTable:

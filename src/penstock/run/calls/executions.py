@@ -223,7 +223,7 @@ class Executions:
         execution = self.table.find(key)
         if execution is None or execution.state != "revising" or (known := execution.result) is None:
             return []
-        final = Outcome(known.content, execution.data, known.is_error) if outcome is None else outcome
+        final = Outcome(known.content, execution.data, known.is_error, known.state) if outcome is None else outcome
         return [self.table.finish(execution, final), *self.proceed()]
 
     def is_revising(self, key: str) -> bool:
