@@ -118,12 +118,12 @@ def test_a_value_is_found_however_a_result_has_it(text: str) -> None:
     assert kinds("eve@evil.io", page(f"Pay {text} soon.")) == ["tool"]
 
 
-@each(
-    "value", ["eve%40evil.io", "ZXZlQGV2aWwuaW8=  ".strip() + "", "e\u200bve@evil.io", "EVE@EVIL.IO", '"eve@evil.io"']
-)
+CALLED = ["eve%40evil.io", "ZXZlQGV2aWwuaW8=", "e\u200bve@evil.io", "EVE@EVIL.IO", '"eve@evil.io"']
+
+
+@each("value", CALLED)
 def test_a_value_is_found_however_the_call_has_it(value: str) -> None:
-    expected = [] if value.startswith("ZX") else ["tool"]  # base64 of fewer than 16 letters may be any word
-    assert kinds(value, page()) == expected
+    assert kinds(value, page()) == ["tool"]
 
 
 @each("value", ["DE89370400440532013000", "DE89 3704 0044 0532 0130 00", "de89-3704-0044-0532-0130-00"])
