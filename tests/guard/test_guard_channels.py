@@ -433,6 +433,19 @@ def test_no_channel_shows_a_word_that_the_guard_forbids(name: str, by: str, mode
                 assert (run.finish_reason, run.why) == ("refused", "not here"), (word, way)
 
 
+@sync_and_async
+@pytest.mark.parametrize("by", ["mask", "stop"])
+def test_an_error_that_comes_before_anything_else_is_checked(by: str, mode: str) -> None:
+    """It is raised when no attempt is left, and not in the stream."""
+    body = b"data: %b\n\n" % json.dumps({"error": {"message": f"no {WORD}", "code": "server_error"}}).encode()
+    guard = guards([], has_call=False)[by]
+    model = Model(CHAT, via=Scripted([Raw(body)] * 9, cuts="bytes"), api_key="k", retries=Retries(first_delay=0))
+    events, run = drive(lambda prefix: getattr(Agent(model, guard=guard), f"{prefix}stream")("Go."), mode)
+    assert run.finish_reason == ("error" if by == "mask" else "refused")
+    assert run.why == (f"no {MASK}" if by == "mask" else "not here")
+    assert "FORBIDDEN" not in str(events) + str(run.error) + str(run.error and vars(run.error))
+
+
 def test_the_guide_lists_these_channels() -> None:
     _, _, section = DOCS.read_text().partition("## What a guard sees")
     lines = section.partition("\n## ")[0].splitlines()
