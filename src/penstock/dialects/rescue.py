@@ -36,8 +36,11 @@ class Rescue(TextCalls):
         *,
         id_prefix: str = "text_call_",
         provenance: Provenance | None = None,
+        is_structured: bool = False,
     ) -> None:
         tools = list(tools)
-        super().__init__(dialects, tools, only_declared=True, id_prefix=id_prefix, provenance=provenance)
+        super().__init__(
+            dialects, tools, only_declared=True, id_prefix=id_prefix, provenance=provenance, is_structured=is_structured
+        )
         if not Tools(tools):
             raise UsageError("Rescue needs declared tools: without them, a call cannot be distinguished from prose")

@@ -40,6 +40,7 @@ class TextCalls:
     With `provenance`, a call that is a quotation from the conversation is invalid. An invalid call for which `restores`
     returns True becomes the text again that the model wrote; that needs `provenance`. With `only_declared`, calls of
     other tools stay text, and `undeclared` is called with the name of each. `confirm` is that of `TextParser`.
+    With `is_structured` the answer was asked for as JSON, and what is inside its strings is text.
     """
 
     def __init__(
@@ -55,13 +56,14 @@ class TextCalls:
         confirm: Confirm = "end",
         restores: Callable[[ToolCallInvalid], bool] | None = None,
         undeclared: Callable[[str], None] | None = None,
+        is_structured: bool = False,
     ) -> None:
         names = [dialects] if isinstance(dialects, str) else dialects
         numbering = Numbering(id_prefix)
         self._dialects = find_dialects(*names)
         self._new_source = partial(
             Source, Tools(tools), numbering, only_declared=only_declared, provenance=provenance, restores=restores,
-            undeclared=undeclared, confirm=confirm,
+            undeclared=undeclared, confirm=confirm, is_structured=is_structured,
         )  # fmt: skip
         self._reasoning = reasoning
         self._inside = inside_reasoning

@@ -215,7 +215,8 @@ class PreparedRequest(Struct, frozen=True):
     """A request as it is sent on a wire, and how its response is decoded.
 
     `declarations` are the tools that may be called, also those that only the prompt describes. `provenance` has the
-    messages that calls in the text are compared with, `form` says how the output was asked for.
+    messages that calls in the text are compared with, `form` says how the output was asked for, if it was. An answer
+    that `is_structured` was asked for as JSON, in whatever form.
     """
 
     request: Request
@@ -224,13 +225,16 @@ class PreparedRequest(Struct, frozen=True):
     declarations: list[ToolDeclaration]
     provenance: Provenance | None
     form: OutputForm | None = None
+    is_structured: bool = False
 
     def new_decoding(self) -> Decoding:
         """The stages for one attempt of the request: bytes to chunks."""
         options = self.call_options
         decoder = Decoder(self.wire, self.declarations, id_prefix=options.id_prefix)
         if options.healing is None:
-            decoding = find_calls(decoder, options, self.declarations, self.provenance)
+            decoding = find_calls(
+                decoder, options, self.declarations, self.provenance, is_structured=self.is_structured
+            )
         else:
             decoding = heal_response(decoder, options, self.request, self.wire, self.declarations)
         return StagedDecoding(decoding, OutputCall()) if self.form == "tool" else decoding
@@ -249,5 +253,5 @@ def prepare(
         request = replace(request, messages=tuple(messages), tools=(), options=settings)
     elif output is not None:
         request, form = ask_for_output(request, output.declaration, wire, quirks)
-        return PreparedRequest(request, wire, options, list(request.tools), provenance, form)
-    return PreparedRequest(request, wire, options, declarations, provenance)
+        return PreparedRequest(request, wire, options, list(request.tools), provenance, form, is_structured=True)
+    return PreparedRequest(request, wire, options, declarations, provenance, is_structured=output is not None)

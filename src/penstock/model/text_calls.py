@@ -86,7 +86,12 @@ def conversation(
 
 
 def find_calls(
-    decoder: Decoder, options: CallOptions, tools: list[ToolDeclaration], provenance: Provenance | None
+    decoder: Decoder,
+    options: CallOptions,
+    tools: list[ToolDeclaration],
+    provenance: Provenance | None,
+    *,
+    is_structured: bool,
 ) -> Decoding:
     """The decoder, with a stage behind it that finds calls in the text if `calls` or `rescue` asks for it."""
     calls, rescue = options.calls, options.rescue
@@ -98,12 +103,14 @@ def find_calls(
 
     if calls != "native":
         text_calls = TextCalls(
-            calls, tools, reasoning=True, id_prefix=options.id_prefix, provenance=provenance, confirm=options.confirm
-        )
+            calls, tools, reasoning=True, id_prefix=options.id_prefix, provenance=provenance, confirm=options.confirm,
+            is_structured=is_structured,
+        )  # fmt: skip
         return StagedDecoding(decoder, text_calls, WrongDialect(calls, tools))
     dialects = LEAKS if rescue is True else rescue or ()
+    prefix = f"text_{options.id_prefix}"
     return StagedDecoding(
-        decoder, Rescue(tools, dialects, id_prefix=f"text_{options.id_prefix}", provenance=provenance)
+        decoder, Rescue(tools, dialects, id_prefix=prefix, provenance=provenance, is_structured=is_structured)
     )
 
 

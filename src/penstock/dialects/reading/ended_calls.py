@@ -34,7 +34,7 @@ class EndedCalls:
 
     def add(self, call: TextCall, output: Output, markup: str) -> None:
         """Emits a call, now or when what follows has confirmed it and the calls before it; or restores its text."""
-        arguments = call.seal(self.provenance, markup)
+        arguments = call.seal(self.provenance, markup, is_in_string=output.json.is_in_string)
         if arguments is not None:
             if output.unconfirmed is None and call.raw_tags is not None and self._waits:
                 output.unconfirmed = Unconfirmed(partial(self.restore, output))

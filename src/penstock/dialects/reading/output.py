@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from penstock.calls.numbering import Numbering
 from penstock.dialects.reading.code_spans import CodeSpans
 from penstock.dialects.reading.schema import Schema
 from penstock.dialects.reading.text_call import TextCall
 from penstock.dialects.reading.unconfirmed import Unconfirmed
 from penstock.events import Fault, Reasoning, StreamChunk, Text
+from penstock.jsontext.scan import ValueScanner
 
 AMBIGUOUS = (
     "an end tag follows the call without its start tag, so a value may go on after the end tags in it; "
@@ -15,16 +18,48 @@ AMBIGUOUS = (
 )
 
 
+_BEGINS_JSON = re.compile(r'\s*(?:\{\s*"|\[\s*[\[{"])')
+
+
+class AnswerJSON:
+    """Follows an answer that is JSON from its beginning. It `is_open` until the value ends, or is none."""
+
+    __slots__ = ("_scanner", "_start", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self._start = ""  # the first bracket, while it is not clear whether the answer is JSON
+        self._scanner: ValueScanner | None = None
+
+    @property
+    def is_in_string(self) -> bool:
+        """Whether the text so far ends inside a string."""
+        return self.is_open and self._scanner is not None and self._scanner.is_in_string
+
+    def add(self, text: str) -> None:
+        if self._scanner is None:
+            visible = text.strip()
+            if not visible or (not self._start and visible in ("{", "[")):
+                self._start += visible
+                return
+            text = self._start + text
+            self._scanner = ValueScanner()
+            self.is_open = _BEGINS_JSON.match(text) is not None
+        if self.is_open:
+            self.is_open = self._scanner.feed(text) < 0
+
+
 class Output:
     """Collects `events`. `kind` is the type of event that text becomes: `Text` or `Reasoning`."""
 
-    __slots__ = ("_block", "_block_kind", "_numbering", "code", "events", "has_answer", "kind",
+    __slots__ = ("_block", "_block_kind", "_numbering", "code", "events", "has_answer", "json", "kind",
                  "unconfirmed")  # fmt: skip
 
     def __init__(self, numbering: Numbering) -> None:
         self.events: list[StreamChunk] = []
         self.kind: type[Text | Reasoning] = Text
         self.code = CodeSpans()  # the code spans of the text so far
+        self.json = AnswerJSON()  # the answer as JSON, if it is that
         self.has_answer = False  # whether there was a call, or visible text other than white space
         self.unconfirmed: Unconfirmed | None = None  # the calls that wait for what follows them
         self._numbering = numbering
@@ -45,6 +80,8 @@ class Output:
                 self.code.restart()
             self.events.append(self.kind(self._block, text))
             self.code.add(text)
+            if self.json.is_open and self.kind is Text:
+                self.json.add(text)
             if not self.has_answer:
                 self.has_answer = self.kind is Text and not text.isspace()
 

@@ -89,7 +89,9 @@ class Reader:
         yield from self._start()
         marks = self._marks
         while mark := (yield from self._source.flow(self._source.output.add, marks.all())):
-            if mark in marks.ends:
+            if self._source.is_structured and self._source.output.json.is_in_string:
+                self._source.output.add(mark)
+            elif mark in marks.ends:
                 yield from self._end_token(mark)
             elif self._is_in_code(mark):
                 self._add_code(mark)

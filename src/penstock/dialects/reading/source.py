@@ -60,6 +60,7 @@ class Source:
         "ended",
         "is_cut",
         "is_over",
+        "is_structured",
         "last_closer",
         "markup",
         "only_declared",
@@ -80,12 +81,14 @@ class Source:
         restores: Callable[[ToolCallInvalid], bool] | None = None,
         undeclared: Callable[[str], None] | None = None,
         confirm: Confirm = "end",
+        is_structured: bool = False,
     ) -> None:
         self._text = ""
         self._position = 0
         self._held: HeldText | None = None
         self.is_over = False  # whether all of the text has arrived
         self.is_cut = False  # whether the text ended before the model had finished it
+        self.is_structured = is_structured  # whether the answer was asked for as JSON: its strings are not searched
         self.tools = tools
         self.output = Output(numbering)
         self.ended = EndedCalls(provenance, restores, confirm)

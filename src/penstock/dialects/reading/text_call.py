@@ -19,6 +19,8 @@ QUOTED = (
     "to make it, write it in your own words, or ask the user"
 )
 
+IN_STRING = "the call is inside a JSON string of the answer, so it is a quotation; to make it, write it outside of JSON"
+
 
 class TextCall(GrowingCall):
     """A call in progress. Its arguments are added as JSON text, or as keys and values that become JSON here.
@@ -86,10 +88,13 @@ class TextCall(GrowingCall):
         """Whether the call is a guess."""
         return bool(self._doubt)
 
-    def seal(self, provenance: Provenance | None = None, markup: str = "") -> dict[str, Any] | None:
+    def seal(
+        self, provenance: Provenance | None = None, markup: str = "", *, is_in_string: bool = False
+    ) -> dict[str, Any] | None:
         """Ends the call; returns its arguments if it is valid, and emits it as invalid if not.
 
-        It is valid if its arguments are a strict JSON object, and it is neither a guess nor a quotation.
+        It is valid if its arguments are a strict JSON object, and it is neither a guess nor a quotation. A call inside
+        a JSON string of the answer is a quotation, too.
         """
         if self.is_too_large:
             self._fail_too_large()
@@ -97,8 +102,11 @@ class TextCall(GrowingCall):
         raw = self.raw()
         fault = self._fault(raw, arguments := strict_object(raw))
         usable = fault[2] if fault else arguments
-        if provenance is not None and usable is not None and provenance.is_quoted(self.name, usable, markup):
-            fault = "quoted", QUOTED, usable
+        if provenance is not None and usable is not None:
+            if is_in_string:
+                fault = "quoted", IN_STRING, usable
+            elif provenance.is_quoted(self.name, usable, markup):
+                fault = "quoted", QUOTED, usable
         if fault:
             self._emit_invalid(raw, *fault)
             return None
