@@ -16,7 +16,7 @@ import pytest
 
 import penstock
 import penstock.log
-from examples.coding_agent.agent import coding_agent
+from examples.coding_agent.agent import MAX_RESULT, coding_agent
 from examples.coding_agent.conversation import NOBODY, Conversation
 from examples.coding_agent.demo import END, FILES, NEW, OLD, PROMPT, create_project, demo_model
 from examples.coding_agent.screen import Screen
@@ -118,6 +118,15 @@ def test_files_are_read_in_parts_and_found(workspace: Workspace) -> None:
     assert used(workspace, "grep", expression="(").startswith("the expression is not valid")
     many = used(workspace, "grep", expression="line").splitlines()
     assert (len(many), many[-1]) == (MAX_FOUND + 1, "[more; use a narrower pattern]")
+
+
+def test_the_model_pages_through_a_file_with_long_lines(workspace: Workspace) -> None:
+    (workspace.root / "min.js").write_text("x" * 50_000 + "end")
+    script = [Reply(call("read", {"path": "min.js"}, id="a")), Reply(call("read_result", {"id": "a", "start": 49_000}))]
+    _, run, _ = talk(workspace, [*script, "Done."], [])
+    first, rest = run.messages[2].results[0].text, run.messages[4].results[0].text
+    assert len(first) < MAX_RESULT + 500
+    assert "xend" in rest
 
 
 def test_a_read_sees_what_the_calls_before_it_wrote(workspace: Workspace) -> None:
