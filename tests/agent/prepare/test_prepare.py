@@ -236,6 +236,22 @@ def test_the_time_of_prepare_counts_for_the_timeout(mode: str) -> None:
 
 
 @sync_and_async
+def test_the_time_between_prepare_and_the_start_does_not_count_for_the_timeout(mode: str) -> None:
+    order: list[str] = []
+    agent = made(edits("a"), editor(order, approval=True, timeout=5.0), approvals="wait")
+
+    def decide(running: Any, event: StreamEvent) -> None:
+        if isinstance(event, ApprovalRequest):
+            for preparing in running._driver._dispatcher.tools.preparations._by_key.values():
+                preparing._began -= 60  # it ended 60 seconds ago
+                preparing._ended -= 60
+            running.decide(event.call_id, True)
+
+    events, _ = drive(streaming(agent), mode, decide)
+    assert results(end_of(events)) == ["a: diff of a"]
+
+
+@sync_and_async
 def test_arguments_are_checked_before_prepare(mode: str) -> None:
     order: list[str] = []
     replies = [Reply(call("edit", {"path": 1})), Reply("Done.")]

@@ -70,7 +70,8 @@ class Preparing:
 
     def __init__(self, command: PrepareTool, work: Callable[[Context[Any]], Any], driven: DrivenRun) -> None:
         self.command = command
-        self.began = time.monotonic()
+        self._began = time.monotonic()
+        self._ended: float | None = None
         self.result: Result | None = None
         self._then: Then | None = None
         self._is_stopped = threading.Event()
@@ -83,8 +84,8 @@ class Preparing:
 
     @property
     def seconds(self) -> float:
-        """How many seconds of the time of its tool it has used."""
-        return time.monotonic() - self.began
+        """How many seconds of the time of its tool it has used: how long the function ran, or has run so far."""
+        return (time.monotonic() if self._ended is None else self._ended) - self._began
 
     @property
     def is_claimed(self) -> bool:
@@ -99,7 +100,7 @@ class Preparing:
 
     def end(self, result: Result) -> None:
         """The function has ended."""
-        self.result = result
+        self.result, self._ended = result, time.monotonic()
         if self._then is not None and not self._is_stopped.is_set():
             self._then(result)
 
