@@ -43,6 +43,7 @@ MAX_SEARCHES = 512
 
 _MIN_FOLDED = 8  # how many characters of a distinctive value must remain when it is folded
 _FORMS = 3  # in how many readings the markup of a call is looked for
+_NO_VALUES = ""  # stands for a call without arguments
 _NEAR = 160  # how many characters of marks may be between a name and a value, besides the arguments
 
 
@@ -98,8 +99,8 @@ class Provenance:
         """Returns whether a call is a quotation; `markup` is the call as the model wrote it, "" if it is not known."""
         sources = self._sources
         sources.prepare()
-        values, own = wide_values_of(arguments), self._own_values.get(name)
-        if own is not None and values <= own:
+        values = wide_values_of(arguments)
+        if self._are_own(name, values):
             return False
         if sources.mentions(name):
             return True
@@ -131,9 +132,8 @@ class Provenance:
         calls = text.calls(call.name, self._work)
         if calls is None:  # there is too much to read
             return True
-        own = self._own_values.get(call.name)
         return any(
-            found.values <= call.values and (own is None or not found.values <= own) and _counts(found, text, call)
+            found.values <= call.values and _counts(found, text, call) and not self._are_own(call.name, found.values)
             for found in calls
         )
 
@@ -164,6 +164,10 @@ class Provenance:
         values = [(key, value) for key, value in _distinctive(arguments) if value not in own]
         return sorted(values, key=lambda pair: len(pair[1]), reverse=True)[:MAX_VALUES]
 
+    def _are_own(self, name: str, values: frozenset[str]) -> bool:
+        """Returns whether the model has used all these values with the tool; if there are none, whether without any."""
+        return (values or {_NO_VALUES}) <= self._own_values.get(name, set())
+
     @cached_property
     def _own_values(self) -> dict[str, set[str]]:
         """The values that the model has used before, by the name of the tool."""
@@ -171,7 +175,8 @@ class Provenance:
         for message in self._messages:
             for call in message.tool_calls:
                 values = own.setdefault(call.name, set())
-                values.update(values_of(call.arguments), (value for _, value in _distinctive(call.arguments)))
+                values.update(values_of(call.arguments) or {_NO_VALUES})
+                values.update(value for _, value in _distinctive(call.arguments))
         return own
 
 

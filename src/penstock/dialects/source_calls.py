@@ -87,7 +87,7 @@ def values_of(arguments: Any) -> frozenset[str]:
 
 
 def wide_values_of(arguments: Any) -> frozenset[str]:
-    """The values, also of JSON within strings, and of everything together as one text."""
+    """The values, also of JSON within strings."""
     values = set(values_of(arguments))
     for leaf in leaves(arguments):
         if isinstance(leaf, str) and leaf.lstrip().startswith(("{", "[")):
