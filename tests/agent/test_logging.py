@@ -150,7 +150,8 @@ def test_a_failure_in_a_stream_of_tokens_is_logged(caplog: pytest.LogCaptureFixt
 def test_nothing_is_printed_by_default() -> None:
     program = (
         "from penstock import *; from penstock.testing import *\n"
-        "def f() -> str: raise ValueError('x')\n"
+        "@tool(description='Fail.')\n"
+        "def f() -> str: raise ToolError('x')\n"
         "Agent(Model('openai:m', via=Scripted([Reply(call('f')), 'Done.'])), [f]).run('Go.')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)

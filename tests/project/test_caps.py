@@ -728,6 +728,7 @@ CAPS = [
 ]  # fmt: skip
 
 ELSEWHERE = {
+    "agent.MAX_FAILURES": "agent/calls/test_tool_exceptions.py",
     "agent.MAX_CHECKS": "agent/ending/test_stop.py",
     "transport.MAX_IDLE": "transport/test_worker_threads.py",
     "wires.MAX_KEPT_TOOLS": "wires/requests/test_decode_request.py",

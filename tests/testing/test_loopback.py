@@ -386,7 +386,7 @@ def test_a_list_is_played_in_order_and_then_ends() -> None:
     texts = [json.loads(data)["choices"][0]["message"]["content"] for _, data in bodies[:2]]
     assert texts == ["One.", "Two."]
     assert bodies[2][0].status == 400
-    assert b"the script has 2 steps, and this is request 3" in bodies[2][1]
+    assert b"the script is too short: it has 2 replies, and this is request 3" in bodies[2][1]
 
 
 def test_a_function_gets_the_request() -> None:
@@ -590,7 +590,7 @@ def test_a_recording_can_be_played_as_a_script(wire: str, tmp_path: Path) -> Non
     with Loopback(recorded(file), cuts="bytes") as server:
         model = penstock.Model(names[wire], server.base_url(wire), "a-key-of-some-kind")
         assert model.stream_text_and_classify("Something else.") == first
-        with pytest.raises(penstock.BadRequestError, match="the recording has 1 responses"):
+        with pytest.raises(penstock.BadRequestError, match="the recording is too short: it has 1 response"):
             model.stream_text_and_classify("And more.")
 
 

@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import types
+import warnings
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, NamedTuple, assert_type
@@ -523,3 +524,50 @@ def test_a_dict_declares_what_any_mapping_does(declaration: dict[str, Any]) -> N
 
 def as_json(value: Any) -> Any:
     return msgspec.to_builtins(value, enc_hook=dict)
+
+
+# -- tools that the model has to guess about ---------------------------------------------------------------------------
+
+
+def unclear(function: Any, **options: Any) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        penstock.tool(function, **options)
+    assert all(each.filename == __file__ for each in caught)
+    return [str(each.message) for each in caught]
+
+
+def untyped(x, y: int = 1, *, z=None):
+    return x
+
+
+def test_a_tool_without_type_hints_or_description_warns() -> None:
+    def undescribed(x: int) -> int:
+        return x
+
+    def described(x, context: penstock.Context) -> int:
+        """Described."""
+        return x
+
+    def clear(x: Any, context: penstock.Context) -> int:
+        """Clear."""
+        return x
+
+    assert unclear(untyped) == [
+        "the tool 'untyped' has no type hint for `x`, `z` and no description (a docstring): the model has to guess"
+    ]
+    assert unclear(untyped, description="Described.", name="f") == [
+        "the tool 'f' has no type hint for `x`, `z`: the model has to guess"
+    ]
+    assert unclear(undescribed) == ["the tool 'undescribed' has no description (a docstring): the model has to guess"]
+    assert unclear(described) == ["the tool 'described' has no type hint for `x`: the model has to guess"]
+    assert unclear(clear) == []
+    assert unclear(undescribed, vendor={"type": "bash_20250124", "name": "bash"}) == []
+
+
+def test_the_warning_comes_once_per_function() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            penstock.tool(untyped)
+    assert len(caught) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 
@@ -39,6 +39,7 @@ from penstock.guard.guard import CheckText, Guard
 from penstock.healing.settings import Healing
 from penstock.history.read import as_messages
 from penstock.messages import Message, join_messages
+from penstock.model.async_hints import AwaitedResult, marked_async
 from penstock.model.checks import check_option_names, check_option_values
 from penstock.model.event_loop import warn_if_blocking
 from penstock.model.model import Model
@@ -49,7 +50,7 @@ from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.run.stored import Key
 from penstock.tools.options import ExecutionOptions
-from penstock.tools.policy import Approvals, StartPolicy
+from penstock.tools.policy import Approvals, StartPolicy, ToolExceptions
 from penstock.tools.tool import Tool
 from penstock.transport.policy import Retries, Timeouts
 
@@ -98,6 +99,9 @@ class Agent(Generic[Deps, Output]):
     - `retries`: replace those of the model.
     - `approvals`: a run that waits only for approvals or deferred results ends as `paused`, to be stored (`dump`) and
       resumed; with `"wait"`, a stream keeps waiting.
+    - `tool_exceptions`: what an exception in a tool does that is not a `ToolError`. With `"report"` the model reads it,
+      a line on standard error names its place, and `result.tool_failures` has it; with `"raise"` it ends the run, and
+      `run` raises it.
     - `output`: the type of a structured output: a pydantic model, a dataclass, a TypedDict, a msgspec struct, a list, a
       union or a JSON Schema. `run.output` has this type.
     - `partial_arguments`: adds an `ArgumentDelta` to the stream for each piece of a call's arguments.
@@ -145,6 +149,7 @@ class Agent(Generic[Deps, Output]):
         timeouts: Timeouts | None = None,
         retries: Retries | None = None,
         approvals: Approvals = "pause",
+        tool_exceptions: ToolExceptions = "report",
         separate_text: bool = False,
         tracing: Observer | None = None,
         partial_arguments: bool = False,
@@ -257,22 +262,26 @@ class Agent(Generic[Deps, Output]):
         return result_of(run)
 
     @overload
-    async def arun(
+    def arun(
         self, prompt: Any = None, messages: Any = None, **options: Unpack[RunOptions[Deps]]
-    ) -> RunResult[Output]: ...
+    ) -> Coroutine[Any, Any, RunResult[Output]]: ...
     @overload
-    async def arun(
+    def arun(
         self,
         prompt: Any = None,
         messages: Any = None,
         *,
         output: type[Other] | OutputKind,
         **options: Unpack[RunOptions[Deps]],
-    ) -> RunResult[Other]: ...
-    async def arun(
+    ) -> Coroutine[Any, Any, RunResult[Other]]: ...
+    @marked_async
+    def arun(
         self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Deps]]
     ) -> Any:
         """Run to the end in async code. A call that needs approval or is deferred pauses the run."""
+        return AwaitedResult(self._arun(prompt, messages, output, options), "agent.arun(…)")
+
+    async def _arun(self, prompt: Any, messages: Any, output: Any, options: RunOptions[Deps]) -> RunResult[Any]:
         from penstock.agent.agent_run import AsyncAgentRun, result_of
 
         config, started, deps = self._start(prompt, messages, output, options)
@@ -353,6 +362,7 @@ class Agent(Generic[Deps, Output]):
         config = with_settings(self.config, settings, output)
         expect_model(config.model)
         expect_prices(config)
+        config.check_deps(deps)
         return config, load_run(stored, key, config), deps
 
     def _start(
@@ -363,6 +373,7 @@ class Agent(Generic[Deps, Output]):
         config = with_settings(self.config, settings, output)
         expect_model(config.model)
         expect_prices(config)
+        config.check_deps(deps)
         first = self.first_messages(prompt, messages)
         start = logged_start(self.name, first, log)
         if start is not None:

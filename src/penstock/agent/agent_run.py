@@ -23,6 +23,7 @@ from penstock.history.read import as_messages
 from penstock.log.follower import LoggedStart
 from penstock.log.store import OwnedRun
 from penstock.messages import History
+from penstock.model.async_hints import AsyncOnly
 from penstock.model.event_loop import warn_if_blocking
 from penstock.run.events import ApprovalRequest, Done, EndReason, StreamEvent
 from penstock.run.input_checks import checked_text, expect_decision, expect_user
@@ -68,6 +69,11 @@ class RunReader(Generic[D, Output]):
     def error(self) -> Exception | None:
         """The exception of a request that failed."""
         return self._driver.error
+
+    @property
+    def tool_failures(self) -> tuple[Exception, ...]:
+        """The exceptions that tools raised in this process and that are not `ToolError`s, the first 100."""
+        return self._driver.tool_failures
 
     @property
     def output(self) -> Output:
@@ -186,8 +192,9 @@ class RunReader(Generic[D, Output]):
     def _result(self, done: Done) -> RunResult[Output]:
         outcome: Output | OutputError = outcome_of(done, self._driver.run.state)
         result = RunResult(
-            outcome, list(done.messages), self.usage, done.reason, done.why, self.error, id=self.id, text=done.output
-        )
+            outcome, list(done.messages), self.usage, done.reason, done.why, self.error,
+            id=self.id, text=done.output, tool_failures=self.tool_failures,
+        )  # fmt: skip
         if result.reason != "paused":
             return result
         return replace(result, waiting=tuple(self.waiting), state=b"" if self.has_log else self.dump())
@@ -236,7 +243,7 @@ class AgentRun(RunReader[AnySyncDriver, Output]):
         self._driver.close()
 
 
-class AsyncAgentRun(RunReader[AnyAsyncDriver, Output]):
+class AsyncAgentRun(RunReader[AnyAsyncDriver, Output], AsyncOnly):
     """A run that is read in async code: `async with agent.astream(...) as run: async for event in run: …`."""
 
     def __init__(self, config: AgentConfig, run: Run | LoggedStart, deps: Any, owned: OwnedRun | None = None) -> None:
@@ -267,8 +274,8 @@ class AsyncAgentRun(RunReader[AnyAsyncDriver, Output]):
 
 
 def result_of(run: AgentRun[Output] | AsyncAgentRun[Output]) -> RunResult[Output]:
-    """The result of a finished run; an error before the model's first response is raised."""
-    if run.error is not None and not run.has_answer:
+    """The result of a finished run; an error before the model's first response is raised, and one of a tool."""
+    if run.error is not None and (not run.has_answer or any(run.error is failure for failure in run.tool_failures)):
         raise run.error
     assert run.done is not None
-    return run._result(run.done)
+    return run._result(run.done)  # pyright: ignore[reportPrivateUsage]

@@ -23,7 +23,7 @@ from penstock.model.text_calls import check_healing, refuse_rescue
 from penstock.output.output_type import OutputType, output_type
 from penstock.prices import Cost, as_cost
 from penstock.run.limits import Limits
-from penstock.tools.policy import Approvals, StartPolicy, ToolPolicy
+from penstock.tools.policy import Approvals, StartPolicy, ToolExceptions, ToolPolicy
 from penstock.tools.source import ToolSource, split_sources
 from penstock.tools.tool import Tool
 from penstock.tools.tool_table import tool_table
@@ -86,6 +86,16 @@ class AgentConfig(AgentSettings, frozen=True, kw_only=True):
     def rescues(self) -> bool:
         """Whether calls in the text were written there by mistake: the model has native calls."""
         return self.has_text_calls and self.calls == "native"
+
+    def check_deps(self, deps: Any) -> None:
+        """Raise a `UsageError` if a tool, or one of an agent that is a tool, needs `deps` and there are none."""
+        if deps is not None:
+            return
+        for tool in self.tools.values():
+            if needed := tool.needed_deps or (tool.prompt.needed_deps if isinstance(tool, AgentTool) else ""):
+                raise UsageError(f"the tool {tool.name!r} takes a {needed}, and the run has no deps: pass deps=…")
+            if isinstance(tool, AgentTool):
+                tool.config.check_deps(None)
 
     def _policy(self, tool: Tool[..., Any]) -> ToolPolicy:
         usual: StartPolicy = "closed" if tool.read_only and not tool.is_deferred else "turn"
@@ -234,6 +244,13 @@ def checked_approvals(approvals: Any) -> Approvals:
     return policy
 
 
+def checked_exceptions(tool_exceptions: Any) -> ToolExceptions:
+    if tool_exceptions not in get_args(ToolExceptions):
+        raise UsageError(f"tool_exceptions must be 'report' or 'raise', not {tool_exceptions!r}")
+    mode: ToolExceptions = tool_exceptions
+    return mode
+
+
 def checked_rescue(calls: Any, rescue: Any) -> bool | tuple[str, ...]:
     """The dialects to rescue calls from; a `UsageError` if one of them, or of `calls`, does not exist."""
     refuse_rescue(calls, rescue)
@@ -278,6 +295,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "start": checked_start,
     "run_repaired": checked_faults,
     "approvals": checked_approvals,
+    "tool_exceptions": checked_exceptions,
     "tracing": checked_tracing,
     "output": output_type,
     "guard": as_guard,

@@ -21,7 +21,7 @@ from penstock.model.model import Model
 from penstock.model.options import StepOptions
 from penstock.prices import PriceTable
 from penstock.run.limits import Limits
-from penstock.tools.policy import Approvals, StartPolicy
+from penstock.tools.policy import Approvals, StartPolicy, ToolExceptions
 from penstock.transport.policy import Retries, Timeouts
 
 
@@ -43,6 +43,7 @@ class AgentSettings(Struct, frozen=True, kw_only=True):
     timeouts: Timeouts | None
     retries: Retries | None
     approvals: Approvals
+    tool_exceptions: ToolExceptions
     separate_text: bool
     tracing: Observer | None
     partial_arguments: bool
@@ -72,6 +73,7 @@ class AgentOptions(StepOptions, total=False):
     timeouts: Timeouts | None
     retries: Retries | None
     approvals: Approvals
+    tool_exceptions: ToolExceptions
     separate_text: bool
     tracing: Observer | None
     partial_arguments: bool

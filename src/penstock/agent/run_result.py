@@ -33,7 +33,7 @@ class RunResult(Struct, Generic[Output], frozen=True):
     """The result of a run; `text` is what the model wrote in its last response, however the run ended.
 
     `outcome` is the `output`, or why the run has none. `error` is the exception of a request that failed after the
-    first.
+    first, and `tool_failures` are the exceptions of tools that are not `ToolError`s: bugs in most cases.
 
     Of a run that is `paused`, `waiting` has the calls that wait, and `state` is the run for `Agent.resume`. A run with
     a log has no `state`: it is continued by its `id`.
@@ -49,6 +49,7 @@ class RunResult(Struct, Generic[Output], frozen=True):
     state: bytes = b""
     id: str = ""
     text: str = ""
+    tool_failures: tuple[Exception, ...] = ()
 
     @property
     def output(self) -> Output:
@@ -76,7 +77,9 @@ class RunResult(Struct, Generic[Output], frozen=True):
 
     def __reduce__(self) -> tuple[Any, ...]:
         error = None if self.error is None else picklable(self.error)
-        fields = {name: getattr(self, name) for name in self.__struct_fields__} | {"error": error}
+        failures = tuple(map(picklable, self.tool_failures))
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        fields |= {"error": error, "tool_failures": failures}
         return type(self), tuple(fields.values())
 
 

@@ -58,6 +58,8 @@ class AgentStreamer(Agent[Deps, str]):
         from penstock.agent.calls.step_tools import StepTools
         from penstock.agent.token_stream import TokenStream, with_executor
 
+        if executor is None:
+            self.config.check_deps(deps)
         history = [] if messages is None else as_messages(messages)
         config = await StepTools(self.config).alisted()
         history += await TokenStream(config, history, executor, deps).read(tokens)

@@ -131,7 +131,11 @@ class TokenStream:
         if isinstance(prepared, Outcome):
             return prepared
         context = replace(context, prepared=prepared.value)
-        return await ToolExecution(self._config.tools[start.name], start, context).run_on_loop(_no_wait)
+        execution = ToolExecution(self._config.tools[start.name], start, context)
+        outcome = await execution.run_on_loop(_no_wait)
+        if execution.raised and self._config.tool_exceptions == "raise":
+            raise execution.raised[0]
+        return outcome
 
     async def _end(self, call: ToolCall | ToolCallInvalid, outcome: Outcome) -> None:
         result = ToolResult(call.id, call.name, outcome.content, outcome.is_error)

@@ -1,4 +1,4 @@
-"""Logging: nothing is printed unless the program configures logging, and no content is logged.
+"""Logging: no content is logged, and one kind of record is printed without configuration: a tool raised an exception.
 
 Each package has a logger of its name (`penstock.model`, `penstock.agent`). A record has the attributes `run_id`, which
 is empty outside of a run, and `agent`, the name of the agent.
@@ -7,6 +7,9 @@ is empty outside of a run, and `agent`, the name of the agent.
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 from penstock.transport.commands import Sleep
@@ -16,6 +19,52 @@ RUN: ContextVar[tuple[str, str]] = ContextVar("penstock_run", default=("", ""))
 
 logging.getLogger("penstock").addHandler(logging.NullHandler())
 _logger = logging.getLogger("penstock.model")
+
+
+class ToolExceptionPrinter(logging.Handler):
+    """Prints records of exceptions in tools to standard error, unless logging is configured or a screen is drawn.
+
+    Such an exception is a bug in most cases, and without this only the model would learn about it.
+    """
+
+    screens = 0
+    """How many screens are drawn; a line on standard error would break them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line: str | None = getattr(record, "printed_line", None)
+        if line is None or self.screens or any(_prints(handler) for handler in _handlers(record.name)):
+            return
+        try:
+            sys.stderr.write(f"penstock: {line}\n")
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001  # there may be no standard error, or it is closed
+            self.handleError(record)
+
+
+def _handlers(name: str) -> Iterator[logging.Handler]:
+    """The handlers that get the records of a logger."""
+    logger: logging.Logger | None = logging.getLogger(name)
+    while logger is not None:
+        yield from logger.handlers
+        logger = logger.parent if logger.propagate else None
+
+
+def _prints(handler: logging.Handler) -> bool:
+    return not isinstance(handler, logging.NullHandler | ToolExceptionPrinter)
+
+
+_printer = ToolExceptionPrinter()
+logging.getLogger("penstock.agent").addHandler(_printer)
+
+
+@contextmanager
+def screen_drawn() -> Generator[None]:
+    """Print nothing to standard error while a screen is drawn."""
+    _printer.screens += 1
+    try:
+        yield
+    finally:
+        _printer.screens -= 1
 
 
 def log_wait(url: str, sleep: Sleep) -> None:

@@ -223,8 +223,12 @@ class Run:
         """A tool no longer waits for an answer."""
         self.state.executions.table.close_question(key)
 
-    def tool_done(self, key: str, outcome: Outcome, time: ToolTime | None = None) -> list[Command]:
-        """An execution ended; `time` is when its function ran."""
+    def tool_done(
+        self, key: str, outcome: Outcome, time: ToolTime | None = None, error: Error | None = None
+    ) -> list[Command]:
+        """An execution ended; `time` is when its function ran, `error` an exception that ends the run."""
+        if error is not None and self.state.executions.returned(key, outcome, time):
+            return self.failed(error)
         return [] if self.state.is_over else self._after(self.state.executions.done(key, outcome, time))
 
     def result_revised(self, key: str, outcome: Outcome | None) -> list[Command]:

@@ -198,7 +198,7 @@ class Runs:
         may call it at any time, more than once, in several processes.
         """
         row = await awith_retries(lambda: self.find(run_id))
-        self._agent(row.agent)
+        self._check_deps(self._agent(row.agent))
         check_version(row)
         if row.state == "damaged":  # it may have been repaired
             await awith_retries(partial(read_run, self._store, row))
@@ -218,6 +218,7 @@ class Runs:
 
     async def awork(self, *, parallel: int = 100, poll: float = 0.5) -> None:
         """Drive runs, this many at once, until the task is cancelled. Runs that are under way are left to others."""
+        self._check_deps(*self._agents.values())
         agents = [*self._agents]
         take = lambda limit: self._store.claim_next(self._owner, agents=agents, limit=limit)  # noqa: E731
         worker = Worker(self._store, take, self._go_on)
@@ -232,6 +233,11 @@ class Runs:
         run_coroutine(self.awork(parallel=parallel, poll=poll), "runs.work()", "await runs.awork()")
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _check_deps(self, *agents: Agent[Any, Any]) -> None:
+        """Raise a `UsageError` if the tools of an agent need `deps`, and no function makes them."""
+        for agent in agents if self._deps is None else ():
+            agent.config.check_deps(None)
 
     def _put(self, input: Input) -> bool:
         """Add an input, and retry while the store fails. An attempt that seemed to fail may have added it."""

@@ -58,6 +58,8 @@ class Host:
     ) -> None:  # fmt: skip
         self.store = store
         self.agents = agents = {name: _limited(agent, limits.run_seconds) for name, agent in agents.items()}
+        for agent in agents.values() if deps is None else ():
+            agent.config.check_deps(None)
         self.runs = Runs(store, agents, deps=deps)
         self.driven = DrivenRuns(self.runs, limits)
         self._limits = limits

@@ -35,7 +35,7 @@ class Script:
         place = next(self._places)
         if place < len(self.steps):
             return self.steps[place]
-        return Status(400, f"the script has {len(self.steps)} steps, and this is request {place + 1}")
+        return Status(400, _too_short("script", len(self.steps), "reply", "replies", place))
 
 
 def always(step: Step | str) -> Responder:
@@ -66,6 +66,11 @@ def as_step(value: Any) -> Step:
     raise UsageError(f"a step of a script must be a reply, not {type_name(value)}")
 
 
+def _too_short(what: str, count: int, one: str, several: str, place: int) -> str:
+    have = f"{count or 'no'} {one if count == 1 else several}"
+    return f"the {what} is too short: it has {have}, and this is request {place + 1}"
+
+
 def recorded(path: str | Path) -> Responder:
     """A script that responds with the responses of a recording, in order, whatever the requests are."""
     recordings = read_recordings(path)
@@ -74,7 +79,7 @@ def recorded(path: str | Path) -> Responder:
     def answer(request: ReceivedRequest) -> Step:
         place = next(places)
         if place >= len(recordings):
-            return Status(400, f"the recording has {len(recordings)} responses, and this is request {place + 1}")
+            return Status(400, _too_short("recording", len(recordings), "response", "responses", place))
         recording = recordings[place]
         if recording.request.wire != request.wire:
             return Status(400, f"the recording is of {recording.request.wire}, but the request is on {request.wire}")

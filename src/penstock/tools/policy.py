@@ -18,6 +18,8 @@ from penstock.tools.signature import count_required
 StartPolicy = Literal["closed", "call", "turn"]
 Approvals = Literal["pause", "wait"]
 """What a run does while its calls wait for approval: it ends as paused, or it keeps waiting."""
+ToolExceptions = Literal["report", "raise"]
+"""What an exception in a tool does: it is reported, and the model reads it, or it ends the run."""
 
 DEFAULT_RETRIES = 3
 """How often a model may retry a tool after consecutive failures, unless the tool sets `retries`."""

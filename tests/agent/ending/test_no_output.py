@@ -173,3 +173,11 @@ def test_an_exception_that_cannot_be_pickled_is_pickled_as_its_message() -> None
     result = RunResult(OutputError("no"), [], ENDINGS["cut"]().run("Go.").usage, "error", error=AwkwardError("a", "b"))
     same = pickle.loads(pickle.dumps(no_output(result)))
     assert repr(same.error) == "RuntimeError('AwkwardError: a b')"
+
+
+def test_a_script_that_is_too_short_is_named_by_the_failure() -> None:
+    short = agent_of(Reply(call("look"))).run("Go.")
+    with pytest.raises(OutputError, match=r"the script is too short: it has 1 reply, and this is request 2"):
+        assert short.output == "Sunny."
+    with pytest.raises(ProviderError, match=r"the script is too short: it has no replies, and this is request 1"):
+        agent_of().run("Go.")

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from penstock.agent.calls.approval_checks import ask_policy
 from penstock.agent.calls.guarded_stream import guard_error, verdict
-from penstock.agent.calls.tool_execution import is_from_outside, log_raised
+from penstock.agent.calls.tool_exceptions import log_raised
+from penstock.agent.calls.tool_execution import is_from_outside
 from penstock.agent.config import AgentConfig
 from penstock.agent.driver.user_code import UserCode, is_async
 from penstock.agent.pending_call import PendingCall, decided, revised

@@ -33,6 +33,7 @@ class InnerDrivenRun(DrivenRun):
         self.ownership = outer.ownership
         self.key_prefix = f"{outer.key_prefix}{key}/"
         self.outbox = outer.outbox
+        self.tool_failures = outer.tool_failures
         self.records = RunRecords(config, outer.records.run_id)
         self.hooks = StepHooks(outer.records.run_id, outer.deps, has_log=run.state.is_logged)
         if outer.run.state.price_of is not None:

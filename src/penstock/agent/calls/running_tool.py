@@ -223,7 +223,8 @@ class RunningTool:
         if points.hook is not None:
             driven.ownership.visit("after_tool_end", self.start.name)
         self.stop()
-        self._tools.dispatcher.report(partial(driven.run.tool_done, key, outcome, self.clock.time))
+        ended = partial(driven.tool_ended, key, outcome, self.clock.time, self._execution.raised)
+        self._tools.dispatcher.report(ended)
 
     def late(self) -> None:
         """The timeout of the call has expired."""

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing
 from functools import partial
-from pathlib import Path
-from traceback import walk_tb
 from typing import Any, TypeGuard
 
 import msgspec
 from msgspec import Struct
 
-from penstock.agent.run_errors import is_interrupt
-from penstock.errors import ArgumentsError, ToolError
-from penstock.model.logs import RUN
+from penstock.agent.calls.tool_exceptions import is_unexpected, log_raised
+from penstock.agent.run_errors import as_exception, is_interrupt
 from penstock.results import Outcome, as_outcome, failure
 from penstock.run.calls.execution import ToolTime
 from penstock.run.commands import StartTool
@@ -27,8 +23,6 @@ from penstock.transport.threads.worker_threads import in_own_thread
 
 Room = Callable[[], Awaitable[None]]
 Awaited = Awaitable[Any] | AsyncGenerator[Any, Any]
-
-_logger = logging.getLogger("penstock.agent")
 
 
 class Cancelled(Exception):
@@ -58,7 +52,8 @@ class ToolClock(Struct, eq=False):
 class ToolExecution(Struct, frozen=True, eq=False):
     """A call of a tool function with checked arguments. It ends with an `Outcome`, whatever the function does.
 
-    `may_start` is called right before the function, which `clock` times.
+    `may_start` is called right before the function, which `clock` times. `raised` has an exception of the function that
+    is not for the model.
     """
 
     tool: Tool[..., Any]
@@ -66,6 +61,7 @@ class ToolExecution(Struct, frozen=True, eq=False):
     context: Context[Any]
     may_start: Callable[[], bool] | None = None
     clock: ToolClock = msgspec.field(default_factory=ToolClock)
+    raised: list[Exception] = msgspec.field(default_factory=list)
 
     def run_in_thread(self, generator: Generator[Any, Any, Any] | None = None) -> Outcome | Awaited:
         """Call the function in this thread, or run the generator that it returned.
@@ -140,8 +136,9 @@ class ToolExecution(Struct, frozen=True, eq=False):
         return last
 
     def _failure(self, error: BaseException) -> Outcome:
-        if isinstance(error, Exception) and not isinstance(error, ToolError | ArgumentsError | Cancelled):
-            log_raised(f"the tool {self.tool.name}", self.tool.function, error)
+        if not isinstance(error, Cancelled) and is_unexpected(error):
+            log_raised(f"the tool {self.tool.name}", self.tool.function, error, is_printed=True)
+            self.raised.append(as_exception(error))
         return failure(error)
 
 
@@ -155,23 +152,3 @@ def is_from_outside(error: BaseException) -> bool:
 
 def _is_awaited(value: Any) -> TypeGuard[Awaited]:
     return isinstance(value, AsyncGenerator) or inspect.isawaitable(value)
-
-
-def log_raised(what: str, function: Callable[..., Any], error: BaseException) -> None:
-    """Log an exception of a user's function that was not raised for the model to read: its type and its place.
-
-    The run continues, so without this record nobody learns where the function failed.
-    """
-    run_id, agent = RUN.get()
-    place = next((f" in {file}, line {line}" for file, line in _places(function, error)), "")
-    values = run_id, what, type(error).__name__, place
-    _logger.warning("run %s: %s raised %s%s", *values, extra={"run_id": run_id, "agent": agent})
-
-
-def _places(function: Callable[..., Any], error: BaseException) -> Iterator[tuple[str, int]]:
-    """Where the file of a function is in the traceback of an error, the innermost call first."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    lines = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    for file, line in reversed(lines):
-        if code is not None and file == code.co_filename:
-            yield Path(file).name, line

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.agent.calls.step_hooks import StepHooks
 from penstock.agent.calls.step_tools import StepTools
+from penstock.agent.calls.tool_exceptions import MAX_FAILURES
 from penstock.agent.config import AgentConfig
 from penstock.agent.driver.ownership import Ownership
 from penstock.agent.driver.user_code import UserCode
@@ -20,6 +21,8 @@ from penstock.errors import MissingKeyError, ProviderError
 from penstock.log.outbox import LoggedOutbox
 from penstock.log.store import OwnedRun
 from penstock.messages import Message
+from penstock.results import Outcome
+from penstock.run.calls.execution import ToolTime
 from penstock.run.commands import AskModel, Command
 from penstock.run.events import Done
 from penstock.run.machine import Run
@@ -66,8 +69,9 @@ class RunScope:
 class DrivenRun:
     """A run with its outbox, its configuration at this step, and how it ended.
 
-    `done` is its last event and `error` the exception of a request that failed, once there is one. Nothing
-    starts in a run that `is_cancelled`, even if its loop is still too busy to cancel it.
+    `done` is its last event and `error` the exception of a request that failed, once there is one. `tool_failures` are
+    the exceptions of its tools that are not `ToolError`s. Nothing starts in a run that `is_cancelled`, even if its loop
+    is still too busy to cancel it.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class DrivenRun:
         self._is_cancelled = False
         self.done: Done | None = None
         self.error: Exception | None = None
+        self.tool_failures: list[Exception] = []
         run.state.has_hooks = config.has_hooks
         self.pricing = None if config.prices is None else Pricing(config.prices)
         if config.limits.cost is not None:
@@ -141,6 +146,16 @@ class DrivenRun:
         if self.run.state.is_over and commands:
             self.error = error
         return commands
+
+    def tool_ended(
+        self, key: str, outcome: Outcome, time: ToolTime | None, exceptions: list[Exception]
+    ) -> list[Command]:
+        """The commands after a tool ended, perhaps with an exception that is not a `ToolError`."""
+        self.tool_failures += exceptions[: MAX_FAILURES - len(self.tool_failures)]
+        if not exceptions or self.config.tool_exceptions == "report" or self.run.state.is_over:
+            return self.run.tool_done(key, outcome, time)
+        self.error = exceptions[0]
+        return self.run.tool_done(key, outcome, time, error_event(self.error))
 
     def expired(self) -> list[Command]:
         """The commands after the time limit of the run."""

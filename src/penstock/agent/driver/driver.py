@@ -94,6 +94,11 @@ class Driver:
         return self._driven.error
 
     @property
+    def tool_failures(self) -> tuple[Exception, ...]:
+        """The exceptions of tools that are not `ToolError`s."""
+        return tuple(self._driven.tool_failures)
+
+    @property
     def partial(self) -> Any:
         """The structured output so far."""
         return None if self.view is None else self.view.output

@@ -102,6 +102,11 @@ class LoggedDriver(Generic[D]):
         done, error = self._follower.done, self.run.state.error
         return provider_error(error) if done and done.reason == "error" and error else None
 
+    @property
+    def tool_failures(self) -> tuple[Exception, ...]:
+        """The exceptions of tools that are not `ToolError`s, if this process drives the run."""
+        return () if self.owner is None else self.owner.tool_failures
+
     def dump(self) -> bytes:
         """The run as JSON."""
         return self.run.dump() if self.owner is None else self.owner.dump()

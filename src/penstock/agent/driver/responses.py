@@ -52,13 +52,16 @@ class ResponseReader:
         return tasks
 
     async def first_step(self) -> Callable[[], list[Command]]:
-        """How the run begins: it lists the tools of one that continues, which may fail."""
-        if self._driven.needs_listing:
-            try:
-                self._driven.use(await self._driven.code.listed(self._driven.step_tools))
-            except Exception as error:  # noqa: BLE001  # a source of tools may fail in any way
-                return partial(self._driven.failed, error)
-        return self._driven.run.begin
+        """How the run begins: it lists the tools of one that continues, which may fail, as the lack of `deps` does."""
+        driven = self._driven
+        try:
+            if not driven.run.state.is_stuck:
+                driven.config.check_deps(driven.deps)
+            if driven.needs_listing:
+                driven.use(await driven.code.listed(driven.step_tools))
+        except Exception as error:  # noqa: BLE001  # a source of tools may fail in any way
+            return partial(driven.failed, error)
+        return driven.run.begin
 
     async def _read(self, command: AskModel) -> None:
         driven, run, outbox = self._driven, self._driven.run, self._driven.outbox

@@ -18,6 +18,7 @@ from penstock.cli.demo.timeline import Timeline, chart, savings
 from penstock.cli.screen.output import render_run, write_json
 from penstock.cli.screen.rows import paragraph, write_rows
 from penstock.cli.screen.terminal import MAX_WIDTH, open_console
+from penstock.model.logs import screen_drawn
 from penstock.model.model import Model
 from penstock.providers import ALIASES, PROVIDERS
 from penstock.run.events import Done, StreamEvent
@@ -87,7 +88,7 @@ def _title(agent: Agent) -> str:
 
 
 def _run(agent: Agent, watch: Watch, *outputs: Callable[[StreamEvent, float], None]) -> Done:
-    with agent.stream(PROMPT, deps=watch) as run:
+    with agent.stream(PROMPT, deps=watch) as run, screen_drawn():  # one of its tools fails on purpose
         for event in run:
             now = time.monotonic()
             for output in outputs:

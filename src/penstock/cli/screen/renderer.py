@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from typing import Generic, Self
 
 from rich.console import Console
@@ -16,6 +17,7 @@ from rich.console import Console
 from penstock.cli.screen.page import AnyEvent, Page
 from penstock.cli.screen.rows import Row, Width, width_of, write_rows
 from penstock.cli.screen.terminal import MAX_WIDTH, MIN_WIDTH
+from penstock.model.logs import screen_drawn
 
 FRAME = 0.05
 """Seconds between two drawings."""
@@ -47,8 +49,10 @@ class Renderer(Generic[AnyEvent]):
         self._clock = clock
         self._region = LiveRegion(console) if (is_live(console) if live is None else live) else None
         self._ticker = Ticker(self._draw) if self._region else None
+        self._screen = ExitStack()
 
     def __enter__(self) -> Self:
+        self._screen.enter_context(screen_drawn())
         if self._ticker is not None:
             self._console.show_cursor(False)
             self._ticker.start()
@@ -66,6 +70,7 @@ class Renderer(Generic[AnyEvent]):
                 self._page.settle(self._left)
             self._draw()
         finally:
+            self._screen.close()
             if self._ticker is not None:
                 self._console.show_cursor(True)
 

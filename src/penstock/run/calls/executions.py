@@ -204,11 +204,22 @@ class Executions:
 
     def done(self, key: str, outcome: Outcome, time: ToolTime | None = None) -> list[Output]:
         """An execution ended; a voided call is ignored."""
+        return self.proceed() if self.returned(key, outcome, time) else []
+
+    def returned(self, key: str, outcome: Outcome, time: ToolTime | None) -> bool:
+        """Keep the outcome of an execution that ended; nothing follows from it yet. False for a voided call."""
         self._start.begin(key)  # a driver without a reader never calls `reached`
         execution = self.table.running(key)
-        return [] if execution is None else self._return(execution, outcome, time)
+        if execution is None:
+            return False
+        self._keep(execution, outcome, time)
+        return True
 
     def _return(self, execution: Execution, outcome: Outcome, time: ToolTime | None = None) -> list[Output]:
+        self._keep(execution, outcome, time)
+        return self.proceed()
+
+    def _keep(self, execution: Execution, outcome: Outcome, time: ToolTime | None) -> None:
         if self._rules.has_after_call:
             execution.returned(outcome)
         else:
@@ -216,7 +227,6 @@ class Executions:
         execution.time = time
         self.table.set_state(execution, "returned")
         self.order.returned(execution)
-        return self.proceed()
 
     def revised(self, key: str, outcome: Outcome | None) -> list[Output]:
         """Hooks have seen the result of a call, and may have another one; a voided call is ignored."""

@@ -16,6 +16,7 @@ from penstock.agent.run_result import NOT_FINISHED, WITH_OUTPUT, RunResult, no_o
 from penstock.errors import OutputError
 from penstock.events import Reasoning, Refusal, Retry, Text, ToolCall, ToolCallInvalid, Unknown, Usage
 from penstock.messages import File, Image, Message, Part, ToolResult, user
+from penstock.model.async_hints import AsyncOnly
 from penstock.run.events import (
     ApprovalRequest,
     Decision,
@@ -230,7 +231,7 @@ class RemoteRun(RemoteRunState):
                 return
 
 
-class AsyncRemoteRun(RemoteRunState):
+class AsyncRemoteRun(RemoteRunState, AsyncOnly):
     """A run on a server in async code: `async with await client.start("…") as run: async for event in run: …`."""
 
     def __init__(self, carrier: AsyncCarrier, run_id: str, after: int = 0, thread: str = "") -> None:
