@@ -93,6 +93,7 @@ check: $(DEV) ## format, lint and types (ruff, mypy, pyright)
 
 format: $(DEV) ## write what repeats the code, format it, and fix the lint that can be fixed
 	@$(BIN)/python -m tests.declared_options
+	@$(BIN)/python -m tests.known_models
 	@$(BIN)/python -m tests.reference_tables
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .

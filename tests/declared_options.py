@@ -55,8 +55,8 @@ def _fields(copy: Copy) -> list[str]:
 
 
 def _find(body: list[ast.stmt], name: str) -> ast.stmt:
-    [found] = [node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name]
-    return found
+    """The class or function of this name; of an overloaded function, the implementation, which is the last."""
+    return [node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name][-1]
 
 
 def main() -> None:

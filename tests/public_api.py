@@ -185,7 +185,8 @@ def unnamed(changes: Changes, changelog: str) -> list[str]:
     code = re.findall(r"`[^`]+`", breaking.partition("\n### ")[0])
     words = {word for span in code for word in re.findall(r"\w+", span)}
     names = [name for name in changes.breaking if name not in UNDOCUMENTED]
-    return [changes.breaking[name] for name in names if re.findall(r"\w+", name)[-1] not in words]
+    last = {name: re.findall(r"\w+", re.sub(r"\([A-Z]+\)$", "", name))[-1] for name in names}  # `Script(CLASS)`
+    return [changes.breaking[name] for name in names if last[name] not in words]
 
 
 def report(changes: Changes, old: API, new: API) -> str:

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         ArgumentDelta,
         Error,
         Finish,
+        JSONValue,
         Opaque,
         OutputDelta,
         Reasoning,
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     from penstock.jsontext.partial import JSONPiece, PartialJSON
     from penstock.log.store import DamagedRunError, LostRunError, RunExistsError, StoreError, UnknownRunError
     from penstock.messages import File, History, Image, Message, ToolResult
+    from penstock.model.known_models import KnownModel
     from penstock.model.model import Model
     from penstock.model.options import RequestOptions
     from penstock.model.render import render
@@ -146,8 +148,9 @@ _HOMES = {
         "UsageError",
     ),
     "events": (
-        "ArgumentDelta", "Error", "Finish", "Opaque", "OutputDelta", "Reasoning", "Refusal", "Retry", "StreamChunk",
-        "Text", "ToolCall", "ToolCallClosed", "ToolCallDelta", "ToolCallInvalid", "ToolCallStart", "Unknown", "Usage",
+        "ArgumentDelta", "Error", "Finish", "JSONValue", "Opaque", "OutputDelta", "Reasoning", "Refusal", "Retry",
+        "StreamChunk", "Text", "ToolCall", "ToolCallClosed", "ToolCallDelta", "ToolCallInvalid", "ToolCallStart",
+        "Unknown", "Usage",
     ),
     "run.events": (
         "ApprovalRequest", "Decision", "Done", "HistoryReplaced", "Nested", "OutputInvalid", "Said", "StepEnd",
@@ -164,6 +167,7 @@ _HOMES = {
     "jsontext.partial": ("JSONPiece", "PartialJSON"),
     "log.store": ("DamagedRunError", "LostRunError", "RunExistsError", "StoreError", "UnknownRunError"),
     "messages": ("File", "History", "Image", "Message", "ToolResult"),
+    "model.known_models": ("KnownModel",),
     "model.model": ("Model",),
     "model.options": ("RequestOptions",),
     "model.render": ("render",),
@@ -232,6 +236,8 @@ __all__ = [
     "HookError",
     "Image",
     "JSONPiece",
+    "JSONValue",
+    "KnownModel",
     "Limits",
     "LostRunError",
     "Message",

@@ -43,6 +43,10 @@ Fault = Literal[
 """Why a call must not run; `ToolCallInvalid.message` explains it."""
 
 
+JSONValue = dict[str, Any] | list[Any] | str | int | float | bool | None
+"""A value of JSON as Python has it."""
+
+
 class Event(Struct, frozen=True, omit_defaults=True, tag_field="type"):
     """The base of all events: immutable, and encoded without fields that have their default value."""
 

@@ -164,4 +164,4 @@ def test_an_agent_has_a_name() -> None:
     assert "name='clerk'" in repr(agent)
     assert Agent("sim:fast").name == ""
     with pytest.raises(UsageError, match="name must be a str"):
-        Agent("sim:fast", name=5)  # type: ignore[arg-type]
+        Agent("sim:fast", name=5)  # type: ignore[call-overload]

@@ -63,10 +63,15 @@ def test_an_option_named_as_in_other_libraries_gets_a_suggestion(create: Any, op
 
 @pytest.mark.parametrize(("option", "name"), [("tool_schemas", "tools"), ("parallel_tool_calls", "parallel")])
 def test_options_of_tools_are_named_wherever_they_are_passed(option: str, name: str) -> None:
-    run: Any = penstock.Agent("sim:fast").run
-    for refuse in (penstock.Agent, penstock.Model, penstock.Model("sim:fast").stream, run):
+    makers: list[Any] = [
+        penstock.Agent,
+        penstock.Model,
+        penstock.Model("sim:fast").stream,
+        penstock.Agent("sim:fast").run,
+    ]
+    for refuse in makers:
         with pytest.raises(penstock.UnknownOptionError, match=rf"'{option}'.*\W{name}\W"):
-            refuse("sim:fast", **{option: []})  # type: ignore[arg-type]
+            refuse("sim:fast", **{option: []})
 
 
 def test_a_script_in_place_of_a_model_is_named_with_where_it_goes() -> None:

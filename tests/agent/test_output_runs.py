@@ -340,9 +340,9 @@ def test_text_before_the_output_does_not_count() -> None:
 def test_a_withdrawn_response_starts_the_partial_output_again() -> None:
     view = PartialView(OutputType(City), has_arguments=True)
     view.feed(Text(0, '{"name": "Ro'))
-    assert view.output == {"name": "Ro"}
+    assert view.value == {"name": "Ro"}
     view.feed(Retry("again"))
-    assert view.output is None
+    assert view.value is None
 
 
 def test_the_reader_gets_no_derived_event_after_cancel() -> None:
@@ -419,7 +419,8 @@ def test_the_partial_view_of_a_long_output_is_linear() -> None:
             view = PartialOutput(OutputType(Page))
             for chunk in chunks:
                 view.feed(chunk)
-            assert view.value["rows"]
+            page: Any = view.value
+            assert page["rows"]
 
         return feed
 

@@ -200,7 +200,7 @@ def test_options_of_the_model_apply_to_requests_that_do_not_set_them() -> None:
 def test_an_unknown_option_is_an_error_before_anything_is_sent() -> None:
     script = Scripted(always("Hi."))
     with pytest.raises(penstock.UsageError, match="temprature"):
-        Model("openai:gpt", via=script).stream("Hi.", temprature=1)  # type: ignore[call-arg]
+        Model("openai:gpt", via=script).stream("Hi.", temprature=1)  # type: ignore[call-overload]
     assert script.requests == []
 
 

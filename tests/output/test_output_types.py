@@ -307,7 +307,7 @@ def test_a_name_in_quotes_means_what_it_means_to_the_caller() -> None:
 
 def test_a_list_of_types_is_refused_with_the_union_of_them() -> None:
     with pytest.raises(UsageError, match=r"a list of types is not a type; use Item \| Box for one of them"):
-        Agent("sim:demo", output=[Item, Box])  # type: ignore[arg-type]
+        Agent("sim:demo", output=[Item, Box])  # type: ignore[call-overload]
 
 
 class Prices(RootModel[dict[str, Decimal]]):

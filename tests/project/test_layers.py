@@ -95,6 +95,7 @@ VENDORS = re.compile("anthropic|claude|gemini|bedrock|openai|cohere|ollama|mistr
 MAY_NAME_VENDORS = {
     "asgi/access.py": "the headers in which clients send a key",
     "gateway/app.py": "the protocols that are served",
+    "model/known_models.py": "names of models, for completion",
     "model/checks.py": "an example of a model name in an error message",
     "model/recording.py": "a response header",
     "providers.py": "the registry of providers",

@@ -33,11 +33,11 @@ def test_the_changelog_names_every_incompatible_change(current: API) -> None:
 def test_the_public_names_have_their_signatures(current: API) -> None:
     agent = current["penstock.Agent.__init__"]
     assert agent.startswith(
-        "def (self, model: Model | str, tools: Iterable[Any] = (), instructions: Instructions = '', *"
+        "def (self, model: Model | KnownModel | str, tools: Iterable[Any] = (), instructions: Instructions = '', *"
     )
     assert "separate_text: bool = False" in agent
     assert "temperature: float | None = ..." in agent
-    assert "deps: Deps | None = ..." in current["penstock.Agent.run"]
+    assert "deps: Deps = ..." in current["penstock.Agent.run"]
     assert "read_only: bool = ..." in current["penstock.tool"]
     assert "penstock.AgentRun.__init__" not in current  # a run is started, not made
     assert current["penstock.Timeouts.__init__"].startswith("def (self, *, connect: float | None = 10.0")

@@ -33,7 +33,6 @@ from penstock.testing import (
     Redirect,
     Reply,
     Reset,
-    Script,
     Scripted,
     Status,
     Step,
@@ -50,6 +49,7 @@ from penstock.testing import (
     think,
     wait,
 )
+from penstock.testing.script import ScriptPlayer
 from penstock.wires import RESPONSE_FRAMES, find_wire
 from tests.sanity import assert_sane
 from tests.support import NO_CORPUS, SHARED, decode_pieces, joined
@@ -312,11 +312,11 @@ def test_a_reply_accepts_parts_and_text() -> None:
 
 
 def test_a_script_accepts_only_replies() -> None:
-    assert Script(["Sunny.", Status(429)]).steps == (Reply("Sunny."), Status(429))
+    assert ScriptPlayer(["Sunny.", Status(429)]).steps == (Reply("Sunny."), Status(429))
     with pytest.raises(penstock.UsageError, match="wrap it, as in Reply"):
-        Script([say("Sunny.")])  # type: ignore[list-item]
+        ScriptPlayer([say("Sunny.")])  # type: ignore[list-item]
     with pytest.raises(penstock.UsageError, match="must be a reply"):
-        Script([3])  # type: ignore[list-item]
+        ScriptPlayer([3])  # type: ignore[list-item]
 
 
 def test_an_unknown_wire_is_refused() -> None:

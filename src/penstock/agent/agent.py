@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 from msgspec.structs import replace
 
 from penstock.agent.agent_tool import AgentTool, task
+from penstock.agent.async_hints import AwaitedResult, marked_async
 from penstock.agent.callbacks import OnToolEnd
 from penstock.agent.config import (
     AgentConfig,
@@ -20,10 +21,13 @@ from penstock.agent.config import (
     unread,
 )
 from penstock.agent.observer import Observer
+from penstock.agent.options import AgentOptions
 from penstock.agent.pending_call import AfterCall, BeforeCall
 from penstock.agent.pricing import expect_prices
 from penstock.agent.run_options import (
     Deps,
+    NeededRunOptions,
+    NeededRunSettings,
     RunOptions,
     RunSettings,
     logged_start,
@@ -39,12 +43,11 @@ from penstock.guard.guard import CheckText, Guard
 from penstock.healing.settings import Healing
 from penstock.history.read import as_messages
 from penstock.messages import Message, join_messages
-from penstock.model.async_hints import AwaitedResult, marked_async
 from penstock.model.checks import check_option_names, check_option_values
 from penstock.model.event_loop import warn_if_blocking
+from penstock.model.known_models import KnownModel
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
-from penstock.output.output_type import OutputKind
 from penstock.prices import PriceTable
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
@@ -55,7 +58,7 @@ from penstock.tools.tool import Tool
 from penstock.transport.policy import Retries, Timeouts
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar
+    from typing_extensions import TypeForm, TypeVar
 
     from penstock.agent.agent_run import AgentRun, AsyncAgentRun
     from penstock.agent.run_result import RunResult
@@ -128,9 +131,39 @@ class Agent(Generic[Deps, Output]):
             missing = len(cls.__parameters__) - len(arguments)
             return super().__class_getitem__((*arguments, str) if missing == 1 else arguments)
 
+    @overload
     def __init__(
         self,
-        model: Model | str,
+        model: Model | KnownModel | str,
+        tools: Iterable[Any] = (),
+        instructions: Instructions = "",
+        *,
+        output: None = None,
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        model: Model | KnownModel | str,
+        tools: Iterable[Any] = (),
+        instructions: Instructions = "",
+        *,
+        output: TypeForm[Output],
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[Any, Any],
+        model: Model | KnownModel | str,
+        tools: Iterable[Any] = (),
+        instructions: Instructions = "",
+        *,
+        output: Mapping[str, Any],
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+    def __init__(
+        self,
+        model: Model | KnownModel | str,
         tools: Iterable[Any] = (),
         instructions: Instructions = "",
         *,
@@ -153,7 +186,7 @@ class Agent(Generic[Deps, Output]):
         separate_text: bool = False,
         tracing: Observer | None = None,
         partial_arguments: bool = False,
-        output: type[Output] | OutputKind | None = None,
+        output: TypeForm[Output] | Mapping[str, Any] | None = None,
         guard: Guard | CheckText | None = None,
         on_text: Callable[[str], Any] | None = None,
         on_reasoning: Callable[[str], Any] | None = None,
@@ -168,7 +201,7 @@ class Agent(Generic[Deps, Output]):
         check_order(model, tools)
         self.config = new_config(arguments, options)
 
-    def with_model(self, model: Model | str) -> Self:
+    def with_model(self, model: Model | KnownModel | str) -> Self:
         """A copy of the agent with another model, such as a scripted one for a test."""
         other = copy(self)
         other.config = replace(self.config, model=checked_model(model).with_timeouts(*self.config.patience))
@@ -191,7 +224,12 @@ class Agent(Generic[Deps, Output]):
 
     @overload
     def stream(
-        self, prompt: Any = None, messages: Any = None, **options: Unpack[RunOptions[Deps]]
+        self: Agent[None, Output],
+        prompt: Any = None,
+        messages: Any = None,
+        *,
+        output: None = None,
+        **options: Unpack[RunOptions[None]],
     ) -> AgentRun[Output]: ...
     @overload
     def stream(
@@ -199,11 +237,24 @@ class Agent(Generic[Deps, Output]):
         prompt: Any = None,
         messages: Any = None,
         *,
-        output: type[Other] | OutputKind,
-        **options: Unpack[RunOptions[Deps]],
-    ) -> AgentRun[Other]: ...
+        output: None = None,
+        **options: Unpack[NeededRunOptions[Deps]],
+    ) -> AgentRun[Output]: ...
+    @overload
     def stream(
-        self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Deps]]
+        self, prompt: Any = None, messages: Any = None, *, output: TypeForm[Other], **options: Unpack[RunOptions[Deps]]
+    ) -> AgentRun[Other]: ...
+    @overload
+    def stream(
+        self,
+        prompt: Any = None,
+        messages: Any = None,
+        *,
+        output: Mapping[str, Any],
+        **options: Unpack[RunOptions[Deps]],
+    ) -> AgentRun[Any]: ...
+    def stream(
+        self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Any]]
     ) -> Any:
         """Start a run and stream its events, in sync code. `messages` is a history to continue from.
 
@@ -215,7 +266,12 @@ class Agent(Generic[Deps, Output]):
 
     @overload
     def astream(
-        self, prompt: Any = None, messages: Any = None, **options: Unpack[RunOptions[Deps]]
+        self: Agent[None, Output],
+        prompt: Any = None,
+        messages: Any = None,
+        *,
+        output: None = None,
+        **options: Unpack[RunOptions[None]],
     ) -> AsyncAgentRun[Output]: ...
     @overload
     def astream(
@@ -223,11 +279,24 @@ class Agent(Generic[Deps, Output]):
         prompt: Any = None,
         messages: Any = None,
         *,
-        output: type[Other] | OutputKind,
-        **options: Unpack[RunOptions[Deps]],
-    ) -> AsyncAgentRun[Other]: ...
+        output: None = None,
+        **options: Unpack[NeededRunOptions[Deps]],
+    ) -> AsyncAgentRun[Output]: ...
+    @overload
     def astream(
-        self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Deps]]
+        self, prompt: Any = None, messages: Any = None, *, output: TypeForm[Other], **options: Unpack[RunOptions[Deps]]
+    ) -> AsyncAgentRun[Other]: ...
+    @overload
+    def astream(
+        self,
+        prompt: Any = None,
+        messages: Any = None,
+        *,
+        output: Mapping[str, Any],
+        **options: Unpack[RunOptions[Deps]],
+    ) -> AsyncAgentRun[Any]: ...
+    def astream(
+        self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Any]]
     ) -> Any:
         """Start a run and stream its events, in async code: see `stream`."""
         from penstock.agent.agent_run import AsyncAgentRun
@@ -236,7 +305,12 @@ class Agent(Generic[Deps, Output]):
 
     @overload
     def run(
-        self, prompt: Any = None, messages: Any = None, **options: Unpack[RunOptions[Deps]]
+        self: Agent[None, Output],
+        prompt: Any = None,
+        messages: Any = None,
+        *,
+        output: None = None,
+        **options: Unpack[RunOptions[None]],
     ) -> RunResult[Output]: ...
     @overload
     def run(
@@ -244,11 +318,24 @@ class Agent(Generic[Deps, Output]):
         prompt: Any = None,
         messages: Any = None,
         *,
-        output: type[Other] | OutputKind,
-        **options: Unpack[RunOptions[Deps]],
-    ) -> RunResult[Other]: ...
+        output: None = None,
+        **options: Unpack[NeededRunOptions[Deps]],
+    ) -> RunResult[Output]: ...
+    @overload
     def run(
-        self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Deps]]
+        self, prompt: Any = None, messages: Any = None, *, output: TypeForm[Other], **options: Unpack[RunOptions[Deps]]
+    ) -> RunResult[Other]: ...
+    @overload
+    def run(
+        self,
+        prompt: Any = None,
+        messages: Any = None,
+        *,
+        output: Mapping[str, Any],
+        **options: Unpack[RunOptions[Deps]],
+    ) -> RunResult[Any]: ...
+    def run(
+        self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Any]]
     ) -> Any:
         """Run to the end in sync code. A call that needs approval or is deferred pauses the run."""
         from penstock.agent.agent_run import AgentRun, result_of
@@ -263,7 +350,12 @@ class Agent(Generic[Deps, Output]):
 
     @overload
     def arun(
-        self, prompt: Any = None, messages: Any = None, **options: Unpack[RunOptions[Deps]]
+        self: Agent[None, Output],
+        prompt: Any = None,
+        messages: Any = None,
+        *,
+        output: None = None,
+        **options: Unpack[RunOptions[None]],
     ) -> Coroutine[Any, Any, RunResult[Output]]: ...
     @overload
     def arun(
@@ -271,17 +363,30 @@ class Agent(Generic[Deps, Output]):
         prompt: Any = None,
         messages: Any = None,
         *,
-        output: type[Other] | OutputKind,
-        **options: Unpack[RunOptions[Deps]],
+        output: None = None,
+        **options: Unpack[NeededRunOptions[Deps]],
+    ) -> Coroutine[Any, Any, RunResult[Output]]: ...
+    @overload
+    def arun(
+        self, prompt: Any = None, messages: Any = None, *, output: TypeForm[Other], **options: Unpack[RunOptions[Deps]]
     ) -> Coroutine[Any, Any, RunResult[Other]]: ...
+    @overload
+    def arun(
+        self,
+        prompt: Any = None,
+        messages: Any = None,
+        *,
+        output: Mapping[str, Any],
+        **options: Unpack[RunOptions[Deps]],
+    ) -> Coroutine[Any, Any, RunResult[Any]]: ...
     @marked_async
     def arun(
-        self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Deps]]
+        self, prompt: Any = None, messages: Any = None, *, output: Any = None, **options: Unpack[RunOptions[Any]]
     ) -> Any:
         """Run to the end in async code. A call that needs approval or is deferred pauses the run."""
         return AwaitedResult(self._arun(prompt, messages, output, options), "agent.arun(…)")
 
-    async def _arun(self, prompt: Any, messages: Any, output: Any, options: RunOptions[Deps]) -> RunResult[Any]:
+    async def _arun(self, prompt: Any, messages: Any, output: Any, options: RunOptions[Any]) -> RunResult[Any]:
         from penstock.agent.agent_run import AsyncAgentRun, result_of
 
         config, started, deps = self._start(prompt, messages, output, options)
@@ -293,7 +398,12 @@ class Agent(Generic[Deps, Output]):
 
     @overload
     def resume(
-        self, stored: bytes | str, *, key: Key | None = None, **settings: Unpack[RunSettings[Deps]]
+        self: Agent[None, Output],
+        stored: bytes | str,
+        *,
+        key: Key | None = None,
+        output: None = None,
+        **options: Unpack[RunSettings[None]],
     ) -> AgentRun[Output]: ...
     @overload
     def resume(
@@ -301,11 +411,29 @@ class Agent(Generic[Deps, Output]):
         stored: bytes | str,
         *,
         key: Key | None = None,
-        output: type[Other] | OutputKind,
-        **settings: Unpack[RunSettings[Deps]],
-    ) -> AgentRun[Other]: ...
+        output: None = None,
+        **options: Unpack[NeededRunSettings[Deps]],
+    ) -> AgentRun[Output]: ...
+    @overload
     def resume(
-        self, stored: bytes | str, *, key: Key | None = None, output: Any = None, **settings: Unpack[RunSettings[Deps]]
+        self,
+        stored: bytes | str,
+        *,
+        key: Key | None = None,
+        output: TypeForm[Other],
+        **options: Unpack[RunSettings[Deps]],
+    ) -> AgentRun[Other]: ...
+    @overload
+    def resume(
+        self,
+        stored: bytes | str,
+        *,
+        key: Key | None = None,
+        output: Mapping[str, Any],
+        **options: Unpack[RunSettings[Deps]],
+    ) -> AgentRun[Any]: ...
+    def resume(
+        self, stored: bytes | str, *, key: Key | None = None, output: Any = None, **settings: Unpack[RunSettings[Any]]
     ) -> Any:
         """Continue a stored run in sync code; `key` is the one that it was signed with, if it was (`dump(key=…)`).
 
@@ -317,7 +445,12 @@ class Agent(Generic[Deps, Output]):
 
     @overload
     def aresume(
-        self, stored: bytes | str, *, key: Key | None = None, **settings: Unpack[RunSettings[Deps]]
+        self: Agent[None, Output],
+        stored: bytes | str,
+        *,
+        key: Key | None = None,
+        output: None = None,
+        **options: Unpack[RunSettings[None]],
     ) -> AsyncAgentRun[Output]: ...
     @overload
     def aresume(
@@ -325,11 +458,29 @@ class Agent(Generic[Deps, Output]):
         stored: bytes | str,
         *,
         key: Key | None = None,
-        output: type[Other] | OutputKind,
-        **settings: Unpack[RunSettings[Deps]],
-    ) -> AsyncAgentRun[Other]: ...
+        output: None = None,
+        **options: Unpack[NeededRunSettings[Deps]],
+    ) -> AsyncAgentRun[Output]: ...
+    @overload
     def aresume(
-        self, stored: bytes | str, *, key: Key | None = None, output: Any = None, **settings: Unpack[RunSettings[Deps]]
+        self,
+        stored: bytes | str,
+        *,
+        key: Key | None = None,
+        output: TypeForm[Other],
+        **options: Unpack[RunSettings[Deps]],
+    ) -> AsyncAgentRun[Other]: ...
+    @overload
+    def aresume(
+        self,
+        stored: bytes | str,
+        *,
+        key: Key | None = None,
+        output: Mapping[str, Any],
+        **options: Unpack[RunSettings[Deps]],
+    ) -> AsyncAgentRun[Any]: ...
+    def aresume(
+        self, stored: bytes | str, *, key: Key | None = None, output: Any = None, **settings: Unpack[RunSettings[Any]]
     ) -> Any:
         """Continue a stored run in async code; see `resume`."""
         from penstock.agent.agent_run import AsyncAgentRun
@@ -353,7 +504,7 @@ class Agent(Generic[Deps, Output]):
         return AgentTool(self, name or self.name, description, prompt, options)
 
     def _stored(
-        self, stored: bytes | str, key: Key | None, output: Any, options: RunSettings[Deps]
+        self, stored: bytes | str, key: Key | None, output: Any, options: RunSettings[Any]
     ) -> tuple[AgentConfig, Run, Any]:
         """The configuration, the machine and the `deps` of a stored run."""
         from penstock.agent.stored_run import load_run
@@ -366,7 +517,7 @@ class Agent(Generic[Deps, Output]):
         return config, load_run(stored, key, config), deps
 
     def _start(
-        self, prompt: Any, messages: Any, output: Any, options: RunOptions[Deps]
+        self, prompt: Any, messages: Any, output: Any, options: RunOptions[Any]
     ) -> tuple[AgentConfig, Run | LoggedStart, Any]:
         """The configuration, the start and the `deps` of a run."""
         deps, log, settings = split_options(options, Agent)

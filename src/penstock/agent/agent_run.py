@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from msgspec.structs import replace
 
+from penstock.agent.async_hints import AsyncOnly
 from penstock.agent.config import AgentConfig
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.agent.driver.driver import Driver
@@ -18,12 +19,11 @@ from penstock.agent.driver.logged_driver import LoggedAsyncDriver, LoggedSyncDri
 from penstock.agent.driver.sync_driver import SyncDriver
 from penstock.agent.run_result import NOT_FINISHED, RunResult, outcome_of
 from penstock.errors import OutputError, UsageError
-from penstock.events import Usage
+from penstock.events import JSONValue, Usage
 from penstock.history.read import as_messages
 from penstock.log.follower import LoggedStart
 from penstock.log.store import OwnedRun
 from penstock.messages import History
-from penstock.model.async_hints import AsyncOnly
 from penstock.model.event_loop import warn_if_blocking
 from penstock.run.events import ApprovalRequest, Done, EndReason, StreamEvent
 from penstock.run.input_checks import checked_text, expect_decision, expect_user
@@ -68,12 +68,12 @@ class RunReader(Generic[D, Output]):
     @property
     def error(self) -> Exception | None:
         """The exception of a request that failed."""
-        return self._driver.error
+        return self._driver.errors[0]
 
     @property
     def tool_failures(self) -> tuple[Exception, ...]:
         """The exceptions that tools raised in this process and that are not `ToolError`s, the first 100."""
-        return self._driver.tool_failures
+        return self._driver.errors[1]
 
     @property
     def output(self) -> Output:
@@ -94,12 +94,23 @@ class RunReader(Generic[D, Output]):
         return self.done.output if self.done else self._driver.call(self._text)
 
     @property
-    def partial(self) -> Any:
+    def partial(self) -> JSONValue | None:
         """The structured output so far, as its reader has read it: JSON that grows in place; None if there is none.
 
         Fields that are complete, or complete items of a list, have been validated and have their types.
         """
-        return self._driver.partial
+        partial = self._driver.partial
+        return None if partial is None else partial.value
+
+    @property
+    def partial_output(self) -> Output | None:
+        """The structured output as soon as what was read of it is valid with defaults for the rest; None until then.
+
+        Each access after more was read validates all of it again.
+        """
+        partial = self._driver.partial
+        output: Output | None = None if partial is None else partial.output
+        return output
 
     @property
     def messages(self) -> History:

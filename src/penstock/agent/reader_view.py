@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from penstock.agent.config import AgentConfig
 from penstock.errors import AlreadyReadError
@@ -41,9 +40,9 @@ class ReaderView:
         self._partial = partial
 
     @property
-    def output(self) -> Any:
+    def partial(self) -> PartialView | None:
         """The structured output so far."""
-        return None if self._partial is None else self._partial.output
+        return self._partial
 
     def through(self, events: Iterable[StreamEvent]) -> Iterator[StreamEvent]:
         """The events for the reader: each is taken when the reader asks for it."""

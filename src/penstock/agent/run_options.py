@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, Required, TypedDict
 
 from msgspec.structs import replace
 
@@ -14,6 +14,7 @@ from penstock.errors import UsageError
 from penstock.guard.guard import CheckText, Guard
 from penstock.messages import Message
 from penstock.model.checks import check_option_names, check_option_values
+from penstock.model.known_models import KnownModel
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
 from penstock.run.limits import Limits
@@ -48,14 +49,13 @@ class LogOptions(TypedDict, total=False):
 LOG_OPTIONS = tuple(LogOptions.__annotations__)
 
 
-class RunSettings(StepOptions, Generic[Deps], total=False):
+class SettingsOfRun(StepOptions, total=False):
     """Settings that replace those of the agent for one run: in `stream`, `run` and `resume`, and their async twins.
 
-    `Agent` explains them. `deps` is what tools get as `Context.deps`.
+    `Agent` explains them.
     """
 
-    deps: Deps | None
-    model: Model | str
+    model: Model | KnownModel | str
     tools: Iterable[Any]
     instructions: Instructions
     before_step: BeforeStep | Sequence[BeforeStep] | None
@@ -65,6 +65,12 @@ class RunSettings(StepOptions, Generic[Deps], total=False):
     guard: Guard | CheckText | None
 
 
+class RunSettings(SettingsOfRun, Generic[Deps], total=False):
+    """The settings of a run, and `deps`, which tools get as `Context.deps`."""
+
+    deps: Deps
+
+
 class RunOptions(LogOptions, RunSettings[Deps], total=False):
     """The keywords of `stream`, `run` and their async twins: settings of the run, and where it is kept.
 
@@ -72,7 +78,17 @@ class RunOptions(LogOptions, RunSettings[Deps], total=False):
     """
 
 
-_SETTINGS = [name for name in RunSettings.__annotations__ if name != "deps"]
+class NeededRunSettings(SettingsOfRun, Generic[Deps], total=False):
+    """The settings of a run whose agent names the type of its `deps`."""
+
+    deps: Required[Deps]
+
+
+class NeededRunOptions(LogOptions, NeededRunSettings[Deps], total=False):
+    """The keywords of a run whose agent names the type of its `deps`."""
+
+
+_SETTINGS = list(SettingsOfRun.__annotations__)
 
 
 def split_options(options: RunOptions[Any], agent: Callable[..., Any]) -> tuple[Any, LogOptions, dict[str, Any]]:

@@ -67,7 +67,8 @@ class AgentStreamer(Agent[Deps, str]):
             return history
         other = copy(self)
         other.config = self.config if executor is None else with_executor(self.config, executor)
-        result = await other.arun(messages=history, deps=deps)
+        known: Any = deps  # None is that of an agent without `deps`
+        result = await other.arun(messages=history, deps=known)
         if result.error is not None:
             raise result.error
         return result.messages

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from copy import copy
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import msgspec
 
@@ -29,12 +29,13 @@ from penstock.model.connect import Connector, HTTPConnector
 from penstock.model.encoded_history import EncodedHistory, PreparedRequest, encode_once, prepare
 from penstock.model.endpoint import APIKey, Endpoint
 from penstock.model.event_loop import warn_if_blocking
+from penstock.model.known_models import KnownModel
 from penstock.model.options import RequestOptions
 from penstock.model.output_request import output_tool
 from penstock.model.stream import AsyncStream, Stream
 from penstock.model.streamed_response import Derived
 from penstock.model.text_calls import CallOptions, check_healing
-from penstock.output.output_type import OutputKind, output_type
+from penstock.output.output_type import output_type
 from penstock.output.partial import partial_view
 from penstock.providers import (
     OutputChoice,
@@ -55,7 +56,7 @@ from penstock.wires import WireName, wire_name
 from penstock.wires.shared.request import OPTIONS, ModelOptions, Request
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar
+    from typing_extensions import TypeForm, TypeVar
 
     Output = TypeVar("Output", default=str)
 
@@ -91,7 +92,7 @@ class Model:
 
     def __init__(
         self,
-        name: str,
+        name: KnownModel | str,
         base_url: str | None = None,
         api_key: APIKey | None = None,
         *,
@@ -195,14 +196,41 @@ class Model:
             base_url = ""
         return f"Model({self.name!r}, wire={self.wire!r}, base_url={base_url!r})"
 
+    @overload
     def stream(
         self,
         messages: Any,
         tools: Iterable[Any] | None = None,
         *,
-        output: type[Output] | OutputKind | None = None,
+        output: None = None,
         **options: Unpack[RequestOptions],
-    ) -> Stream[Output]:
+    ) -> Stream[str]: ...
+    @overload
+    def stream(
+        self,
+        messages: Any,
+        tools: Iterable[Any] | None = None,
+        *,
+        output: TypeForm[Output],
+        **options: Unpack[RequestOptions],
+    ) -> Stream[Output]: ...
+    @overload
+    def stream(
+        self,
+        messages: Any,
+        tools: Iterable[Any] | None = None,
+        *,
+        output: Mapping[str, Any],
+        **options: Unpack[RequestOptions],
+    ) -> Stream[Any]: ...
+    def stream(
+        self,
+        messages: Any,
+        tools: Iterable[Any] | None = None,
+        *,
+        output: Any = None,
+        **options: Unpack[RequestOptions],
+    ) -> Stream[Any]:
         """Send a request and iterate over its response as it arrives; the options are those of `ask`.
 
         `output` is the type of a structured output: the stream has it as `output`, and so far as `partial`. With
@@ -211,27 +239,81 @@ class Model:
         derived, request = _derived(output, options)
         return Stream(self.ask(messages, tools, output=derived.output, **request), self._connector.connect(), derived)
 
+    @overload
     def astream(
         self,
         messages: Any,
         tools: Iterable[Any] | None = None,
         *,
-        output: type[Output] | OutputKind | None = None,
+        output: None = None,
         **options: Unpack[RequestOptions],
-    ) -> AsyncStream[Output]:
+    ) -> AsyncStream[str]: ...
+    @overload
+    def astream(
+        self,
+        messages: Any,
+        tools: Iterable[Any] | None = None,
+        *,
+        output: TypeForm[Output],
+        **options: Unpack[RequestOptions],
+    ) -> AsyncStream[Output]: ...
+    @overload
+    def astream(
+        self,
+        messages: Any,
+        tools: Iterable[Any] | None = None,
+        *,
+        output: Mapping[str, Any],
+        **options: Unpack[RequestOptions],
+    ) -> AsyncStream[Any]: ...
+    def astream(
+        self,
+        messages: Any,
+        tools: Iterable[Any] | None = None,
+        *,
+        output: Any = None,
+        **options: Unpack[RequestOptions],
+    ) -> AsyncStream[Any]:
         """Send a request and iterate over its response in async code; see `stream`."""
         derived, request = _derived(output, options)
         exchange = self.ask(messages, tools, output=derived.output, **request)
         return AsyncStream(exchange, self._connector.aconnect(), derived)
 
+    @overload
     def complete(
         self,
         messages: Any,
         tools: Iterable[Any] | None = None,
         *,
-        output: type[Output] | OutputKind | None = None,
+        output: None = None,
         **options: Unpack[RequestOptions],
-    ) -> Turn[Output]:
+    ) -> Turn[str]: ...
+    @overload
+    def complete(
+        self,
+        messages: Any,
+        tools: Iterable[Any] | None = None,
+        *,
+        output: TypeForm[Output],
+        **options: Unpack[RequestOptions],
+    ) -> Turn[Output]: ...
+    @overload
+    def complete(
+        self,
+        messages: Any,
+        tools: Iterable[Any] | None = None,
+        *,
+        output: Mapping[str, Any],
+        **options: Unpack[RequestOptions],
+    ) -> Turn[Any]: ...
+    def complete(
+        self,
+        messages: Any,
+        tools: Iterable[Any] | None = None,
+        *,
+        output: Any = None,
+        **options: Unpack[RequestOptions],
+    ) -> Turn[Any]:
         """Send a request and wait for the whole turn: its `type` says what to do next, and `output` is its output."""
         warn_if_blocking("model.complete()", "await model.acomplete()")
         with self.stream(messages, tools, output=output, **options) as stream:
@@ -239,14 +321,41 @@ class Model:
                 pass
         return stream.turn
 
+    @overload
     async def acomplete(
         self,
         messages: Any,
         tools: Iterable[Any] | None = None,
         *,
-        output: type[Output] | OutputKind | None = None,
+        output: None = None,
         **options: Unpack[RequestOptions],
-    ) -> Turn[Output]:
+    ) -> Turn[str]: ...
+    @overload
+    async def acomplete(
+        self,
+        messages: Any,
+        tools: Iterable[Any] | None = None,
+        *,
+        output: TypeForm[Output],
+        **options: Unpack[RequestOptions],
+    ) -> Turn[Output]: ...
+    @overload
+    async def acomplete(
+        self,
+        messages: Any,
+        tools: Iterable[Any] | None = None,
+        *,
+        output: Mapping[str, Any],
+        **options: Unpack[RequestOptions],
+    ) -> Turn[Any]: ...
+    async def acomplete(
+        self,
+        messages: Any,
+        tools: Iterable[Any] | None = None,
+        *,
+        output: Any = None,
+        **options: Unpack[RequestOptions],
+    ) -> Turn[Any]:
         """Send a request in async code and wait for the whole turn, as `complete` does."""
         async with self.astream(messages, tools, output=output, **options) as stream:
             async for _ in stream:

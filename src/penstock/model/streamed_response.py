@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.errors import AlreadyReadError, ProviderError
-from penstock.events import Error, FinishReason, StreamChunk, ToolCall, Usage
+from penstock.events import Error, FinishReason, JSONValue, StreamChunk, ToolCall, Usage
 from penstock.model.logs import log_wait
 from penstock.redaction import without_secrets
 from penstock.transport.commands import (
@@ -88,9 +88,9 @@ class StreamedResponse(Generic[Output]):
         return self.turn.output
 
     @property
-    def partial(self) -> Any:
+    def partial(self) -> JSONValue | None:
         """The structured output so far: JSON that grows in place, in which complete fields have their types."""
-        return None if self._view is None else self._view.output
+        return None if self._view is None else self._view.value
 
     @property
     def text(self) -> str:

@@ -20,17 +20,21 @@ def find_output(parts: Iterable[TurnPart], output: OutputType[Any]) -> str:
     """The JSON text of the output. Where a model writes other text too, it is the last object with the required fields.
 
     Without such an object it is the last one, and without any the whole text. Models write examples, notes and drafts
-    before their output, also in reasoning that the server does not separate from the text.
+    before their output, also in reasoning that the server does not separate from the text. Where text is an output too,
+    text with other objects in it is that text.
     """
     texts = [part.text for part in parts if isinstance(part, Text)]
-    whole = "".join(texts).strip()
+    text = "".join(texts)
+    whole = text.strip()
     first = next(_objects_in(whole), "")
     if first == whole:  # also if its text is in several blocks
         return whole
-    objects = [(text, keys) for block in texts for text in _objects_in(block) if (keys := _keys(text)) is not None]
+    objects = [(each, keys) for block in texts for each in _objects_in(block) if (keys := _keys(each)) is not None]
     required: Any = output.declaration.schema.get("required", ())
-    fitting = [(text, keys) for text, keys in objects if keys >= {*required}]
-    return next((text for text, _ in reversed(fitting or objects)), first or whole)
+    fitting = [(each, keys) for each, keys in objects if keys >= {*required}]
+    if output.accepts_text and not fitting:
+        return text
+    return next((each for each, _ in reversed(fitting or objects)), first or whole)
 
 
 def _objects_in(text: str) -> Iterator[str]:

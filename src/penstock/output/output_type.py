@@ -11,14 +11,16 @@ import sys
 from collections.abc import Mapping
 from functools import cached_property
 from types import FrameType, UnionType
-from typing import Annotated, Any, ForwardRef, Generic, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ForwardRef, Generic, Literal, TypeVar, cast, get_args, get_origin
 
 import msgspec
 
 from penstock.declarations import OutputDeclaration
 from penstock.errors import ArgumentsError, OutputError
+from penstock.jsontext.values import deep_copy
 from penstock.output.value_type import ValueType, value_type
 from penstock.schemas import Json, with_root
+from penstock.tools.annotations import union_members
 
 T = TypeVar("T")
 
@@ -46,7 +48,7 @@ class OutputType(Generic[T]):
     """The type that an output must have.
 
     `declaration` is for the model; `read` validates what it wrote. `fields` and `items` are the types of the parts that
-    are validated as soon as they are complete.
+    are validated as soon as they are complete. A union with `str` `accepts_text`: an answer that is not JSON.
     """
 
     def __init__(self, kind: Any, names: Mapping[str, Any] = {}) -> None:
@@ -54,6 +56,7 @@ class OutputType(Generic[T]):
         self._type = value_type(kind, names)
         schema = with_root(self._type.schema)
         self.is_wrapped = not _is_plain_object(schema)
+        self.accepts_text = str in union_members(kind)
         description = str(schema.get("description") or "")
         name = _NOT_IN_NAMES.sub("_", getattr(kind, "__name__", "") or "output")[:_NAME_LENGTH].strip("_") or "output"
         self.declaration = OutputDeclaration(name, _wrapped(schema) if self.is_wrapped else schema, description)
@@ -66,7 +69,11 @@ class OutputType(Generic[T]):
         try:
             value = msgspec.json.decode(text)
         except (msgspec.MsgspecError, RecursionError) as error:
+            if self.accepts_text and text:
+                return cast("T", text)
             raise OutputError(f"it is not JSON: {error}" if text else "there is none", text) from None
+        if self.accepts_text and not isinstance(value, dict):
+            return cast("T", text)
         name = VALUE if self.is_wrapped else "output"
         if self.is_wrapped and (not isinstance(value, dict) or value.keys() != {VALUE}):
             raise OutputError(f"it must be a JSON object with the one field `{VALUE}`", text)
@@ -74,6 +81,14 @@ class OutputType(Generic[T]):
             output: T = self._type.convert(value[VALUE] if self.is_wrapped else value, name)
         except ArgumentsError as error:
             raise OutputError(str(error).replace("`output.", "`")[:MAX_PROBLEM], text) from None
+        return output
+
+    def convert(self, value: Any) -> T | None:
+        """The output for the JSON value of an output, which may lack fields with defaults; None if it is not valid."""
+        try:
+            output: T = self._type.convert(deep_copy(value), VALUE)
+        except Exception:  # noqa: BLE001  # validators are user code; the whole output is validated again
+            return None
         return output
 
     @cached_property

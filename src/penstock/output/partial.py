@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.calls.partial_calls import PartialCalls
 from penstock.errors import ArgumentsError
-from penstock.events import ArgumentDelta, Event, OutputDelta, Retry, Text, ToolCallDelta, ToolCallStart
+from penstock.events import ArgumentDelta, Event, JSONValue, OutputDelta, Retry, Text, ToolCallDelta, ToolCallStart
 from penstock.jsontext.error_text import named_message
 from penstock.jsontext.partial import JSONPiece, PartialJSON
 from penstock.jsontext.scan import ValueScanner
@@ -32,9 +32,28 @@ class PartialOutput:
         self._view: PartialJSON | None = None
         self._scanner: ValueScanner | None = None  # scans the open object
         self._block = -1
+        self._json: dict[str | int, Any] = {}  # the fields that were converted, as they came
+        self._converted: tuple[Any] | None = None  # the output so far, until more comes
 
     @property
-    def value(self) -> Any:
+    def output(self) -> Any:
+        """The value so far as the output, with defaults for the rest; None if it is not valid."""
+        if self._converted is None:
+            self._converted = (None if self.value is None else self._output.convert(self._as_it_came()),)
+        return self._converted[0]
+
+    def _as_it_came(self) -> Any:
+        """The value so far, without conversions."""
+        match self.value:
+            case dict() as fields:
+                return {key: self._json.get(key, value) for key, value in fields.items()}
+            case list() as items:
+                return [self._json.get(index, item) for index, item in enumerate(items)]
+            case value:
+                return value
+
+    @property
+    def value(self) -> JSONValue | None:
         """The value so far; None if nothing of it has come."""
         value = None if self._view is None else self._view.value
         if self._output.is_wrapped:
@@ -48,6 +67,7 @@ class PartialOutput:
         """
         if text.block != self._block and self._view is not None and self._view.error:
             self._scanner = None  # what began in another block is not JSON
+        self._converted = None
         self._block, piece, end = text.block, text.text, 0
         deltas: list[OutputDelta] = []
         while end >= 0:
@@ -55,7 +75,7 @@ class PartialOutput:
             if self._scanner is None:
                 if (start := piece.find("{", end)) < 0:
                     break
-                self._view, self._scanner = PartialJSON(), ValueScanner()
+                self._view, self._scanner, self._json = PartialJSON(), ValueScanner(), {}
             end = self._scanner.feed(piece, start)
             deltas += self._add(piece[start:] if end < 0 else piece[start:end])
             if end >= 0:
@@ -79,9 +99,9 @@ class PartialOutput:
         kind = self._type_of(key)
         if kind is None:
             return ""
-        fields = self.value
+        fields: Any = self.value
         try:
-            fields[key] = kind.convert(fields[key], str(key))
+            self._json[key], fields[key] = fields[key], kind.convert(fields[key], str(key))
         except ArgumentsError as error:
             return str(error)
         except Exception as error:  # noqa: BLE001  # validators are user code; the whole output is validated again
@@ -102,9 +122,14 @@ class PartialView:
         self._calls = PartialCalls() if has_arguments else None
 
     @property
-    def output(self) -> Any:
-        """The output so far; None if there is none."""
+    def value(self) -> JSONValue | None:
+        """The JSON of the output so far; None if there is none."""
         return None if self._output is None else self._output.value
+
+    @property
+    def output(self) -> Any:
+        """The output so far, with defaults for the rest; None if that is not valid."""
+        return None if self._output is None else self._output.output
 
     def reset(self) -> None:
         """Another response begins."""

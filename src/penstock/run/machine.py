@@ -86,13 +86,9 @@ class Run:
     """
 
     def __init__(
-        self,
-        messages: Iterable[Message],
-        policies: Mapping[str, ToolPolicy],
-        limits: Limits | None = None,
-        run_repaired: Collection[Fault] = (),
-        output: OutputType[Any] | None = None,
-    ) -> None:
+        self, messages: Iterable[Message], policies: Mapping[str, ToolPolicy], limits: Limits | None = None,
+        run_repaired: Collection[Fault] = (), output: OutputType[Any] | None = None,
+    ) -> None:  # fmt: skip
         rules = RunRules(dict(policies), limits or Limits(), frozenset(run_repaired), output)
         self.state = RunState(messages, rules)
         self.inner = InnerRuns(self.state, _without_tools)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ from penstock.testing.request import ReceivedRequest
 
 Step = Reply | Fault
 """The response to one request."""
+Script = Sequence[Step | str]
+"""Replies and faults in order: each request gets the next one. A string is a reply with this text."""
 Responder = Callable[[ReceivedRequest], Step | str]
 """A function that responds to requests."""
 
 
-class Script:
-    """Replies and faults in order: each request gets the next one.
-
-        Script([Reply(say("Let me look."), call("weather", {"city": "Rome"})), Reply("Sunny.")])
+class ScriptPlayer:
+    """Responds to each request with the next step of a script.
 
     A request after the last one gets status 400, which is not retried.
     """
@@ -47,12 +47,12 @@ def always(step: Step | str) -> Responder:
 def as_script(source: Responder | Iterable[Step | str] | Step | str) -> Responder:
     """Converts a function, a list of steps, or a single step to a script."""
     if isinstance(source, Step | str):
-        return Script([source])
+        return ScriptPlayer([source])
     if callable(source):
         return source
     if not isinstance(source, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller may pass anything
         raise UsageError(f"a script must be a reply, a list of replies or a function, not {type_name(source)}")
-    return Script(source)
+    return ScriptPlayer(source)
 
 
 def as_step(value: Any) -> Step:

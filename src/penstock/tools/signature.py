@@ -7,12 +7,13 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ForwardRef, Generic, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, get_origin, get_type_hints
 
 from msgspec import Struct
 
 from penstock.errors import UsageError
 from penstock.messages import Message
+from penstock.tools.annotations import needed_deps, union_members
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -174,7 +175,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
         tuple(parameter for raw, parameter in parameters if raw.kind is raw.POSITIONAL_ONLY),
         namespace,
         is_method,
-        _needed_deps(parameter.annotation for _, parameter in parameters),
+        needed_deps([parameter.annotation for _, parameter in parameters], _is_context),
         tuple(raw.name for raw, _ in parameters if raw.annotation is NO_DEFAULT),
     )
 
@@ -191,7 +192,7 @@ def context_signature(function: Callable[..., Any]) -> Signature:
     visible = [raw for raw in raw_parameters if raw.kind not in _VARIADIC and raw.name not in context_names]
     parameters = tuple(Parameter(raw.name, default=raw.default) for raw in visible)
     rest = next((Parameter(raw.name) for raw in raw_parameters if raw.kind is raw.VAR_KEYWORD), None)
-    deps = _needed_deps(hints.values())
+    deps = needed_deps(hints.values(), _is_context)
     return Signature(label_of(function), parameters=parameters, rest=rest, context_names=context_names, deps=deps)
 
 
@@ -370,42 +371,8 @@ def _scopes(qualname: str) -> set[str]:
 
 
 def _is_context(annotation: Any) -> bool:
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _is_context(get_args(annotation)[0])
-    if origin in (Union, types.UnionType):
-        return any(_is_context(member) for member in get_args(annotation))
-    kind = origin or annotation
-    return isinstance(kind, type) and issubclass(kind, Context)
-
-
-def _needed_deps(annotations: Iterable[Any]) -> str:
-    """The first annotation of a context whose `deps` must not be None, as text; empty if there is none."""
-    for annotation in annotations:
-        for context in _members(annotation):
-            if _is_context(context) and not all(map(_accepts_none, get_args(context))):
-                [deps, *_] = get_args(context)
-                return f"Context[{getattr(deps, '__name__', deps)}]"
-    return ""
-
-
-def _accepts_none(annotation: Any) -> bool:
-    """Whether None may have this type; True if that is unknown, as for a type variable."""
-    members = set(_members(annotation))
-    return not members.isdisjoint({Any, object, None, types.NoneType}) or any(
-        isinstance(member, TypeVar | str | ForwardRef) for member in members
-    )
-
-
-def _members(annotation: Any) -> list[Any]:
-    """The types of a union, also in an alias or an `Annotated`; of any other annotation, itself."""
-    annotation = getattr(annotation, "__value__", annotation)  # of an alias that was made by a `type` statement
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _members(get_args(annotation)[0])
-    if origin in (Union, types.UnionType):
-        return [inner for member in get_args(annotation) for inner in _members(member)]
-    return [annotation]
+    kinds = [get_origin(member) or member for member in union_members(annotation)]
+    return any(isinstance(kind, type) and issubclass(kind, Context) for kind in kinds)
 
 
 # Docstrings.

@@ -11,7 +11,6 @@ import functools
 import inspect
 import re
 import types
-import warnings
 from collections.abc import Callable, Mapping
 from typing import (
     Any,
@@ -46,6 +45,7 @@ from penstock.tools.signature import (
     read_signature,
 )
 from penstock.tools.typed_arguments import TypedArguments, is_json
+from penstock.tools.unclear_tools import warn_if_unclear
 
 __all__ = [
     "Context",
@@ -284,25 +284,10 @@ def _from_function(function: Callable[P, R], options: ToolOptions) -> Tool[P, R]
         declaration = _vendor_declaration(options["vendor"], options)
     else:
         declaration = ToolDeclaration(name_of(function), signature.description, arguments.parameters)
-        _warn_if_unclear(function, signature, declaration.name, options)
+        warn_if_unclear(function, signature, options.get("name") or declaration.name, options.get("description", ""))
     # The namespace is dropped: everything in the enclosing scopes would live as long as the tool.
     kept = msgspec.structs.replace(signature, namespace={})
     return Tool(_with_options(declaration, options), arguments, function, kept, **_execution_options(options))
-
-
-def _warn_if_unclear(function: Callable[..., Any], signature: Signature, name: str, options: ToolOptions) -> None:
-    """Warn once, at the line of the function, if the model gets no description of it, or no types of its parameters."""
-    inner = inspect.unwrap(function)
-    lacks: list[str] = []
-    if signature.untyped:
-        lacks.append(f"no type hint for {', '.join(f'`{parameter}`' for parameter in signature.untyped)}")
-    if not (options.get("description") or signature.description):
-        lacks.append("no description (a docstring)")
-    if lacks and isinstance(inner, types.FunctionType):
-        message = f"the tool {options.get('name') or name!r} has {' and '.join(lacks)}: the model has to guess"
-        place = inner.__code__.co_filename, inner.__code__.co_firstlineno
-        registry = inner.__globals__.setdefault("__warningregistry__", {})
-        warnings.warn_explicit(message, UserWarning, *place, registry=registry)
 
 
 def _vendor_declaration(vendor: Mapping[str, Any], options: ToolOptions) -> ToolDeclaration:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from penstock.agent.calls.tool_execution import is_from_outside, log_raised
+from penstock.agent.calls.tool_exceptions import log_raised
+from penstock.agent.calls.tool_execution import is_from_outside
 from penstock.agent.driver.caller_loop import is_stopped
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.agent.driver.user_code import UserCode

@@ -23,6 +23,7 @@ from penstock.agent.reader_view import OneReader, reader_view
 from penstock.errors import UsageError
 from penstock.log.store import LostRunError, StoreError
 from penstock.messages import Message
+from penstock.output.partial import PartialView
 from penstock.run.commands import Command
 from penstock.run.events import Done, RequestKind, StepEnd, StreamEvent, ToolEnd, innermost
 from penstock.run.input_checks import expect_undecided, expect_waiting
@@ -89,19 +90,14 @@ class Driver:
         return self._driven.done
 
     @property
-    def error(self) -> Exception | None:
-        """The exception of a request that failed."""
-        return self._driven.error
+    def errors(self) -> tuple[Exception | None, tuple[Exception, ...]]:
+        """The exception of a request that failed, and those of tools that are not `ToolError`s."""
+        return self._driven.error, tuple(self._driven.tool_failures)
 
     @property
-    def tool_failures(self) -> tuple[Exception, ...]:
-        """The exceptions of tools that are not `ToolError`s."""
-        return tuple(self._driven.tool_failures)
-
-    @property
-    def partial(self) -> Any:
+    def partial(self) -> PartialView | None:
         """The structured output so far."""
-        return None if self.view is None else self.view.output
+        return None if self.view is None else self.view.partial
 
     @property
     def has_log(self) -> bool:

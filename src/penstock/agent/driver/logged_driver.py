@@ -26,6 +26,7 @@ from penstock.log.inputs import cancel_input, decision_input, message_input, res
 from penstock.log.store import Input
 from penstock.log.store_retries import awith_retries, with_retries
 from penstock.messages import Message
+from penstock.output.partial import PartialView
 from penstock.run.events import Done, StreamEvent
 from penstock.run.machine import Run
 from penstock.transport.threads.loop_thread import resolve
@@ -95,17 +96,12 @@ class LoggedDriver(Generic[D]):
         return self._follower.done or (self.owner.done if self.owner else None)
 
     @property
-    def error(self) -> Exception | None:
-        """The exception of a request that failed."""
+    def errors(self) -> tuple[Exception | None, tuple[Exception, ...]]:
+        """The exception of a request that failed, and those of tools in this process that are not `ToolError`s."""
         if self.owner is not None:
-            return self.owner.error
+            return self.owner.errors
         done, error = self._follower.done, self.run.state.error
-        return provider_error(error) if done and done.reason == "error" and error else None
-
-    @property
-    def tool_failures(self) -> tuple[Exception, ...]:
-        """The exceptions of tools that are not `ToolError`s, if this process drives the run."""
-        return () if self.owner is None else self.owner.tool_failures
+        return provider_error(error) if done and done.reason == "error" and error else None, ()
 
     def dump(self) -> bytes:
         """The run as JSON."""
@@ -156,9 +152,9 @@ class LoggedDriver(Generic[D]):
         return driver
 
     @property
-    def partial(self) -> Any:
+    def partial(self) -> PartialView | None:
         """The structured output so far."""
-        return None if self._view is None else self._view.output
+        return None if self._view is None else self._view.partial
 
 
 class LoggedSyncDriver(LoggedDriver[SyncDriver]):

@@ -182,6 +182,10 @@ class Execution(Struct):
             self.arguments = deep_copy(review.arguments)
             self.note = hook_note(self.arguments)
 
+    def keep(self, outcome: Outcome, time: ToolTime | None, *, is_final: bool) -> None:
+        self.finish(outcome, None) if is_final else self.returned(outcome)  # which hooks see first
+        self.time = time
+
     def returned(self, outcome: Outcome) -> None:
         """The tool returned this, which hooks may change."""
         self.data = outcome.data

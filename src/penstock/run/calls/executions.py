@@ -161,7 +161,8 @@ class Executions:
         execution = self.table.waiting[call_id]
         if not self._rules.has_after_call:
             return [self.table.finish(execution, outcome), *self.proceed()]
-        return self._return(execution, outcome)
+        self._keep(execution, outcome)
+        return self.proceed()
 
     def expired(self, call_id: str) -> list[Output]:
         """The time for a decision or a result is over; an answered call is ignored."""
@@ -209,22 +210,12 @@ class Executions:
     def returned(self, key: str, outcome: Outcome, time: ToolTime | None) -> bool:
         """Keep the outcome of an execution that ended; nothing follows from it yet. False for a voided call."""
         self._start.begin(key)  # a driver without a reader never calls `reached`
-        execution = self.table.running(key)
-        if execution is None:
-            return False
-        self._keep(execution, outcome, time)
-        return True
+        if (execution := self.table.running(key)) is not None:
+            self._keep(execution, outcome, time)
+        return execution is not None
 
-    def _return(self, execution: Execution, outcome: Outcome, time: ToolTime | None = None) -> list[Output]:
-        self._keep(execution, outcome, time)
-        return self.proceed()
-
-    def _keep(self, execution: Execution, outcome: Outcome, time: ToolTime | None) -> None:
-        if self._rules.has_after_call:
-            execution.returned(outcome)
-        else:
-            execution.finish(outcome, None)
-        execution.time = time
+    def _keep(self, execution: Execution, outcome: Outcome, time: ToolTime | None = None) -> None:
+        execution.keep(outcome, time, is_final=not self._rules.has_after_call)
         self.table.set_state(execution, "returned")
         self.order.returned(execution)
 

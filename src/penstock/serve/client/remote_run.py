@@ -12,11 +12,11 @@ from typing import Any, Self
 import msgspec
 from msgspec.structs import replace
 
+from penstock.agent.async_hints import AsyncOnly
 from penstock.agent.run_result import NOT_FINISHED, WITH_OUTPUT, RunResult, no_output
 from penstock.errors import OutputError
 from penstock.events import Reasoning, Refusal, Retry, Text, ToolCall, ToolCallInvalid, Unknown, Usage
 from penstock.messages import File, Image, Message, Part, ToolResult, user
-from penstock.model.async_hints import AsyncOnly
 from penstock.run.events import (
     ApprovalRequest,
     Decision,

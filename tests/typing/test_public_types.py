@@ -159,11 +159,11 @@ def test_a_misspelt_option_of_a_model_is_an_error() -> None:
     with pytest.raises(UnknownOptionError):
         Model("openai:gpt-5", temprature=1)  # type: ignore[call-arg]
     with pytest.raises(UnknownOptionError):
-        model.stream("Hello.", temprature=1)  # type: ignore[call-arg]
+        model.stream("Hello.", temprature=1)  # type: ignore[call-overload]
     with pytest.raises(UnknownOptionError):
-        model.astream("Hello.", max_token=1)  # type: ignore[call-arg]
+        model.astream("Hello.", max_token=1)  # type: ignore[call-overload]
     with pytest.raises(UnknownOptionError):
-        model.complete("Hello.", system="Be brief.")  # type: ignore[call-arg]
+        model.complete("Hello.", system="Be brief.")  # type: ignore[call-overload]
     with pytest.raises(UnknownWireError):
         Model("openai:gpt-5", wire="openai_chat")  # type: ignore[arg-type]
     with pytest.raises(penstock.UsageError, match="temperature"):
@@ -223,11 +223,11 @@ def test_an_agent_in_async_code() -> None:
 
 def test_a_misspelt_option_of_an_agent_is_an_error() -> None:
     with pytest.raises(UnknownOptionError):
-        Agent("sim:fast", temprature=1)  # type: ignore[call-arg]
+        Agent("sim:fast", temprature=1)  # type: ignore[call-overload]
     with pytest.raises(UnknownOptionError):
         AgentStreamer("sim:fast", on_txt=print)  # type: ignore[call-arg]
     with pytest.raises(penstock.UsageError):
-        Agent("sim:fast", approvals="never")  # type: ignore[arg-type]
+        Agent("sim:fast", approvals="never")  # type: ignore[call-overload]
 
 
 def test_histories() -> None:
@@ -262,7 +262,7 @@ def test_structured_output_has_its_type() -> None:
     schema: Agent[None, dict[str, Any]] = Agent(scripted("{}"), output={"type": "object"})
     assert_type(schema.run("Go.").output, dict[str, Any])
     with pytest.raises(UsageError):
-        Agent(scripted("Hi."), output="City")  # type: ignore[arg-type]
+        Agent(scripted("Hi."), output="City")
 
 
 def test_structured_output_of_a_model_has_its_type() -> None:
