@@ -12,7 +12,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import agent, concurrent, decode, early, gateway, imports, log, output, partial, peers, serve, text
+from benchmarks import (
+    agent,
+    concurrent,
+    decode,
+    early,
+    gateway,
+    heal,
+    imports,
+    log,
+    output,
+    partial,
+    peers,
+    serve,
+    text,
+)
 from benchmarks.report import Report
 
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
@@ -25,13 +39,14 @@ MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "concurrent": concurrent.measure,
     "log": log.measure,
     "gateway": gateway.measure,
+    "heal": heal.measure,
     "serve": serve.measure,
     "concurrent-peers": concurrent.measure_peers,
     "gateway-peers": gateway.measure_peers,
     "output-peers": output.measure_peers,
     "peers": peers.measure,
 }
-DEFAULT = ("decode", "partial", "text", "import", "agent", "concurrent", "log", "gateway", "serve")
+DEFAULT = ("decode", "partial", "text", "import", "agent", "concurrent", "log", "gateway", "heal", "serve")
 """The benchmarks that install nothing."""
 
 

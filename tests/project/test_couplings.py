@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from asyncio import sslproto
@@ -24,6 +25,7 @@ from typing import Any
 
 import aiohttp
 import httptools
+import httpx
 import httpx2
 import mcp_types
 import pytest
@@ -384,6 +386,50 @@ def test_mcp_says_that_a_session_was_terminated() -> None:
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def test_aiohttp_reader_waits_in_a_method() -> None:
+    async def work() -> None:
+        class Reader(aiohttp.StreamReader):
+            async def _wait(self, func_name: str) -> None:
+                self.feed_data(b"one\n") if not self.total_bytes else self.feed_eof()
+
+        reader = Reader(ResponseHandler(asyncio.get_running_loop()), 2**16, loop=asyncio.get_running_loop())
+        assert not reader._buffer
+        assert not reader._eof
+        assert hasattr(reader, "_protocol")
+        assert [line async for line in reader] == [b"one\n"]
+
+    run(work)
+
+
+def test_aiohttp_session_has_its_middlewares() -> None:
+    async def work() -> None:
+        async with aiohttp.ClientSession() as session:
+            assert session._middlewares == ()
+
+    run(work)
+
+
+@pytest.mark.parametrize("library", [httpx2, httpx])
+def test_httpx_clients_have_a_transport_and_mounts(library: Any) -> None:
+    with library.Client(mounts={"all://a": library.HTTPTransport()}) as client:
+        assert isinstance(client._transport, library.BaseTransport)
+        assert all(isinstance(one, library.BaseTransport | None) for one in client._mounts.values())
+
+
+def test_attach_finds_the_clients_of_every_sdk() -> None:
+    """A process of its own: frameworks leave connections open."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.heal.found_clients"]
+    place = Path(__file__).parents[2]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=place, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    counts = {name: int(count) for name, count in map(str.split, done.stdout.splitlines())}
+    assert counts == {
+        "openai": 1, "async-openai": 1, "anthropic": 1, "ollama": 1, "google-genai": 3, "mistralai": 2, "langchain": 2,
+        "langchain-anthropic": 2, "pydantic-ai": 1, "openai-agents": 1, "litellm": 2,
+    }  # fmt: skip
+
 
 ROWS = re.findall(r"^\| (`\S+\.py`.*?) \| .* \| `(test_\w+)` \|$", PAGE, re.MULTILINE)
 

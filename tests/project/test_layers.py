@@ -96,6 +96,7 @@ MAY_NAME_VENDORS = {
     "asgi/access.py": "the headers in which clients send a key",
     "gateway/app.py": "the protocols that are served",
     "model/known_models.py": "names of models, for completion",
+    "heal/requests.py": "the protocols that are healed, by their paths",
     "model/checks.py": "an example of a model name in an error message",
     "model/recording.py": "a response header",
     "providers.py": "the registry of providers",

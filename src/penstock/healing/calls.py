@@ -47,6 +47,9 @@ class CallHealing:
         """The events, healed."""
         if _CONCERNED.isdisjoint(map(type, chunks)):
             return chunks
+        if len(chunks) == 1 and isinstance(first := chunks[0], ToolCallDelta):  # as nearly all reads of a call are
+            piece = self._delta(first)
+            return chunks if piece is first else [] if piece is None else [piece]
         healed: list[StreamChunk] = []
         for chunk in chunks:
             if (event := self._heal(chunk)) is None:
