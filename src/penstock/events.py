@@ -36,6 +36,8 @@ or the program that made the `ToolCall` (`caller`).
 """
 Confirm = Literal["end", "close"]
 """When a call in the text with raw values counts: at the end of the text or another call, or when its tags close it."""
+AMBIGUOUS_CALL = "ambiguous_call"
+"""The code of the `Error` for a call that was handed over at its end tags, with `confirm="close"`, and may go on."""
 Fault = Literal[
     "cut", "malformed", "not_an_object", "unnamed", "too_large", "duplicated", "cumulative", "double_encoded",
     "control_characters", "trailing_text", "withdrawn", "quoted", "duplicate_keys", "ambiguous",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import Text, TextParser, ToolCall, ToolCallClosed, ToolCallInvalid, ToolCallStart
+from penstock import Error, Text, TextParser, ToolCall, ToolCallClosed, ToolCallInvalid, ToolCallStart
 from penstock.dialects.prompt import find_prompt
 from penstock.dialects.reading import unconfirmed
 from penstock.gateway import Healing
@@ -46,6 +46,10 @@ BETWEEN = {
     "reasoning": " ends a call. <think>Hm",
     "closed reasoning": " ends a call. <think>Hm</think> so",
 }
+
+
+HEAD, TAIL = written("anthropic_xml")
+HALF = f"{HEAD}use {TAIL} ends a call.{TAIL}"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -124,6 +128,36 @@ def test_a_parser_that_confirms_at_the_close_returns_the_call_there(dialect: str
     assert calls_of(parser.feed(f"{head}use it{tail}")) == [("save", {"path": "a.md", "content": "use it"})]
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_call_that_was_handed_over_and_goes_on_is_an_error_that_names_it(dialect: str) -> None:
+    head, tail = written(dialect)
+    events = parse(TextParser(dialect, TOOLS, confirm="close"), [f"{head}use {tail} ends a call.{tail} Done."])
+    assert calls_of(events) == [("save", {"path": "a.md", "content": "use"})] or calls_of(events) == [
+        ("save", {"path": "a.md", "content": "use "})
+    ]
+    [error] = [event for event in events if isinstance(event, Error)]
+    assert error.code == "ambiguous_call"
+    assert error.message.startswith("the call of 'save' is ambiguous: an end tag follows the call")
+
+
+def test_a_call_that_was_handed_over_is_confirmed_by_a_call_right_after_it() -> None:
+    text = f"{HEAD}use it{TAIL}\n{ping('anthropic_xml')} Done."
+    parser = TextParser("anthropic_xml", TOOLS, confirm="close")
+    assert not any(isinstance(event, Error) for event in parse(parser, [text]))
+
+
+def test_the_parser_of_xml_and_an_agent_report_a_call_that_goes_on() -> None:
+    parser, errors = penstock.StreamingXMLParser(TOOLS), list[str]()
+    assert [call.name for call in parser.feed(HALF)[1]] == ["save"]
+    assert ["'save' is ambiguous" in error.message for error in parser.errors] == [True]
+
+    def save(path: str, content: str) -> str:
+        return "saved"
+
+    asyncio.run(penstock.AgentStreamer(tools=[save], on_error=errors.append).process_stream([HALF]))
+    assert ["'save' is ambiguous" in message for message in errors] == [True]
+
+
 def test_a_wrong_confirm_is_refused() -> None:
     with pytest.raises(penstock.UsageError, match="confirm must be 'end' or 'close'"):
         TextParser("xml", confirm="now")  # type: ignore[arg-type]
@@ -135,10 +169,6 @@ def test_the_number_of_calls_that_wait_is_limited(monkeypatch: pytest.MonkeyPatc
     whole = parse(TextParser("anthropic_xml", TOOLS), [f"{head}1{tail} a {head}2{tail} b {head}3{tail} c"])
     assert [arguments["content"] for _, arguments in calls_of(whole)] == ["1", "2"]
     assert [event.why for event in whole if isinstance(event, ToolCallInvalid)] == ["too_large"]
-
-
-HEAD, TAIL = written("anthropic_xml")
-HALF = f"{HEAD}use {TAIL} ends a call.{TAIL}"
 
 
 @pytest.mark.parametrize("start", ["call", "turn", None])

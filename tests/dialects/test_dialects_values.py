@@ -98,11 +98,19 @@ class TestBrokenTags:
     @pytest.mark.parametrize(
         ("dialect", "text", "raw"),
         [
-            ("xml", '<invoke name="mail"><parameter name="to"=>ann</parameter></invoke>', '<parameter name="to"=>'),
+            (
+                "xml",
+                '<invoke name="mail"><parameter name="to"=>ann</parameter></invoke>',
+                '<parameter name="to"=>ann</parameter>',
+            ),
             ("xml", '<invoke name="mail"><parameter name="t', '<parameter name="t'),
             ("minimax_m2", '<minimax:tool_call><invoke name="mail"><parameter name=a"to">', '<parameter name=a"to">'),
-            ("qwen3_coder", "<function=mail><parameter=to\nann</parameter></function>", "<parameter=to"),
-            ("glm45", "<tool_call>mail<arg_key>to</arg_key>: ann</tool_call>", "<arg_key>to</arg_key>"),
+            (
+                "qwen3_coder",
+                "<function=mail><parameter=to\nann</parameter></function>",
+                "<parameter=to\nann</parameter>",
+            ),
+            ("glm45", "<tool_call>mail<arg_key>to</arg_key>: ann</tool_call>", "<arg_key>to</arg_key>: ann"),
             ("glm45", "<tool_call>mail<arg_key>to", "<arg_key>to"),
         ],
     )
@@ -115,7 +123,7 @@ class TestBrokenTags:
         assert call.message == f"expected {' or '.join(map(repr, signs))}"  # control characters may follow, too
 
     def test_a_cut_element_is_in_the_raw_arguments(self) -> None:
-        assert invalid_call("cline_xml", "<mail><to>ann</to><cc>bob").arguments_raw == '{"to":"ann"<cc>bob'
+        assert invalid_call("cline_xml", "<mail><to>ann</to><cc>bob").arguments_raw == '{"to":"ann","cc":"bob'
 
     @pytest.mark.parametrize(
         ("dialect", "text", "message"),
@@ -135,7 +143,7 @@ class TestBrokenTags:
     @pytest.mark.parametrize("end", ["</invok", "<", "\n</", "<parameter"])
     def test_half_a_tag_at_the_end_is_not_a_value(self, end: str) -> None:
         call = invalid_call("xml", f'<invoke name="mail"><parameter name="to">ann</parameter>{end}')
-        assert (call.why, call.arguments_raw) == ("cut", '{"to":"ann"')
+        assert (call.why, call.arguments_raw) == ("cut", '{"to":"ann"' + end.strip())
 
 
 class TestTime:

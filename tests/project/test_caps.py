@@ -333,12 +333,6 @@ def repaired_value() -> Any:
     return (broken.repaired or {}).get("to")
 
 
-def size_of_broken_call() -> int:
-    events = parsed("pythonic", f'[f(a=1 2, b="{"x" * 50}")] Done.', {})
-    [broken] = [event for event in events if isinstance(event, ToolCallInvalid)]
-    return len(broken.arguments_raw)
-
-
 def why_a_call_with_many_fields_is_invalid() -> list[str]:
     others = "".join(f', "field{number}": {number}' for number in range(5))
     events = parsed("hermes", f'<tool_call>{{"name": "f", "arguments": {{"a": 1}}{others}}}</tool_call>')
@@ -640,7 +634,6 @@ CAPS = [
         "dialects.MAX_HEADER", 10,
         lambda: len(calls(parsed("xml", FIELD.replace('"a"', '"parameter_name"').format(1)))), 0, 1,
     ),
-    Cap("dialects.MAX_SKIPPED", 10, size_of_broken_call, 16, 64),
     Cap("dialects.MAX_OTHER_FIELDS", 4, why_a_call_with_many_fields_is_invalid, ["malformed"], []),
     Cap("dialects.MAX_ALTERNATIVES", 3,
         lambda: calls(parsed("xml", FIELD.format(5), ALTERNATIVES)), [{"a": "5"}], [{"a": 5}]),

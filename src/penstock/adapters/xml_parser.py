@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from penstock.dialects.parser import TextParser
 from penstock.dialects.provenance import Provenance
-from penstock.events import Reasoning, StreamChunk, Text, ToolCall, ToolCallInvalid
+from penstock.events import Error, Reasoning, StreamChunk, Text, ToolCall, ToolCallInvalid
 
 ParserState = Literal["text", "maybe_tag", "in_tag", "in_call"]
 
@@ -21,9 +21,12 @@ class StreamingXMLParser:
         text, calls = parser.close()
 
     The text can be shown at once: it never contains a part of a tag. A call is returned when its `</invoke>` has
-    arrived. Cut and malformed calls are never returned; they are in `invalid_calls`. With `reasoning=True`, the text
-    between `<think>` and `</think>` goes to the `reasoning` property, and calls in it are ignored. With `provenance`,
-    a call that is a quotation from the conversation is in `invalid_calls`. `state` says whether a call is written.
+    arrived. Cut and malformed calls are never returned; they are in `invalid_calls`. If a returned call turns out to go
+    on after that tag, because a value contains it, an error that names the call is added to `errors`.
+
+    With `reasoning=True`, the text between `<think>` and `</think>` goes to the `reasoning` property, and calls in it
+    are ignored. With `provenance`, a call that is a quotation from the conversation is in `invalid_calls`. `state` says
+    whether a call is written.
     """
 
     def __init__(
@@ -32,6 +35,7 @@ class StreamingXMLParser:
         self._parser = TextParser("anthropic_xml", tools, reasoning, provenance=provenance, confirm="close")
         self._reasoning: list[str] = []
         self.invalid_calls: list[ToolCallInvalid] = []
+        self.errors: list[Error] = []
 
     @property
     def state(self) -> ParserState:
@@ -58,6 +62,7 @@ class StreamingXMLParser:
 
     def _split(self, events: list[StreamChunk]) -> tuple[str, list[ToolCall]]:
         self.invalid_calls += [event for event in events if isinstance(event, ToolCallInvalid)]
+        self.errors += [event for event in events if isinstance(event, Error)]
         self._reasoning += [event.text for event in events if isinstance(event, Reasoning)]
         text = "".join(event.text for event in events if isinstance(event, Text))
         return text, [event for event in events if isinstance(event, ToolCall)]

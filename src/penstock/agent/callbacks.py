@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.errors import UsageError
-from penstock.events import Reasoning, Text
+from penstock.events import AMBIGUOUS_CALL, Error, Reasoning, Text
 from penstock.run.events import Done, StreamEvent, ToolEnd, ToolStart
 from penstock.tools.signature import count_required
 
@@ -21,7 +21,7 @@ class Callbacks(Struct, frozen=True):
     `on_tool_end` is called once for every `on_tool_start`, and for calls that ended without a start: with the id of the
     call and what the tool returned. If it has a third parameter, that is the text that the model reads. For a call that
     failed or did not run, that text is also the result. `on_error` is called when a run ends because a request failed
-    or a response was cut.
+    or a response was cut, and if a call that was run at its end tags turns out to be ambiguous (`confirm="close"`).
     """
 
     on_text: Callable[[str], Any] | None = None
@@ -52,6 +52,8 @@ class Callbacks(Struct, frozen=True):
                 return self.on_tool_start(event.call_id, event.name, event.arguments)
             case ToolEnd() if self.on_tool_end:
                 return _call_tool_end(self.on_tool_end, event)
+            case Error(code=code) if self.on_error and code == AMBIGUOUS_CALL:
+                return self.on_error(event.message)
             case Done(reason="error" | "cut") if self.on_error:
                 return self.on_error(event.why)
             case _:

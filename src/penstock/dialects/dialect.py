@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
+from penstock.dialects.reading.marks import NO_TAGS, CallTags
 from penstock.dialects.reading.source import Reading, Source
 
 Block = Callable[[Source, str], Reading[None]]
@@ -29,6 +30,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
     - `block` reads what follows an opening mark.
     - `opens` are the opening marks, or a function that returns them for the names of the declared tools.
     - `closes` are the closing marks. They are removed after a call; without a call, both marks stay text.
+    - `tags` are the tags around calls, in pairs. A malformed call owns the text up to its end tag, or if there is none
+      the rest of the text.
     - `tokens` are the control tokens around its messages, which are always removed from the text: with an opening token
       also the closing one. END_TOKENS are removed at the end of a text, in every dialect.
     - `think` are the pairs of marks around reasoning, the most frequent first.
@@ -39,6 +42,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
     block: Block
     opens: tuple[str, ...] | Callable[[Sequence[str]], tuple[str, ...]] = ()
     closes: tuple[str, ...] = ()
+    tags: CallTags = NO_TAGS
     tokens: tuple[str, ...] = ()
     think: tuple[tuple[str, str], ...] = THINK
     begins_inside: bool = False

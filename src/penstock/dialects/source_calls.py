@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from penstock.dialects.folding import clean, fold, plain
 from penstock.dialects.lenient_values import MAX_VALUE, read_value
-from penstock.events import StreamChunk, Text, ToolCall, ToolCallInvalid
+from penstock.events import Finish, StreamChunk, Text, ToolCall, ToolCallInvalid
 
 MIN_VALUE = 12
 """How many characters make a value distinctive."""
@@ -329,7 +329,7 @@ def _read_dialects(
         reader = stage.reader()
         if piece + _PIECE > end and (reader is None or not reader.is_in_call):
             return
-    yield from _arguments_of(stage.close(), spelled)
+    yield from _arguments_of(stage.feed(Finish("stop")), spelled)  # the text was not cut
 
 
 def _arguments_of(events: list[StreamChunk], name: str) -> list[dict[str, Any]]:

@@ -9,10 +9,11 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
-from penstock.dialects.dialect import Block, Dialect
+from penstock.dialects.dialect import LLAMA_ENDS, Block, Dialect
 from penstock.dialects.reading.bare_objects import FENCED, USUAL, BareKeys, NotACall, anything, bare_call, bare_fields
 from penstock.dialects.reading.call_objects import ReadCall, call_array, fields, object_calls
 from penstock.dialects.reading.code_spans import FENCE
+from penstock.dialects.reading.marks import CallTags, TagPair
 from penstock.dialects.reading.source import Mismatch, Reading, Source
 
 
@@ -123,11 +124,21 @@ def llama3_opens(tool_names: Sequence[str]) -> tuple[str, ...]:
 READERS: dict[str, ReadCall] = {"": partial(bare_fields, accepts=anything), "{": bare_fields, "[": bare_fields,
                                 "<|python_tag|>": fields}  # fmt: skip
 
+FENCE_TAGS = CallTags(block=TagPair((), (FENCE,)))
+
 DIALECTS = {
     "bare_json": Dialect(block=or_text(bare_json), opens=("{", "[")),
     "xlam": Dialect(
-        block=or_text(xlam), opens=("[", FENCE, "[TOOL_CALLS]", "<tool_call>"), closes=("[/TOOL_CALLS]", "</tool_call>")
+        block=or_text(xlam),
+        opens=("[", FENCE, "[TOOL_CALLS]", "<tool_call>"),
+        closes=("[/TOOL_CALLS]", "</tool_call>"),
+        tags=CallTags(call=TagPair(("<tool_call>",), ("</tool_call>",)), block=TagPair((), ("[/TOOL_CALLS]", FENCE))),
     ),
-    "llama3_json": Dialect(block=or_text(llama3_json), opens=llama3_opens, begins_inside=True),
-    "md_json_fence": Dialect(block=or_text(fenced), opens=(FENCE,)),
+    "llama3_json": Dialect(
+        block=or_text(llama3_json),
+        opens=llama3_opens,
+        tags=CallTags(message=TagPair((), LLAMA_ENDS)),
+        begins_inside=True,
+    ),
+    "md_json_fence": Dialect(block=or_text(fenced), opens=(FENCE,), tags=FENCE_TAGS),
 }

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from penstock.dialects.dialect import Dialect
+from penstock.dialects.reading.marks import CallTags, TagPair
 from penstock.dialects.reading.raw_values import Ends, Sink, Writer, raw_text, raw_value, write_value
 from penstock.dialects.reading.recovery import header
 from penstock.dialects.reading.schema import Schema, quote
 from penstock.dialects.reading.source import Mismatch, Reading, Source
 from penstock.dialects.reading.tag_calls import Tags, tag_block
 from penstock.dialects.reading.text_call import TextCall
-from penstock.dialects.reading.unconfirmed import RawTags, TagPair
 
 TagNames = Mapping[str, str]
 """Opening tags, and the names in them; "" where the name follows."""
@@ -51,14 +51,14 @@ def tag_name(source: Source, start: str) -> Reading[tuple[str, str]]:
 def add_empty(call: TextCall, key: str) -> None:
     """Adds an argument whose element has no content."""
     write = call.schema.field(key).writer
-    call.key(key)
+    call.raw_key(key)
     call.add(write("") if write else '""')
 
 
 # -- `<invoke><tool_name>N</tool_name><parameters><P>raw</P></parameters></invoke>` ----------------------------------
 
 AFTER_INVOKE = ("<invoke>", "</function_calls>")
-LEGACY = RawTags(
+LEGACY = CallTags(
     TagPair(("<parameters>",), ("</parameters>",)),
     TagPair(("<invoke>",), ("</invoke>",)),
     TagPair(("<function_calls>",), ("</function_calls>",)),
@@ -108,7 +108,7 @@ def legacy_parameters(source: Source, call: TextCall) -> Reading[None]:
             add_empty(call, key)
             end = ""
         elif key:
-            call.key(key)
+            call.raw_key(key)
             own_end = f"</{key}>"
             ends = {"</parameters>": ("</invoke>",), own_end: ("<",)}
             call.raw_tags = LEGACY
@@ -121,7 +121,7 @@ def legacy_parameters(source: Source, call: TextCall) -> Reading[None]:
 # -- `<tool>N</tool><tool_input>text</tool_input>` -------------------------------------------------------------------
 
 
-INPUT = RawTags(TagPair(("<tool_input>",), ("</tool_input>",)), TagPair(("<tool>",), ("</tool>",)))
+INPUT = CallTags(TagPair(("<tool_input>",), ("</tool_input>",)), TagPair(("<tool>",), ("</tool>",)))
 
 
 def langchain_xml(source: Source, mark: str) -> Reading[None]:
@@ -162,50 +162,51 @@ def is_object(source: Source) -> Reading[bool]:
 def cline_xml(source: Source, mark: str) -> Reading[None]:
     """Reads `<TOOL><P>raw</P>…</TOOL>`. Only declared names are tags, and a tool's tag must be followed by another."""
     name = mark[1:-1]
-    keys, end = {f"<{key}>": key for key in source.tools.schema(name).keys}, f"</{name}>"
-    key, mark = yield from declared_key(source, keys, end)
+    end = f"</{name}>"
+    keys = {f"<{key}>": key for key in source.tools.schema(name).keys}
+    (key, mark), others = yield from first_key(source, name, {**ANY, **keys}, end)
+    source.tags = CallTags(call=TagPair((f"<{name}>",), (end,)))
     call = source.begin(name)
+    for other in others:
+        call.check_key(other)
     while key:
         if mark == EMPTY:
             add_empty(call, key)
         else:
-            call.key(key)
-            follow = (*keys, end) if key == "content" and keys else ("<",)
-            call.raw_tags = RawTags(TagPair((f"<{key}>",), (f"</{key}>",)), TagPair((f"<{name}>",), (end,)))
-            yield from trimmed_value(source, call, key, {f"</{key}>": follow})
-        key, mark = yield from declared_key(source, keys, end)
+            call.raw_key(key)
+            yield from cline_value(source, call, key, (*keys, end) if key == "content" and keys else ("<",))
+        key, mark = yield from next_key(source, {**ANY, **keys}, end)
     call.end_keys()
     source.end()
 
 
-def declared_key(source: Source, keys: TagNames, end: str) -> Reading[tuple[str, str]]:
-    """Reads the opening tag of the tool's next parameter, as `next_key` does. Other elements are skipped."""
+def first_key(source: Source, name: str, keys: TagNames, end: str) -> Reading[tuple[tuple[str, str], list[str]]]:
+    """Reads up to the first tag of a parameter that the tool has; returns it as `next_key` does, and the others."""
+    others: list[str] = []
     while True:
-        key, mark = yield from next_key(source, {**ANY, **keys}, end)
-        if not keys or not key or key in keys.values():
-            return key, mark
-        if mark == EMPTY:
-            continue
-        if source.call is None:
+        key, mark = yield from next_key(source, keys, end)
+        if not key or source.tools.schema(name).allows(key):
+            return (key, mark), others
+        others.append(key)
+        if mark != EMPTY:
             yield from source.upto(f"</{key}>")
-        else:
-            yield from skip_element(source, source.call, key, end)
 
 
-def skip_element(source: Source, call: TextCall, key: str, end: str) -> Reading[None]:
-    """Skips an element that the tool does not have. Without an end tag, its extent is unknown and the call a guess."""
-
-    def element(sink: Sink) -> Reading[str]:
-        sink(f"<{key}>")
-        return (yield from raw_text(source, sink, {f"</{key}>": (), end: ()}))
-
-    if (yield from write_value(call, lambda raw: "", element)) == end:
+def cline_value(source: Source, call: TextCall, key: str, follow: tuple[str, ...]) -> Reading[None]:
+    """Reads the raw value of a parameter. One that the tool does not have may lack its end tag: `<br>`."""
+    [end] = source.tags.call.ends
+    own_end = f"</{key}>"
+    call.raw_tags = CallTags(TagPair((f"<{key}>",), (own_end,)), source.tags.call)
+    ends = {own_end: follow} if call.schema.allows(key) else {own_end: (), end: ()}
+    if (yield from trimmed_value(source, call, key, ends)) != own_end:
         source.unread(end)
-        call.doubt(f"the element {key!r} has no end tag")
 
 
-def trimmed_value(source: Source, call: TextCall, key: str, ends: Ends) -> Reading[None]:
-    """Reads a raw value, and trims it: `content` by a line break at each end, other values by all white space."""
+def trimmed_value(source: Source, call: TextCall, key: str, ends: Ends) -> Reading[str]:
+    """Reads a raw value, and trims it: `content` by a line break at each end, other values by all white space.
+
+    Returns the mark that ended it.
+    """
 
     def trimmed(sink: Sink) -> Reading[str]:
         out = Unframed(sink) if key == "content" else Trimmed(sink)
@@ -213,7 +214,7 @@ def trimmed_value(source: Source, call: TextCall, key: str, ends: Ends) -> Readi
         out.end()
         return mark
 
-    yield from write_value(call, call.schema.field(key).writer, trimmed)
+    return (yield from write_value(call, call.schema.field(key).writer, trimmed))
 
 
 class Trimmed:
@@ -274,15 +275,13 @@ MINIMAX = Tags(
     closes=(f"{NS}</tool_call>",),
     bare=True,
 )
-
-
-ELEMENTS = RawTags(TagPair((f"{NS}<",), (f"{NS}</",)), TagPair((), ()))
+INVOKES = CallTags(call=MINIMAX.pairs.call, block=MINIMAX.pairs.block)
 
 
 def element_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]:
     """Reads a parameter, raw or with elements in it: `P>raw NS</P>`, or `P>NS<Q>…NS</Q>NS</P>`."""
     tag = yield from header(source, call, tags.key, tag_name(source, ""))
-    call.key(tag[0])
+    call.raw_key(tag[0])
     yield from element(source, call, tag, call.schema.field(tag[0]), 0)
 
 
@@ -297,7 +296,7 @@ def element(source: Source, call: TextCall, tag: tuple[str, str], schema: Schema
         yield from elements(source, call, name, schema, depth)
         return
     own_end = f"{NS}</{name}>"
-    call.raw_tags = ELEMENTS
+    call.raw_tags = CallTags(TagPair((f"{NS}<{name}>",), (own_end,)), INVOKES.call, INVOKES.block)
     ends = {MINIMAX.call_end: MINIMAX.after, own_end: (NS,)}
     if (yield from raw_value(source, call, leaf_writer(schema), ends)) != own_end:
         raise Mismatch(f"the call ended within {name!r}")
@@ -360,16 +359,24 @@ def tool_tags(tool_names: Sequence[str]) -> tuple[str, ...]:
 
 DIALECTS = {
     "anthropic_legacy": Dialect(
-        block=anthropic_legacy, opens=("<function_calls>", "<invoke>"), closes=("</function_calls>",)
+        block=anthropic_legacy,
+        opens=("<function_calls>", "<invoke>"),
+        closes=("</function_calls>",),
+        tags=LEGACY,
     ),
     "langchain_xml": Dialect(
-        block=langchain_xml, opens=("<tool>",), tokens=("<final_answer>", "</final_answer>"), closes=("</tool_input>",)
+        block=langchain_xml,
+        opens=("<tool>",),
+        tokens=("<final_answer>", "</final_answer>"),
+        closes=("</tool_input>",),
+        tags=CallTags(call=INPUT.value),
     ),
     "cline_xml": Dialect(block=cline_xml, opens=tool_tags),
     "minimax_m3": Dialect(
         block=tag_block(element_parameter, MINIMAX),
         opens=MINIMAX.opening_marks,
         closes=(*MINIMAX.closes, MINIMAX.call_end),
+        tags=INVOKES,
         think=(("<mm:think>", "</mm:think>"),),
     ),
 }

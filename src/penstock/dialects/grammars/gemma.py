@@ -11,7 +11,8 @@ import re
 from msgspec import Struct
 
 from penstock.dialects.dialect import Dialect
-from penstock.dialects.reading.literals import AFTER_VALUE, UNESCAPED, plain_atom, string
+from penstock.dialects.reading.literals import AFTER_VALUE, NOT_ENDED, UNESCAPED, plain_atom, string
+from penstock.dialects.reading.marks import CallTags, TagPair
 from penstock.dialects.reading.raw_values import raw_value
 from penstock.dialects.reading.schema import Schema, quote
 from penstock.dialects.reading.source import Mismatch, Reading, Source, TextEnded
@@ -59,6 +60,10 @@ class GemmaCalls(Struct, frozen=True):
     follows: tuple[str, ...]
     is_typed: bool = False
 
+    @property
+    def tags(self) -> CallTags:
+        return CallTags(call=TagPair((self.opens,), (self.closes,)))
+
     def block(self, source: Source, mark: str) -> Reading[None]:
         """Reads `call:N{k:…}`, or several of them, and the closing token."""
         yield from self.call(source)
@@ -75,9 +80,9 @@ class GemmaCalls(Struct, frozen=True):
         bracket = yield from source.expect("{", "(")
         call = source.begin(name)
         yield from self.arguments(source, call, bracket)
+        if call.guess:  # what follows may be the rest of a string
+            raise Mismatch(call.guess)
         source.end()
-        if call.is_doubtful:  # what follows may be the rest of a string
-            raise Mismatch(UNESCAPED)
 
     def arguments(self, source: Source, call: TextCall, bracket: str) -> Reading[None]:
         """Reads the arguments as JSON. It does not recurse: a piece costs the same at every depth."""
@@ -96,10 +101,10 @@ class GemmaCalls(Struct, frozen=True):
             else:
                 yield from self.scalar(source, call, schema, bare, plain)
             comma = "" if bracket else ","
-        if plain.are_present and not (yield from self.is_followed(source)):
+        if not (yield from self.is_followed(source)):
             if source.is_cut:
                 raise TextEnded("the text was cut off before it was clear where a string of the call ends")
-            call.doubt(UNESCAPED)
+            call.doubt(UNESCAPED if plain.are_present else NOT_ENDED)
 
     def is_followed(self, source: Source) -> Reading[bool]:
         """Returns whether what may follow a call does; if not, a string of the call ended too early.
@@ -108,7 +113,7 @@ class GemmaCalls(Struct, frozen=True):
         """
         spaces = yield from source.space()
         is_end = yield from source.sees(self.closes, self.opens, "call:", *self.follows)
-        if not is_end and not (yield from source.peek()):
+        if not is_end and (yield from source.ends_with(self.closes)):
             is_end = not source.is_cut
         source.unread(spaces)
         return is_end
@@ -158,6 +163,7 @@ class GemmaCalls(Struct, frozen=True):
     ) -> Reading[None]:
         """Reads a string with any quotes, or a word without."""
         if (yield from source.accept(self.quote)):
+            call.raw_tags = self.tags
             yield from raw_value(source, call, schema.writer if self.is_typed else None, {self.quote: ()})
             return
         if quotes := (yield from source.accept('"', "'")):
@@ -201,12 +207,14 @@ DIALECTS = {
         block=GEMMA4.block,
         opens=(GEMMA4.opens,),
         closes=(GEMMA4.closes,),
-        tokens=("<|tool_response>", "<tool_response|>", "<|channel>thought<channel|>"),
+        tags=GEMMA4.tags,
+        tokens=("<|tool_response>", "<tool_response|>", "<|channel>thought<channel|>", "<channel|>"),
         think=(("<|channel>thought\n", "<channel|>"), ("<|channel>", "<channel|>")),
     ),
     "functiongemma": Dialect(
         block=FUNCTIONGEMMA.block,
         opens=(FUNCTIONGEMMA.opens,),
         closes=(FUNCTIONGEMMA.closes, "<start_function_response>"),
+        tags=FUNCTIONGEMMA.tags,
     ),
 }

@@ -7,14 +7,14 @@ import re
 from msgspec import Struct
 
 from penstock.dialects.dialect import THINK, Dialect
-from penstock.dialects.reading.call_arguments import json_arguments, more_arguments
+from penstock.dialects.reading.call_arguments import json_arguments
 from penstock.dialects.reading.call_objects import object_call, tagged_objects
+from penstock.dialects.reading.marks import CallTags, TagPair
 from penstock.dialects.reading.raw_values import Ends
 from penstock.dialects.reading.recovery import expected, header
 from penstock.dialects.reading.source import Mismatch, Reading, Source
 from penstock.dialects.reading.tagged_values import KeyTags, ValueEnds, awaited, tagged_value
 from penstock.dialects.reading.text_call import TextCall
-from penstock.dialects.reading.unconfirmed import RawTags, TagPair
 
 # -- functions and parameters --------------------------------------------------------------------------------------
 
@@ -71,7 +71,6 @@ class Functions(Struct, frozen=True):
     def json_object(self, source: Source, call: TextCall) -> Reading[None]:
         """Reads arguments that are a JSON object instead of parameters, and the end of the call."""
         yield from json_arguments(source, call)
-        yield from more_arguments(source, call, FUNCTION_END, *self.after)
         yield from source.space()
         mark = yield from expected(source, (FUNCTION_END, *self.after), FUNCTION_END)
         if mark != FUNCTION_END:
@@ -82,7 +81,7 @@ class Functions(Struct, frozen=True):
         """Reads a parameter, from its key; returns the mark after it."""
         source.hold(PARAMETER)
         key = yield from header(source, call, "<", tag_name(source))
-        call.key(key)
+        call.raw_key(key)
         if self.layout:
             yield from source.accept(*self.layout)
         write = call.schema.field(key).writer
@@ -112,13 +111,18 @@ class Functions(Struct, frozen=True):
             keys=KeyTags((PARAMETER,), (">",), _KEY, awaited(call)),
             calls=(FUNCTION,),
             call_starts=(_TAG_NAME, (">",), (PARAMETER, FUNCTION_END)),
-            tags=RawTags(
-                TagPair((PARAMETER,), (PARAMETER_END,)),
-                TagPair((FUNCTION,), (FUNCTION_END,)),
-                TagPair((self.opens,), (self.closes,)),
-            ),
+            tags=self.pairs,
             blocks={self.opens: (FUNCTION,)},
             block_ends=(self.closes,),
+        )
+
+    @property
+    def pairs(self) -> CallTags:
+        """The tags in pairs."""
+        return CallTags(
+            TagPair((PARAMETER,), (PARAMETER_END,)),
+            TagPair((FUNCTION,), (FUNCTION_END,)),
+            TagPair((self.opens,), (self.closes,)),
         )
 
     def laid_out(self, ends: Ends) -> Ends:
@@ -211,7 +215,7 @@ class Pairs(Struct, frozen=True):
         key, mark = yield from header(source, call, mark, self.key_name(source), self.key_end)
         if mark not in self.value:
             return mark
-        call.key(key)
+        call.raw_key(key)
         write = call.schema.field(key).writer
         mark = (yield from tagged_value(source, call, write, self.ends(call))).lstrip()
         return (yield from self.tag(source)) if mark in self.value_end else mark
@@ -249,14 +253,17 @@ class Pairs(Struct, frozen=True):
             call_ends=call_ends | {f"\n{mark}": after for mark, after in call_ends.items()},
             keys=KeyTags(self.key, (*self.key_end, *self.value), _KEY, awaited(call)),
             calls=self.call,
-            call_starts=(_WORD, *([self.separator] if self.separator else ()), self.key, _WORD, self.key_end),
-            tags=RawTags(
-                TagPair(self.value, self.value_end),
-                TagPair(self.call, self.call_end),
-                TagPair(self.opens, self.closes),
-            ),
+            call_starts=(_WORD, *([self.separator] if self.separator else ()), (*self.key, *self.call_end)),
+            tags=self.tag_pairs,
             blocks=dict.fromkeys(self.opens, self.call),
             block_ends=self.closes,
+        )
+
+    @property
+    def tag_pairs(self) -> CallTags:
+        """The tags in pairs."""
+        return CallTags(
+            TagPair(self.value, self.value_end), TagPair(self.call, self.call_end), TagPair(self.opens, self.closes)
         )
 
 
@@ -309,24 +316,28 @@ DIALECTS = {
         block=QWEN.block,
         opens=(QWEN.opens, FUNCTION),
         closes=(QWEN.closes, FUNCTION_END, PARAMETER_END),
+        tags=QWEN.pairs,
     ),
     "seed_oss": Dialect(
         block=SEED.block,
         opens=(SEED.opens, FUNCTION),
         closes=(SEED.closes, FUNCTION_END, PARAMETER_END),
+        tags=SEED.pairs,
         think=(("<seed:think>", "</seed:think>"),),
     ),
     "longcat": Dialect(
         block=longcat,
         opens=LONGCAT.call,
         closes=LONGCAT.call_end,
+        tags=LONGCAT.tag_pairs,
         think=(*THINK, ("<longcat_think>", "</longcat_think>")),
     ),
-    "glm45": Dialect(block=GLM.block, opens=GLM.call, closes=GLM.call_end),
+    "glm45": Dialect(block=GLM.block, opens=GLM.call, closes=GLM.call_end, tags=GLM.tag_pairs),
     "hunyuan_v3": Dialect(
         block=HUNYUAN.block,
         opens=(*HUNYUAN.opens, *HUNYUAN.call),
         closes=(*HUNYUAN.closes, *HUNYUAN.call_end),
+        tags=HUNYUAN.tag_pairs,
         think=(("<think>", "</think>"), ("<think:opensource>", "</think:opensource>")),
     ),
 }

@@ -14,9 +14,11 @@ from penstock.dialects.reading.call_objects import (
     fail_if_only_declared,
     object_call,
     object_calls,
+    object_end_ahead,
     tagged_objects,
 )
 from penstock.dialects.reading.json import colon, short_string
+from penstock.dialects.reading.marks import CallTags, TagPair
 from penstock.dialects.reading.raw_values import raw_value
 from penstock.dialects.reading.source import Reading, Source
 
@@ -79,6 +81,8 @@ def named_values(source: Source) -> Reading[None]:
         yield from colon(source)
         yield from arguments(source, source.begin(name))
         separator = (yield from source.accept_spaced(",", "}")) or source.fail("expected the end of a call")
+        if separator == "}":
+            yield from object_end_ahead(source)
         source.end()
 
 
@@ -154,11 +158,13 @@ COHERE = Keys(
 INKLING = Keys(("name",), ("args", "arguments"))
 GRANITE_20B = Keys(no_calls=("no_function",))
 
+BRACKETS = "[TOOL_CALLS]"
+"""A mark whose closing mark is mostly missing."""
 CLOSERS = {
     "<tool_call>": ("</tool_call>",),
     "<tool_calls>": ("</tool_calls>",),
     "<TOOLCALL>": ("</TOOLCALL>",),
-    "[TOOL_CALLS]": ("[/TOOL_CALLS]",),
+    BRACKETS: ("[/TOOL_CALLS]",),
     "<|START_ACTION|>": ("<|END_ACTION|>",),
 }
 READERS: dict[str, ReadCall] = {
@@ -169,12 +175,14 @@ READERS: dict[str, ReadCall] = {
 RESPONSE = ("<response>\n", "<response>", "\n</response>", "</response>")
 COHERE_TURNS = ("<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>")
 COHERE_ANSWERS = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>")
+FENCED = CallTags(block=TagPair((), ("```",)))
 APRIEL = ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")
 
 
-def _row(*opens: str, tokens: tuple[str, ...] = (), think: tuple[tuple[str, str], ...] = THINK) -> Dialect:
-    closes = tuple(closer for mark in opens for closer in CLOSERS.get(mark, ()))
-    return Dialect(block=tagged, opens=opens, closes=closes, tokens=tokens, think=think)
+def _row(opening: str, *, tokens: tuple[str, ...] = (), think: tuple[tuple[str, str], ...] = THINK) -> Dialect:
+    closes = CLOSERS.get(opening, ())
+    tags = CallTags(block=TagPair((opening,) if opening != BRACKETS else (), closes))
+    return Dialect(block=tagged, opens=(opening,), closes=closes, tags=tags, tokens=tokens, think=think)
 
 
 DIALECTS = {
@@ -187,6 +195,7 @@ DIALECTS = {
         block=granite3,
         opens=(*GRANITE_OPENS, "<response>", "</response>"),
         closes=("</tool_call>",),
+        tags=CallTags(block=TagPair(("<tool_call>",), ("</tool_call>",))),
     ),
     "granite_20b": _row("<function_call>"),
     "mistral_array": _row("[TOOL_CALLS]"),
@@ -195,24 +204,32 @@ DIALECTS = {
         tokens=COHERE_ANSWERS + COHERE_TURNS,
         think=(("<|START_THINKING|>", "<|END_THINKING|>"),),
     ),
-    "cohere_r_plus": Dialect(block=cohere_r_plus, opens=("Action:",), tokens=COHERE_TURNS),
+    "cohere_r_plus": Dialect(block=cohere_r_plus, opens=("Action:",), tags=FENCED, tokens=COHERE_TURNS),
     "functools": Dialect(block=functools, opens=("functools[",)),
-    "internlm2": Dialect(block=internlm2, opens=("<|action_start|>",), closes=("<|action_end|>",)),
+    "internlm2": Dialect(
+        block=internlm2,
+        opens=("<|action_start|>",),
+        closes=("<|action_end|>",),
+        tags=CallTags(block=TagPair(("<|action_start|>",), ("<|action_end|>",))),
+    ),
     "gigachat3": Dialect(
         block=gigachat3,
         opens=("<|function_call|>", "<|message_sep|>", "function call<|role_sep|>"),
+        tags=CallTags(block=TagPair((), ("<|message_sep|>",))),
         tokens=("<|role_sep|>",),
     ),
     "apertus": Dialect(
         block=apertus,
         opens=("<|tools_prefix|>",),
         closes=("<|tools_suffix|>",),
+        tags=CallTags(block=TagPair(("<|tools_prefix|>",), ("<|tools_suffix|>",))),
         tokens=("<|assistant_start|>", "<|assistant_end|>"),
         think=(("<|inner_prefix|>", "<|inner_suffix|>"),),
     ),
     "inkling": Dialect(
         block=inkling,
         opens=("<|message_model|>", *_INVOKES),
+        tags=CallTags(block=TagPair((), _MESSAGE_ENDS)),
         tokens=_KINDS + _MESSAGES,
         think=(("<|content_thinking|>", "<|end_message|>"),),
         begins_inside=True,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
 from msgspec import Struct
 
 from penstock.dialects.dialect import THINK, Dialect
@@ -13,37 +14,39 @@ from penstock.dialects.reading.call_arguments import (
     NAME,
     json_arguments,
     last_text,
-    more_arguments,
     named_call,
+    rest_of_arguments,
     text_call,
 )
 from penstock.dialects.reading.call_objects import another, fail_if_only_declared
 from penstock.dialects.reading.json import value
-from penstock.dialects.reading.marks import marks_of
+from penstock.dialects.reading.marks import CallTags, TagPair, marks_of
 from penstock.dialects.reading.raw_values import Writer, json_or_text, raw_value
+from penstock.dialects.reading.recovery import rest_of_call
 from penstock.dialects.reading.source import Mismatch, Reading, Source
 from penstock.dialects.reading.tag_calls import Tags, invoke_body, named_tag, next_invoke, tag_value
 from penstock.dialects.reading.text_call import TextCall
-from penstock.dialects.reading.unconfirmed import RawTags, TagPair
 from penstock.events import Reasoning, Text
 
 # -- headers and bodies --------------------------------------------------------------------------------------------
 
 MESSAGE = "<|message|>"
 _RECIPIENT = re.compile(r"to=([^\s<]+)")
+_HEADER = re.compile(r"[^<{\n]*")
 
 
 class Routing(Struct, frozen=True):
     """The tokens of a sequence of messages.
 
     A header begins with one of `starts`, or with one of `inside` if its first part was in the prompt. A message ends
-    with one of `ends`. `reasoning` is the usual header of reasoning.
+    with one of `ends`, and with the next header if `headers_end` it. `reasoning` is the usual header of reasoning.
     """
 
     starts: tuple[str, ...]
     inside: tuple[str, ...]
     ends: tuple[str, ...]
     reasoning: str
+    headers_end: bool = False
 
 
 def header(source: Source, mark: str, routing: Routing) -> Reading[str]:
@@ -66,23 +69,41 @@ def recipient(text: str) -> str:
 def text_message(source: Source, text: str, routing: Routing, *, is_reasoning: bool) -> Reading[None]:
     """Reads the body of a message that is not a call. Reasoning that is not separated stays text, with its marks.
 
-    A body ends only at its own end tokens: a header inside it is a quotation.
+    A body ends at its own end tokens. A header inside it is a quotation, unless headers end messages.
     """
     if not text.endswith(MESSAGE):
         raise Mismatch("the message is not to a tool")
     if source.only_declared or (is_reasoning and not source.splits_reasoning):
-        yield from verbatim_message(source, routing)
+        yield from verbatim_message(source, routing, is_reasoning=is_reasoning)
         return
     source.drop()
     source.output.kind = Reasoning if is_reasoning else Text
-    yield from source.flow(source.output.add, marks_of(*routing.ends))
+    yield from body(source, routing, is_reasoning=is_reasoning)
     source.output.kind = Text
 
 
-def verbatim_message(source: Source, routing: Routing) -> Reading[None]:
+def verbatim_message(source: Source, routing: Routing, *, is_reasoning: bool = False) -> Reading[None]:
     """Emits a message as text, with its header and its end token."""
     source.release()
-    source.output.add((yield from source.flow(source.output.add, marks_of(*routing.ends))))
+    source.output.add((yield from body(source, routing, is_reasoning=is_reasoning)))
+
+
+def body(source: Source, routing: Routing, *, is_reasoning: bool = False) -> Reading[str]:
+    """Emits the text of a message, and returns the token that ends it; "" before the header of the next message.
+
+    The header of a message to a tool does not end reasoning: the model may only think about the call.
+    """
+    add = source.output.add
+    marks = marks_of(*routing.ends, *(routing.starts if routing.headers_end else ()))
+    while (mark := (yield from source.flow(add, marks))) and mark not in routing.ends:
+        text = yield from source.match(_HEADER)
+        end = yield from source.accept(MESSAGE)
+        source.unread(text + end)
+        if end and not (is_reasoning and recipient(text) not in (*PEOPLE, "self")):
+            source.unread(mark)
+            return ""
+        add(mark)
+    return mark
 
 
 def end_message(source: Source, routing: Routing) -> Reading[None]:
@@ -94,7 +115,7 @@ def end_message(source: Source, routing: Routing) -> Reading[None]:
     source.unread(spaces)
     if not is_next:
         source.release()
-        yield from source.flow(source.output.add, marks_of(*routing.ends))
+        yield from body(source, routing)
 
 
 # -- Harmony -------------------------------------------------------------------------------------------------------
@@ -134,13 +155,16 @@ def harmony(source: Source, mark: str) -> Reading[None]:
     if name in PEOPLE:
         yield from text_message(source, text, HARMONY, is_reasoning=bool(_ANALYSIS.search(text)))
     elif text.endswith(MESSAGE) or ((yield from source.sees("{")) and _BEFORE_OBJECT.search(text)):
-        yield from harmony_call(source, name.removeprefix("functions."))
+        yield from harmony_call(source, name.removeprefix("functions."), is_plain=mark in PLAIN_HEADERS)
     else:
         source.fail(f"expected {MESSAGE!r}")
 
 
-def harmony_call(source: Source, name: str) -> Reading[None]:
-    """Reads the body of a call: a JSON object. Any other text becomes the raw arguments of an invalid call."""
+def harmony_call(source: Source, name: str, *, is_plain: bool) -> Reading[None]:
+    """Reads the body of a call: a JSON object. Any other text becomes the raw arguments of an invalid call.
+
+    If the text `is_plain`, the server has removed the control tokens, and the object is the end of the call.
+    """
     call = source.begin(name)
     yield from source.space()
     if not (yield from source.peek()):
@@ -149,10 +173,10 @@ def harmony_call(source: Source, name: str) -> Reading[None]:
         call.add("{}")
     elif (yield from source.sees("{")):
         yield from value(source, call.add)
-        yield from more_arguments(source, call, *HARMONY.ends)
+        if not is_plain:
+            yield from rest_of_arguments(source, call, *HARMONY.ends, *HARMONY.starts)
     else:
-        mark = yield from source.flow(call.add, marks_of(*HARMONY.ends))
-        source.unread(mark)
+        source.unread((yield from rest_of_call(source, call)))
     source.end()
     yield from end_message(source, HARMONY)
 
@@ -164,6 +188,7 @@ MUSE = Routing(
     inside=("to=", "assistant to=", MESSAGE, f"assistant{MESSAGE}"),
     ends=("<|eom|>", "<|eot|>"),
     reasoning=" to=self<|message|>",
+    headers_end=True,
 )
 ATEM = Tags().prefixed("atem:")
 
@@ -201,7 +226,7 @@ def muse_call(source: Source) -> Reading[None]:
 def muse_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]:
     """Reads `name="P">raw</atem:parameter>`; a value without a declared type is JSON if it can be."""
     key, _, end = yield from named_tag(source)
-    call.key(key)
+    call.raw_key(key)
     schema = call.schema.field(key)
     yield from tag_value(source, call, schema.writer if schema.types else json_or_text, end, tags)
 
@@ -223,7 +248,7 @@ def functionary_v32(source: Source, mark: str) -> Reading[None]:
     if not mark and source.tools and name not in source.tools:
         source.fail("expected a declared tool")
     if (yield from another(source, "{")):
-        yield from named_call(source, name)
+        yield from named_call(source, name, ends=(TO,))
     elif name == "python" and (yield from source.peek()):
         yield from text_call(source, source.begin(name), "code", partial(code, source))
     else:
@@ -253,7 +278,9 @@ RESPONSE, RESPONSE_END = "<|open|>response<|sep|>", "<|close|>response<|sep|>"
 ASSISTANT, ASSISTANT_END = "<|open|>message ", "<|close|>message<|sep|>"
 
 _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
-KIMI_K3 = RawTags(TagPair((ARGUMENT,), (ARGUMENT_END,)), TagPair((CALL,), (CALL_END,)), TagPair((TOOLS,), (TOOLS_END,)))
+KIMI_K3 = CallTags(
+    TagPair((ARGUMENT,), (ARGUMENT_END,)), TagPair((CALL,), (CALL_END,)), TagPair((TOOLS,), (TOOLS_END,))
+)
 
 
 def kimi_k3(source: Source, mark: str) -> Reading[None]:
@@ -292,7 +319,7 @@ def kimi_k3_argument(source: Source, call: TextCall) -> Reading[None]:
     tag = yield from attributes(source)
     if not (key := tag.get("key", "")):
         raise Mismatch("an argument has no key")
-    call.key(key)
+    call.raw_key(key)
     writers: dict[str, Writer] = {"string": None, "": call.schema.field(key).writer}
     write = writers.get(tag.get("type", ""), json_or_text)
     call.raw_tags = KIMI_K3
@@ -311,6 +338,7 @@ DIALECTS = {
     "harmony": Dialect(
         block=harmony,
         opens=(*HARMONY.starts, HARMONY.reasoning, *PLAIN_HEADERS),
+        tags=CallTags(message=TagPair(HARMONY.starts[:1], HARMONY.ends)),
         tokens=HARMONY.ends,
         think=((HARMONY.reasoning, HARMONY.ends[0]),),
         begins_inside=True,
@@ -319,6 +347,7 @@ DIALECTS = {
         block=muse,
         opens=(*MUSE.starts, MUSE.reasoning),
         closes=(*ATEM.closes, ATEM.call_end, ATEM.value_end),
+        tags=msgspec.structs.replace(ATEM.pairs, message=TagPair(MUSE.starts, MUSE.ends)),
         tokens=MUSE.ends,
         think=((MUSE.reasoning, MUSE.ends[0]),),
         begins_inside=True,
@@ -328,6 +357,7 @@ DIALECTS = {
         block=kimi_k3,
         opens=(TOOLS, CALL, ASSISTANT),
         closes=(CALL_END, ARGUMENT_END, OBJECT_END, TOOLS_END),
+        tags=KIMI_K3,
         tokens=(RESPONSE, RESPONSE_END, ASSISTANT_END),
         think=(("<|open|>think<|sep|>", "<|close|>think<|sep|>"), *THINK),
     ),

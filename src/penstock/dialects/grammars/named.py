@@ -9,11 +9,19 @@ from functools import partial
 from msgspec import Struct
 
 from penstock.dialects.dialect import LLAMA_ENDS, THINK, Dialect
-from penstock.dialects.reading.call_arguments import NAME, closed_call, last_text, name_ahead, named_call, text_call
+from penstock.dialects.reading.call_arguments import (
+    NAME,
+    closed_call,
+    last_text,
+    name_ahead,
+    named_call,
+    object_end,
+    text_call,
+)
 from penstock.dialects.reading.call_objects import another, fail_if_only_declared, names_tool, object_calls
 from penstock.dialects.reading.code_spans import FENCE
 from penstock.dialects.reading.json import value
-from penstock.dialects.reading.marks import marks_of
+from penstock.dialects.reading.marks import CallTags, TagPair, marks_of
 from penstock.dialects.reading.source import Mismatch, Reading, Source
 from penstock.dialects.reading.text_call import TextCall
 from penstock.events import Reasoning, Text
@@ -28,6 +36,10 @@ class Section(Struct, frozen=True):
     call: tuple[str, ...]
     call_end: tuple[str, ...]
     closes: tuple[str, ...]
+
+    @property
+    def tags(self) -> CallTags:
+        return CallTags(call=TagPair(self.call, self.call_end), block=TagPair(self.opens, self.closes))
 
 
 def calls(source: Source, tokens: Section, call: Callable[[Source], Reading[None]]) -> Reading[None]:
@@ -153,9 +165,12 @@ def kimi(source: Source, mark: str) -> Reading[None]:
     A section may begin with other text, which is dropped.
     """
     if mark in KIMI.opens:
+        if not source.only_declared:
+            source.hold("", mark)  # drops the opening token, which is markup even if no call follows
         noise, end = yield from source.upto(*KIMI.call, *KIMI.closes)
         if end in KIMI.closes:
             if noise.strip():
+                source.unread(end)
                 raise Mismatch("there is no call in the section")
             fail_if_only_declared(source)
             return
@@ -238,6 +253,8 @@ def react_object(source: Source, call: TextCall) -> Reading[bool]:
         source.unread(fence)
         return False
     yield from value(source, call.add)
+    if not fence:
+        yield from object_end(source, call)
     source.end()
     if fence:
         yield from source.accept_spaced(FENCE)
@@ -266,12 +283,14 @@ DIALECTS = {
         block=functionary_v31,
         opens=("<function=", PYTHON_TAG),
         closes=("</function>",),
+        tags=CallTags(call=TagPair(("<function=",), ("</function>",))),
         begins_inside=True,
     ),
     "solar_open": Dialect(
         block=solar,
         opens=SOLAR.opens + SOLAR.call,
         closes=SOLAR.call_end + SOLAR.closes,
+        tags=SOLAR.tags,
         tokens=SOLAR_TOKENS,
         think=SOLAR_THINK,
     ),
@@ -279,12 +298,15 @@ DIALECTS = {
         block=deepseek,
         opens=DEEPSEEK.opens + DEEPSEEK.call,
         closes=DEEPSEEK.call_end + DEEPSEEK.closes,
+        tags=DEEPSEEK.tags,
         tokens=DEEPSEEK_TOKENS,
     ),
     "kimi_k2": Dialect(
         block=kimi,
         opens=KIMI.opens + KIMI.call,
         closes=KIMI.call_end + KIMI.closes,
+        tokens=KIMI.closes,
+        tags=KIMI.tags,
     ),
     "react": Dialect(block=react, opens=("\n", "\r\n"), begins_inside=True),
 }

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.reading.call_objects import object_calls
-from penstock.dialects.reading.literals import UNESCAPED, JSONWriter, literal
-from penstock.dialects.reading.recovery import give_up, rest_of_call
+from penstock.dialects.reading.literals import NOT_ENDED, UNESCAPED, JSONWriter, literal
+from penstock.dialects.reading.marks import CallTags, TagPair
 from penstock.dialects.reading.source import MAX_HEADER, Mismatch, Reading, Source, TextEnded
 from penstock.dialects.reading.text_call import TextCall
 from penstock.events import StreamChunk, ToolCallDelta
@@ -38,28 +38,24 @@ def call(source: Source, follow: Follow) -> Reading[None]:
 
 
 def end(source: Source) -> None:
-    """Ends a call. After a guess nothing else is read: what follows may be the rest of a string."""
-    is_doubtful = source.call is not None and source.call.is_doubtful
+    """Ends a call. After a guess, what follows may be the rest of a string: it is part of the call."""
+    if source.call is not None and source.call.guess:
+        raise Mismatch(source.call.guess)
     source.end()
-    if is_doubtful:
-        raise Mismatch(UNESCAPED)
 
 
 def arguments(source: Source, call: TextCall, follow: Follow, key: str = "") -> Reading[None]:
-    """Reads the arguments of a call, and its end: `k=LITERAL, …)`. The rest of a malformed call is part of it."""
+    """Reads the arguments of a call, and its end: `k=LITERAL, …)`."""
     out = JSONWriter(call.add)
     try:
         yield from argument_list(source, call, out, key)
-        if out.has_strings and not (yield from is_followed(source, follow, out.guessed_quote)):
+        if not (yield from is_followed(source, follow, out.guessed_quote)):
             if source.is_cut:
                 raise TextEnded("the text was cut off before it was clear where a string of the call ends")
-            call.doubt(UNESCAPED)
-    except Mismatch as why:
+            call.doubt(UNESCAPED if out.has_strings else NOT_ENDED)
+    except Mismatch:
         out.flush()  # an invalid call shows what was there
-        if isinstance(why, TextEnded) or source.call is None:
-            raise
-        yield from rest_of_call(source, call, len(out.opened) + 1, out.quote)
-        give_up(source, why)
+        raise
 
 
 def argument_list(source: Source, call: TextCall, out: JSONWriter, key: str) -> Reading[None]:
@@ -125,7 +121,7 @@ def is_followed(source: Source, follow: Follow, guessed_quote: str) -> Reading[b
         is_end = True
     elif mark == "]":
         is_end = yield from is_list_end(source, follow, guessed_quote)
-    elif not (yield from source.peek()):
+    elif (yield from source.ends_with(*follow.closers)):
         is_end = not source.is_cut
     elif guessed_quote:
         is_end = (mark != "" or "\n" in text) and (yield from is_call(source))
@@ -149,7 +145,7 @@ def is_list_end(source: Source, follow: Follow, guessed_quote: str) -> Reading[b
         return True
     text = yield from source.space()
     is_end = bool(follow.closers) and (yield from source.sees(*follow.closers))
-    if not is_end and not (yield from source.peek()):
+    if not is_end and (yield from source.ends_with(*follow.closers)):
         is_end = not source.is_cut
     elif not is_end and not (follow.closers and guessed_quote):
         rest = yield from source.match(_ANYTHING)
@@ -327,8 +323,8 @@ def smol_code(source: Source, mark: str) -> Reading[None]:
         events: list[StreamChunk] = []
         draft = TextCall(events, 0, "", name, "", source.tools.schema(name))
         yield from arguments(source, draft, Follow((CODE_CLOSE[mark],), wraps=wraps))
-        if draft.is_doubtful:
-            raise Mismatch(UNESCAPED)
+        if draft.guess:
+            raise Mismatch(draft.guess)
         yield from code_parentheses(source, wraps)
         calls.append((name, "".join(event.piece for event in events if isinstance(event, ToolCallDelta))))
     if not calls:
@@ -370,8 +366,14 @@ CODE_CLOSE = {"<code>": "</code>", "```python": FENCE, "```py": FENCE}
 
 DIALECTS = {
     "pythonic": Dialect(block=pythonic, opens=("[",), tokens=("<|python_start|>", "<|python_end|>")),
-    "lfm2": Dialect(block=lfm2, opens=(LFM_OPEN,), closes=(LFM_CLOSE,)),
-    "olmo3": Dialect(block=olmo3, opens=(OLMO_OPEN,), closes=(OLMO_CLOSE,)),
-    "gemma_tool_code": Dialect(block=tool_code, opens=(f"{FENCE}tool_code",)),
+    "lfm2": Dialect(
+        block=lfm2, opens=(LFM_OPEN,), closes=(LFM_CLOSE,), tags=CallTags(block=TagPair((LFM_OPEN,), (LFM_CLOSE,)))
+    ),
+    "olmo3": Dialect(
+        block=olmo3, opens=(OLMO_OPEN,), closes=(OLMO_CLOSE,), tags=CallTags(block=TagPair((OLMO_OPEN,), (OLMO_CLOSE,)))
+    ),
+    "gemma_tool_code": Dialect(
+        block=tool_code, opens=(f"{FENCE}tool_code",), tags=CallTags(block=TagPair((), (FENCE,)))
+    ),
     "smol_code": Dialect(block=smol_code, opens=tuple(CODE_CLOSE)),
 }

@@ -27,7 +27,7 @@ def cdata_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]
     """Reads a parameter with text in a CDATA section or without: `name="P"><![CDATA[raw]]></param>`."""
     write, end = yield from key_of(source, call)
     if end == ">" and (yield from source.accept_spaced("<![CDATA[")):
-        call.raw_tags = tags.raw
+        call.raw_tags = tags.pairs
         yield from raw_value(source, call, write, {"]]>": (tags.value_end, tags.call_end)})
         yield from source.accept_spaced(tags.value_end)
     else:
@@ -37,7 +37,7 @@ def cdata_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]
 def key_of(source: Source, call: TextCall) -> Reading[tuple[Writer, str]]:
     """Reads the key of a parameter into the call; returns the writer of its value, and the end of the tag."""
     key, attributes, end = yield from named_tag(source)
-    call.key(key)
+    call.raw_key(key)
     return writer(call.schema.field(key), attributes.get("string")), end
 
 
@@ -106,6 +106,7 @@ def _dsml(tags: Tags) -> Dialect:
         block=tag_block(parameter, tags),
         opens=tags.opening_marks,
         closes=_closing(tags),
+        tags=tags.pairs,
     )
 
 
@@ -114,19 +115,26 @@ DIALECTS = {
         block=tag_block(parameter, ANTHROPIC, ANTML),
         opens=ANTHROPIC.opening_marks + ANTML.opening_marks,
         closes=_closing(ANTHROPIC, ANTML),
+        tags=ANTHROPIC.pairs,
     ),
     "deepseek_dsml": _dsml(DSML),
     "deepseek_dsml_v4": _dsml(DSML_V4),
-    "minimax_m2": Dialect(block=tag_block(parameter, MINIMAX), opens=MINIMAX.opens, closes=_closing(MINIMAX)),
+    "minimax_m2": Dialect(
+        block=tag_block(parameter, MINIMAX), opens=MINIMAX.opens, closes=_closing(MINIMAX), tags=MINIMAX.pairs
+    ),
     "step3": Dialect(
         block=tag_block(parameter, STEP),
         opens=STEP.opening_marks,
         closes=(STEP.call_end, STEP.value_end, "<｜tool_sep｜>", "<｜tool_call_end｜>", *STEP.closes),
+        tags=STEP.pairs,
     ),
-    "dots": Dialect(block=dots, opens=DOTS.opens, closes=(DOTS.call_end, DOTS.value_end, *DOTS.closes)),
+    "dots": Dialect(
+        block=dots, opens=DOTS.opens, closes=(DOTS.call_end, DOTS.value_end, *DOTS.closes), tags=DOTS.pairs
+    ),
     "minicpm5": Dialect(
         block=tag_block(cdata_parameter, MINICPM),
         opens=MINICPM.opening_marks,
         closes=_closing(MINICPM),
+        tags=MINICPM.pairs,
     ),
 }

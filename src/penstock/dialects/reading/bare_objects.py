@@ -26,7 +26,15 @@ from functools import cache, partial
 from msgspec import Struct
 
 from penstock.calls.arguments import strict_object
-from penstock.dialects.reading.call_objects import ALIASES, ARGUMENTS, Keys, arguments, only_key, skip_fields
+from penstock.dialects.reading.call_objects import (
+    ALIASES,
+    ARGUMENTS,
+    Keys,
+    arguments,
+    object_end_ahead,
+    only_key,
+    skip_fields,
+)
 from penstock.dialects.reading.json import (
     as_text,
     at_key,
@@ -156,6 +164,7 @@ def late_arguments(source: Source, fields: EarlyFields, *, is_text: bool) -> Rea
     call = source.begin(fields.name, fields.id)
     yield from (one_argument if is_text else arguments)(source, call)
     yield from skip_fields(source)
+    yield from object_end_ahead(source)
     source.end()
 
 

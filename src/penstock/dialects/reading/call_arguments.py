@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
-from penstock.dialects.reading.call_objects import arguments, only_key
+from penstock.dialects.dialect import END_TOKENS
+from penstock.dialects.reading.call_objects import arguments, field_ahead, is_malformed, only_key
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.raw_values import ReadText, Sink, write_value
-from penstock.dialects.reading.source import Reading, Source, TextEnded
+from penstock.dialects.reading.recovery import rest_of_call
+from penstock.dialects.reading.source import Mismatch, Reading, Source, TextEnded
 from penstock.dialects.reading.text_call import TextCall
 
 NAME = re.compile(r"[^\s<>\[\]{}()\"'`]*")
@@ -26,30 +28,44 @@ def named_call(source: Source, name: str, id: str = "", ends: tuple[str, ...] = 
     """Reads the arguments of a call with this name. If one of the `ends` comes at once, it has none."""
     call = source.begin(name, id)
     yield from json_arguments(source, call, *ends)
+    yield from object_end(source, call, *ends)
     source.end()
+
+
+def object_end(source: Source, call: TextCall, *ends: str) -> Reading[None]:
+    """Checks that the arguments of a call without an end mark do not go on: `{"a": 1}, "b": 2}` ended too early.
+
+    Text in the same line is part of the call if its arguments are not JSON.
+    """
+    goes_on = yield from field_ahead(source)
+    spaces = yield from source.space()
+    is_text = (yield from source.peek()) and not (yield from source.sees(*ends, *END_TOKENS))
+    source.unread(spaces)
+    if goes_on or (is_text and is_malformed(call, spaces)):
+        raise Mismatch("expected the end of the arguments")
 
 
 def closed_call(source: Source, name: str, id: str, ends: tuple[str, ...], following: tuple[str, ...]) -> Reading[None]:
     """As `named_call`, where the arguments are followed by one of the `ends`, or if that is missing by `following`."""
     call = source.begin(name, id)
     yield from json_arguments(source, call, *ends)
-    yield from more_arguments(source, call, *ends, *following)
+    yield from rest_of_arguments(source, call, *ends, *following)
     source.end()
 
 
-def more_arguments(source: Source, call: TextCall, *ends: str) -> Reading[None]:
-    """Adds JSON after the arguments to the call, which makes it invalid: it is not known which of them is right."""
+def rest_of_arguments(source: Source, call: TextCall, *ends: str) -> Reading[None]:
+    """Adds what stands between the arguments and the end of the call to the call, which makes it invalid.
+
+    Nobody knows then what the arguments are: there may be two objects, or an unescaped quote in a string.
+    """
     spaces = yield from source.space()
-    if (yield from source.sees(*_JSON)):
-        call.add(spaces)
-        source.unread((yield from source.flow(call.add, marks_of(*ends))))
-        return
+    is_next = yield from source.sees(*ends, *END_TOKENS)
+    is_end = not is_next and (yield from source.ends_with(*ends))
     source.unread(spaces)
-    if source.is_cut and not (yield from source.peek()):
+    if is_end and source.is_cut:
         raise TextEnded("the text was cut off before the end of the call")
-
-
-_JSON = tuple("{}[],")
+    if not is_next and not is_end:
+        source.unread((yield from rest_of_call(source, call)))
 
 
 def json_arguments(source: Source, call: TextCall, *ends: str) -> Reading[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from penstock.calls.arguments import strict_object
+from penstock.dialects.dialect import END_TOKENS
 from penstock.dialects.reading.code_spans import FENCE
 from penstock.dialects.reading.held_text import MAX_HELD
 from penstock.dialects.reading.json import (
@@ -23,7 +25,7 @@ from penstock.dialects.reading.json import (
     value,
 )
 from penstock.dialects.reading.schema import quote
-from penstock.dialects.reading.source import Mismatch, Reading, Source
+from penstock.dialects.reading.source import Mismatch, Reading, Source, TextEnded
 from penstock.dialects.reading.text_call import TextCall
 
 # -- one call ------------------------------------------------------------------------------------------------------
@@ -75,6 +77,7 @@ def fields(source: Source, keys: Keys = USUAL, name: str = "") -> Reading[None]:
         else:
             yield from read.others.read(source, key)
     call = begin(source, name, read)
+    yield from object_end_ahead(source)
     end_object(source, call, read.others, is_empty=not read.arguments)
 
 
@@ -106,6 +109,8 @@ def rest_of_object(source: Source, keys: Keys, name: str, read: FieldsBeforeName
                 call.doubt("the call has two names")
         else:
             yield from read.others.read(source, key)
+    if not is_inner:
+        yield from object_end_ahead(source)
     end_object(source, call, read.others, is_empty=is_empty)
     yield from skip_fields(source) if is_inner else ()
 
@@ -235,6 +240,50 @@ def is_left_open(source: Source) -> Reading[bool]:
     is_left_open = yield from source.sees(*source.call_ends, "]", FENCE)
     source.unread(spaces)
     return is_left_open
+
+
+_AFTER_OBJECT = (",", "]", "{", FENCE, *END_TOKENS)
+_IN_KEY = re.compile(r'[^"\n]*')
+
+
+def object_end_ahead(source: Source) -> Reading[None]:
+    """Checks that what may follow a call object does; otherwise a brace or a quote ended it too early.
+
+    `{"name": "f"}, "arguments": {…}}` must not run without its arguments. Text may follow if there is no closing tag,
+    unless the arguments are not JSON: then it is part of the call.
+    """
+    goes_on = yield from field_ahead(source)
+    spaces = yield from source.space()
+    is_next = yield from source.sees(*source.call_ends, *_AFTER_OBJECT)
+    is_end = not is_next and (yield from source.ends_with(*source.call_ends))
+    source.unread(spaces)
+    if is_end and source.is_cut:  # within a closing tag
+        raise TextEnded("the text was cut off before the end of the call")
+    if goes_on or (not is_next and not is_end and (source.is_enclosed or is_malformed(source.call, spaces))):
+        raise Mismatch("expected the end of the call")
+
+
+def is_malformed(call: TextCall | None, spaces: str) -> bool:
+    """Returns whether text after these spaces, in the line of a call, shows that it ended too early."""
+    return call is not None and "\n" not in spaces and strict_object(call.raw() or "{}") is None
+
+
+def field_ahead(source: Source) -> Reading[bool]:
+    """Returns whether a field of an object follows, so that the object has not ended: `, "arguments":`."""
+    text = yield from source.space()
+    if comma := (yield from source.accept(",")):
+        text += comma + (yield from source.space())
+    is_field = False
+    if quote := (yield from source.accept('"')):
+        text += quote + (yield from source.match(_IN_KEY))
+        text += yield from source.accept('"')
+        text += yield from source.space()
+        is_field = yield from source.sees(":")
+    is_unknown = source.is_cut and not (yield from source.peek())
+    source.unread(text)
+    if is_unknown:
+        raise TextEnded("the text was cut off before the end of the call")
+    return is_field
 
 
 def only_key(call: TextCall, key: str) -> str:

@@ -115,12 +115,13 @@ _BRACKET_MARKS = marks_of("[TOOL_CALLS]", "[/TOOL_CALLS]")
 class ValueEnd(Marks):
     """Searches for the end of a JSON value, or for a character that JSON has only in strings: there it is broken."""
 
-    __slots__ = ("_depth", "_is_in_string", "_kind", "is_broken", "is_found")
+    __slots__ = ("_depth", "_has_scalar", "_is_in_string", "_kind", "is_broken", "is_found")
 
     def __init__(self) -> None:
         self._kind = ""  # "nested", "string" or "scalar" once the first character is known
         self._depth = 0
         self._is_in_string = False
+        self._has_scalar = False
         self.is_found = False
         self.is_broken = False
 
@@ -138,9 +139,11 @@ class ValueEnd(Marks):
                 self._is_in_string, position = True, position + 1
         if self._kind != "scalar":
             return self._scan(text, position, is_over), ""
-        position = _SCALAR.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
-        self.is_found = position < len(text)
-        return position, ""
+        end = _SCALAR.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
+        self._has_scalar = self._has_scalar or end > position
+        self.is_found = self._has_scalar and end < len(text)
+        self.is_broken = not self._has_scalar and end < len(text)
+        return end, ""
 
     def _scan(self, text: str, position: int, is_over: bool) -> int:
         while True:

@@ -18,6 +18,7 @@ from penstock.jsontext.scan import MAX_DEPTH
 
 UNESCAPED = "a quote in a string may have ended it: escape quotes in strings with a backslash"
 """Why a call is a guess if a string in it may have ended too early."""
+NOT_ENDED = "text follows the call directly, so it may have ended too early"
 
 # -- strings -------------------------------------------------------------------------------------------------------
 
@@ -159,12 +160,12 @@ class JSONWriter:
     """Writes JSON. The content of a parenthesis is held back until it is known whether that is a tuple.
 
     The first item in braces is held back until it is known whether that is a set. If what is held back is longer than
-    MAX_HELD, it is taken for neither. `opened` are the open brackets of the literal, and
-    `quote` is the quote of the open string. `has_strings`: there was a string. `guessed_quote` is the quote of the last
+    MAX_HELD, it is taken for neither. `opened` are the open brackets of the literal.
+    `has_strings`: there was a string. `guessed_quote` is the quote of the last
     string with a guessed end.
     """
 
-    __slots__ = ("_add", "_held", "_held_size", "_undecided", "guessed_quote", "has_strings", "opened", "quote")
+    __slots__ = ("_add", "_held", "_held_size", "_undecided", "guessed_quote", "has_strings", "opened")
 
     def __init__(self, add: Callable[[str], None]) -> None:
         self._add = add
@@ -172,7 +173,6 @@ class JSONWriter:
         self._held_size = 0
         self._undecided: list[int] = []  # indexes in `_held` at which parentheses may get brackets; -1 if released
         self.opened: list[str] = []
-        self.quote = ""
         self.has_strings = False
         self.guessed_quote = ""
 
@@ -345,10 +345,8 @@ def strings(source: Source, out: JSONWriter, prefix: str, quote: str, after: tup
     while quote:
         if prefix.lower() not in PREFIXES:
             source.refuse(prefix + quote, "expected a value")
-        out.quote = quote[0]
         if not (yield from string(source, out.string, quote, after, prefix.lower())):
             out.guessed_quote = quote
-        out.quote = ""
         prefix = yield from source.match(_ATOM)
         quote = yield from source.accept(*QUOTES)
     if prefix:

@@ -6,8 +6,41 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
+from msgspec import Struct
+
 FindStart = Callable[[str], re.Match[str] | None]
 """Finds where a mark may begin in a text, at its first character, or if that is a letter, at the first letters."""
+
+
+class TagPair(Struct, frozen=True):
+    """The start tags and the end tags of one thing, in all spellings. A start tag may lack its end: `<parameter=`."""
+
+    starts: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+
+
+NO_PAIR = TagPair()
+
+
+class CallTags(Struct, frozen=True):
+    """The tags around a raw value, those around its call, around a block of calls, and around a message with it."""
+
+    value: TagPair = NO_PAIR
+    call: TagPair = NO_PAIR
+    block: TagPair = NO_PAIR
+    message: TagPair = NO_PAIR
+
+    @property
+    def outer(self) -> tuple[TagPair, ...]:
+        """The tags that end a call."""
+        return tuple(pair for pair in (self.call, self.block, self.message) if pair.ends)
+
+    @property
+    def pairs(self) -> tuple[TagPair, ...]:
+        return (self.value, *self.outer) if self.value.ends else self.outer
+
+
+NO_TAGS = CallTags()
 
 
 class Marks:

@@ -8,15 +8,9 @@ from penstock.calls.numbering import Numbering
 from penstock.dialects.reading.code_spans import CodeSpans
 from penstock.dialects.reading.schema import Schema
 from penstock.dialects.reading.text_call import TextCall
-from penstock.dialects.reading.unconfirmed import Unconfirmed
+from penstock.dialects.reading.unconfirmed import AMBIGUOUS, Unconfirmed
 from penstock.events import Fault, Reasoning, StreamChunk, Text
 from penstock.jsontext.scan import ValueScanner
-
-AMBIGUOUS = (
-    "an end tag follows the call without its start tag, so a value may go on after the end tags in it; "
-    "write the call again, without these tags in its values"
-)
-
 
 _BEGINS_JSON = re.compile(r'\s*(?:\{\s*"|\[\s*[\[{"])')
 
@@ -91,21 +85,27 @@ class Output:
             return False
         self.unconfirmed = None
         self.add(text[:end])
-        unconfirmed.fail("ambiguous", AMBIGUOUS)
+        self.unconfirmed = unconfirmed
+        self.fail("ambiguous", AMBIGUOUS)
         self.add(text[end:])
         return True
+
+    def drop(self, token: str) -> None:
+        """Drops a control token; it may be the end of a call that seems to have ended."""
+        if self.unconfirmed is not None and self.unconfirmed.find_end(token):
+            self.fail("ambiguous", AMBIGUOUS)
 
     def confirm(self) -> None:
         """Emits the calls that wait for what follows them."""
         if self.unconfirmed is not None:
             self.unconfirmed.confirm()
-            self.unconfirmed = None
 
     def fail(self, why: Fault, message: str) -> None:
         """Ends the calls that wait for what follows them as invalid."""
-        unconfirmed, self.unconfirmed = self.unconfirmed, None
+        unconfirmed, self.unconfirmed = self.unconfirmed, None  # the text of the calls is not searched for tags
         if unconfirmed is not None:
             unconfirmed.fail(why, message)
+            self.unconfirmed = unconfirmed
 
     def new_call(self, name: str, id: str, origin: str, schema: Schema) -> TextCall:
         """Starts a call, which is announced at once; text after it is another block."""

@@ -11,8 +11,10 @@ from penstock.calls.numbering import Numbering
 from penstock.dialects.dialect import END_TOKENS, THINK, Dialects
 from penstock.dialects.reading.held_text import MAX_HELD
 from penstock.dialects.reading.marks import FindStart, Marks, marks_of
-from penstock.dialects.reading.output import AMBIGUOUS, Output
-from penstock.dialects.reading.source import Mismatch, Reading, Source, TextEnded
+from penstock.dialects.reading.output import Output
+from penstock.dialects.reading.recovery import give_up
+from penstock.dialects.reading.source import Mismatch, Reading, Source
+from penstock.dialects.reading.unconfirmed import AMBIGUOUS
 from penstock.events import Reasoning, StreamChunk, Text
 
 _CONTROL = ("<|", "<｜", "]<]", "[TOOL_CALLS]")  # how control tokens begin; they are markup even in code
@@ -103,6 +105,8 @@ class Reader:
             elif mark in marks.think:
                 yield from self._think_block(mark)
                 yield from self._begin_inside()
+            else:
+                self._source.output.drop(mark)
 
     def _end_token(self, mark: str) -> Reading[None]:
         """Reads end tokens. They are removed at the end of the text; elsewhere, and after `<s>`, they are text."""
@@ -258,13 +262,15 @@ class Reader:
         calls, source.last_closer = source.call_count, ""
         for name in names:
             source.hold(mark)
-            source.dialect = name
+            source.dialect, source.tags = name, self._dialects[name].tags
+            source.is_enclosed = any(mark in pair.starts for pair in source.tags.outer)
             source.call_ends = (*self._dialects[name].closes, *([mark] if len(mark) > 1 else []))
             try:
                 yield from self._dialects[name].block(source, mark)
             except Mismatch as why:
                 if source.call is not None:
-                    self._end_invalid(why)
+                    source.last_closer = yield from give_up(source, why)
+                    source.drop()
                     break
                 if source.call_count > calls or name == names[-1]:
                     source.release()
@@ -285,6 +291,8 @@ class Reader:
         while True:
             spaces = yield from self._source.space()
             mark = yield from self._source.accept(*closes)
+            if not mark and (yield from self._is_half_end(closes)):
+                mark = self._source.rest()
             if not mark:
                 self._source.unread(spaces)
                 break
@@ -293,25 +301,18 @@ class Reader:
         if self._source.last_closer not in closes:
             self._marks.set_missing(self._marks.missing.union(closes))
 
+    def _is_half_end(self, closes: tuple[str, ...]) -> Reading[bool]:
+        """Returns whether the text ends with half of a closing mark, and the last one of the block has not come yet."""
+        source = self._source
+        is_closed = bool(source.tags.outer) and source.last_closer in source.tags.outer[-1].ends
+        return not is_closed and bool((yield from source.peek())) and (yield from source.ends_with(*closes))
+
     def _drop_end(self, mark: str, spaces: str = "", *, is_direct: bool = True) -> None:
         """Drops a closing mark that follows a call, directly or after text; it may show that the call is ambiguous."""
         output, unconfirmed = self._source.output, self._source.output.unconfirmed
         if unconfirmed is not None and unconfirmed.is_stray(mark, is_direct=is_direct):
             output.fail("ambiguous", AMBIGUOUS)
         self._source.ended.add_ends(output, spaces + mark)
-
-    def _end_invalid(self, why: Mismatch) -> None:
-        """Ends the open call as invalid."""
-        source = self._source
-        assert source.call is not None
-        if isinstance(why, TextEnded):
-            rest = source.rest()
-            source.call.fail("cut", f"{why}, after {rest!r}" if rest else str(why))
-        else:
-            source.call.fail("malformed", str(why))
-        source.call = None
-        source.drop()
-        source.restore()
 
 
 class MarkTable(Struct, frozen=True, eq=False):

@@ -4,9 +4,11 @@
 |---|---|
 | a tag in the wrong place | `expected`: the error message names the two usual tags, not all that are possible |
 | a tag of a call that breaks inside the tag | `header`: the tag is part of the call's raw arguments, up to its end |
-| a Python call that breaks in its arguments | `rest_of_call`: the rest is part of the call, up to its closing bracket |
-| a malformed call, and more calls after it | `give_up`: the call ends as invalid, and the grammar continues |
-| anything else that does not fit | the `Mismatch` reaches `Reader`, which ends the call as invalid, and its block |
+| a malformed call, and more calls in its block | `give_up`: the call ends as invalid, and the grammar continues |
+| anything else that does not fit | the `Mismatch` reaches `Reader`, which gives up the call, and its block |
+
+A malformed call owns everything up to its own end tag, or the rest of the text if that never comes: nothing in it is
+text or another call (`give_up`). Calls after it wait for the end of the text, as after a raw value: see `unconfirmed`.
 
 Values between tags have rules of their own: see `tagged_values`.
 """
@@ -17,18 +19,39 @@ from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.source import Mismatch, Reading, Result, Source, TextEnded
 from penstock.dialects.reading.text_call import TextCall
 
-_STRUCTURE = marks_of(*"()[]{}'\"\\")
 
-MAX_SKIPPED = 1024
-"""How many characters of a malformed call are skipped to find its end."""
+def give_up(source: Source, why: Mismatch, unread: tuple[str, ...] = ()) -> Reading[str]:
+    """Ends the open call as malformed, with everything up to its end tag as its raw text; returns that tag.
 
-
-def give_up(source: Source, why: Mismatch) -> None:
-    """Ends the open call as malformed; nothing is held afterwards."""
+    The tags in `unread` are left to be read.
+    """
     assert source.call is not None
-    source.call.fail("malformed", str(why))
-    source.call = None
-    source.drop()
+    source.add_held(source.call.add)
+    if isinstance(why, TextEnded):
+        source.call.add(source.rest())
+        source.end_invalid("cut", str(why))
+        return ""
+    end = yield from rest_of_call(source, source.call)
+    if end in unread:
+        source.unread(end)
+    source.end_invalid("malformed", str(why))
+    return end
+
+
+def rest_of_call(source: Source, call: TextCall) -> Reading[str]:
+    """Adds the text up to the call's end tag to the call, and returns the tag; "" if it never comes.
+
+    Start tags in that text have end tags of their own.
+    """
+    pairs = {tag: pair for pair in source.tags.outer for tag in (*pair.starts, *pair.ends)}
+    marks, depths = marks_of(*pairs), dict.fromkeys(source.tags.outer, 0)
+    while mark := (yield from source.flow(call.add, marks)):
+        pair = pairs[mark]
+        if mark in pair.ends and not depths[pair]:
+            return mark
+        depths[pair] += 1 if mark in pair.starts else -1
+        call.add(mark)
+    return ""
 
 
 def expected(source: Source, marks: tuple[str, ...], *named: str) -> Reading[str]:
@@ -58,28 +81,3 @@ def header(
         raise
     source.drop()
     return result
-
-
-def rest_of_call(source: Source, call: TextCall, depth: int, quote: str = "") -> Reading[None]:
-    """Adds the rest of a malformed call to it, up to the bracket that closes it, but at most MAX_SKIPPED characters.
-
-    `depth` is the number of open brackets, `quote` the quote of an open string.
-    """
-    left = MAX_SKIPPED
-    while depth and left:
-        text, mark = source.take(_STRUCTURE, left)
-        source.unread(text[left:])
-        piece = text[:left] + mark
-        call.add(piece)
-        left -= len(piece)
-        if not mark:
-            if source.is_over:
-                return
-            if left:
-                yield
-        elif mark == "\\":
-            call.add((yield from source.accept("'", '"', "\\")))
-        elif quote or mark in ("'", '"'):
-            quote = "" if mark == quote else quote or mark
-        else:
-            depth += 1 if mark in "([{" else -1

@@ -71,6 +71,11 @@ class Schema:
     def keys(self) -> list[str]:
         return [key for node in self._nodes for key in _mapping(node.get("properties"))]
 
+    def allows(self, key: str) -> bool:
+        """Whether an object may have this key: a declared one, unless none are or others are allowed explicitly."""
+        keys = self.keys
+        return not keys or key in keys or any(map(_allows_others, self._nodes))
+
     def field(self, key: str) -> Schema:
         """Returns the schema of a property."""
         for node in self._nodes:
@@ -102,6 +107,10 @@ class Schema:
 def quote(text: str) -> str:
     """Returns the text as a JSON string."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def _allows_others(node: Mapping[str, Any]) -> bool:
+    return node.get("additionalProperties") not in (None, False) or bool(node.get("patternProperties"))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

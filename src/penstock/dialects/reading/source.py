@@ -16,12 +16,12 @@ from penstock.dialects.provenance import Provenance
 from penstock.dialects.reading import held_text
 from penstock.dialects.reading.ended_calls import EndedCalls
 from penstock.dialects.reading.held_text import HeldText
-from penstock.dialects.reading.marks import Marks, marks_of
+from penstock.dialects.reading.marks import NO_TAGS, CallTags, Marks, marks_of
 from penstock.dialects.reading.markup import Markup, Recording
 from penstock.dialects.reading.output import Output
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.text_call import TextCall
-from penstock.events import Confirm, ToolCallInvalid
+from penstock.events import Confirm, Fault, ToolCallInvalid
 from penstock.jsontext.scan import ValueScanner
 
 Result = TypeVar("Result")
@@ -59,6 +59,7 @@ class Source:
         "dialect",
         "ended",
         "is_cut",
+        "is_enclosed",
         "is_over",
         "is_structured",
         "last_closer",
@@ -67,6 +68,7 @@ class Source:
         "output",
         "recording",
         "splits_reasoning",
+        "tags",
         "tools",
         "undeclared",
     )
@@ -98,6 +100,8 @@ class Source:
         self.recording: Recording | None = None  # what is read of a call that may be reasoning
         self.splits_reasoning = False  # whether reasoning is separated from the answer
         self.dialect = ""
+        self.tags: CallTags = NO_TAGS  # the tags around its calls
+        self.is_enclosed = False  # whether an end tag belongs to the opening mark
         self.call_ends: tuple[str, ...] = ()  # the marks that show that a call of the dialect is over
         self.call: TextCall | None = None  # the call that is open
         self.call_count = 0  # how many calls there have been, invalid ones too
@@ -163,6 +167,12 @@ class Source:
                 return ""
             yield
         return self._text[self._position]
+
+    def ends_with(self, *marks: str) -> Reading[bool]:
+        """Returns whether nothing follows but the end of the text, or half of one of the marks and the end."""
+        if not (yield from self.peek()):
+            return True
+        return self.is_over and any(mark.startswith(self.unread_text) for mark in marks)
 
     def upto(self, *marks: str) -> Reading[tuple[str, str]]:
         """Reads a text of at most MAX_HEADER characters, and the mark that ends it."""
@@ -242,7 +252,7 @@ class Source:
                 self.undeclared(name)
             raise Mismatch(f"{name!r} is not a tool")
         self.drop()
-        if self.output.unconfirmed is not None and not self.output.unconfirmed.is_followed:
+        if self.output.unconfirmed is not None and self.output.unconfirmed.begin():
             self.output.confirm()
         self.call_count += 1
         self.call = self.output.new_call(name, id, f"text:{self.dialect}", self.tools.schema(name))
@@ -252,12 +262,17 @@ class Source:
         """Ends the call, and holds what follows until it is known what it is."""
         if self.call is not None:
             call, self.call = self.call, None
-            self.ended.add(call, self.output, self.call_markup())
+            self.ended.add(call, self.output, self.tags, self.call_markup())
         self.hold()
 
-    def restore(self) -> None:
-        """Replaces the call that has just failed by its markup, if it is to be restored."""
-        self.ended.restore(self.output, self.call_markup())
+    def end_invalid(self, why: Fault, message: str) -> None:
+        """Ends the call as invalid."""
+        if self.call is not None:
+            call, self.call = self.call, None
+            self.drop()
+            call.fail(why, message)
+            self.ended.add_invalid(self.output, self.tags, self.call_markup())
+        self.hold()
 
     def call_markup(self) -> str:
         """The markup of the call that ends here; empty if it is not recorded."""
@@ -273,8 +288,12 @@ class Source:
 
     def release(self) -> None:
         """Emits what was held as text."""
+        self.add_held(self.output.add)
+
+    def add_held(self, sink: Callable[[str], None]) -> None:
+        """Passes what was held to a sink."""
         if self._held is not None:
-            self.output.add(self._held.text())
+            sink(self._held.text())
         self.drop()
 
     def drop(self) -> None:

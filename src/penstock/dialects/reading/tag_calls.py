@@ -10,13 +10,12 @@ import msgspec
 from msgspec import Struct
 
 from penstock.dialects.dialect import Block
-from penstock.dialects.reading.marks import marks_of
+from penstock.dialects.reading.marks import CallTags, TagPair
 from penstock.dialects.reading.raw_values import Writer
 from penstock.dialects.reading.recovery import expected, give_up, header
 from penstock.dialects.reading.source import Mismatch, Reading, Source, TextEnded
 from penstock.dialects.reading.tagged_values import KeyTags, ValueEnds, awaited, tagged_value
 from penstock.dialects.reading.text_call import TextCall
-from penstock.dialects.reading.unconfirmed import RawTags, TagPair
 
 _ATTRIBUTES = re.compile(r"[^<>\n]*")
 _KEY = re.compile(r"""(?<![\w:.-])name\s*=\s*(?:"([^"]+)"|'([^']+)'|([^\s"'/]+))""")
@@ -87,10 +86,10 @@ class Tags(Struct, frozen=True):
         return (*self.calls, *self.block_ends, *self.layout)
 
     @property
-    def raw(self) -> RawTags:
-        """The tags around a raw value, in pairs."""
+    def pairs(self) -> CallTags:
+        """The tags in pairs."""
         all_tags = self.spellings
-        return RawTags(
+        return CallTags(
             TagPair(self.keys, tuple(tags.value_end for tags in all_tags)),
             TagPair(self.calls, self.call_ends),
             TagPair(tuple(mark for tags in all_tags for mark in tags.opens), self.block_ends),
@@ -107,7 +106,7 @@ class Tags(Struct, frozen=True):
             keys=KeyTags(spaced(self.key), (">",), _KEY, awaited(call), self.is_token),
             calls=spaced(self.call),
             call_starts=(_ATTRIBUTES, (">",), (*spaced(self.key), self.call_end)),
-            tags=self.raw,
+            tags=self.pairs,
             blocks=dict.fromkeys(self.opens, (*self.calls, *self.layout)) if has_block else {},
             block_ends=self.closes if has_block else (),
         )
@@ -162,18 +161,7 @@ def invoke_or_skip(source: Source, tags: Tags, parameter: Parameter) -> Reading[
     except Mismatch as why:
         if tags.bare or isinstance(why, TextEnded) or source.call is None:
             raise
-        give_up(source, why)
-        yield from rest_of_invoke(source, tags)
-
-
-def rest_of_invoke(source: Source, tags: Tags) -> Reading[None]:
-    """Emits the rest of a malformed call as text, without its closing tags."""
-    marks = marks_of(tags.value_end, tags.call_end, *tags.calls, *tags.closes, *tags.opens)
-    while (mark := (yield from source.flow(source.output.add, marks))) == tags.value_end:
-        pass
-    if mark != tags.call_end:
-        source.unread(mark)
-    source.hold()
+        yield from give_up(source, why, tags.block_ends)
 
 
 def invoke(source: Source, tags: Tags, parameter: Parameter) -> Reading[None]:

@@ -30,11 +30,10 @@ import re
 
 from msgspec import Struct
 
-from penstock.dialects.reading.marks import marks_of
+from penstock.dialects.reading.marks import CallTags, marks_of
 from penstock.dialects.reading.raw_values import Ends, Sink, Writer, write_value
 from penstock.dialects.reading.source import Reading, Source, TextEnded
 from penstock.dialects.reading.text_call import TextCall
-from penstock.dialects.reading.unconfirmed import RawTags
 
 MAX_INDENT = 256
 """How long a line break and the blanks after it may be, before a tag that counts as the first in its line."""
@@ -60,7 +59,7 @@ class ValueEnds(Struct, frozen=True):
     keys: KeyTags
     calls: tuple[str, ...]
     call_starts: tuple[Expected, ...]
-    tags: RawTags
+    tags: CallTags
     blocks: Ends = {}
     block_ends: tuple[str, ...] = ()
 

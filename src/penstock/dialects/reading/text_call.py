@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.calls.arguments import MAX_ARGUMENTS, Diagnosis, diagnose, strict_object
 from penstock.calls.growing import GrowingCall
-from penstock.events import StreamChunk, ToolCallClosed, ToolCallDelta
+from penstock.events import Error, StreamChunk, ToolCallClosed, ToolCallDelta
 
 if TYPE_CHECKING:
     from penstock.dialects.provenance import Provenance
+    from penstock.dialects.reading.marks import CallTags
     from penstock.dialects.reading.schema import Schema
-    from penstock.dialects.reading.unconfirmed import RawTags
 
 QUOTED = (
     "a user message or a tool result contains this call, so it may be a quotation; "
@@ -28,7 +28,7 @@ class TextCall(GrowingCall):
     `add` is the reference; `string` repeats its short path for the many small pieces of a long string.
     """
 
-    __slots__ = ("_doubt", "_is_unambiguous", "_mentioned", "_repeated", "argument", "keys",
+    __slots__ = ("_is_unambiguous", "_mentioned", "_repeated", "argument", "guess", "keys",
                  "raw_tags", "schema")  # fmt: skip
 
     def __init__(self, out: list[StreamChunk], block: int, id: str, name: str, origin: str, schema: Schema) -> None:
@@ -36,10 +36,10 @@ class TextCall(GrowingCall):
         self.schema = schema  # schema of the arguments
         self.keys: set[str] = set()  # names of the arguments so far
         self.argument = ""  # the last of them
-        self.raw_tags: RawTags | None = None  # the tags of its last raw value, if it has one
+        self.raw_tags: CallTags | None = None  # the tags of its last raw value, if it has one
         self._repeated: str | None = None  # the first of them that was given twice
         self._mentioned: dict[str, str] = {}  # keys inside values, and the doubt if no argument has that key
-        self._doubt = ""  # why the call is a guess, if it is one
+        self.guess = ""  # why the call is a guess, if it is one
         self._is_unambiguous = True  # whether the guess has only one reading
         self.start()
 
@@ -55,6 +55,16 @@ class TextCall(GrowingCall):
             self._repeated = key
         if not self.is_too_large or not self.keys:
             self.keys.add(key)
+
+    def raw_key(self, key: str) -> None:
+        """Begins an argument whose raw value follows."""
+        self.key(key)
+        self.check_key(key)
+
+    def check_key(self, key: str) -> None:
+        """Makes the call a guess if the tool has no such argument: its tag may be part of a raw value."""
+        if not self.schema.allows(key):
+            self.doubt(f"{self.name!r} has no argument {key[:100]!r}")
 
     def string(self, piece: str) -> None:
         """Adds a piece of a string, without quotes."""
@@ -80,13 +90,8 @@ class TextCall(GrowingCall):
 
     def doubt(self, message: str, *, is_unambiguous: bool = False) -> None:
         """Marks the call as a guess: it will be invalid. `is_unambiguous` if the guess has only one reading."""
-        self._doubt = self._doubt or message
+        self.guess = self.guess or message
         self._is_unambiguous = self._is_unambiguous and is_unambiguous
-
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether the call is a guess."""
-        return bool(self._doubt)
 
     def seal(
         self, provenance: Provenance | None = None, markup: str = "", *, is_in_string: bool = False
@@ -116,6 +121,10 @@ class TextCall(GrowingCall):
         """Announces that the arguments are complete, before the call is confirmed."""
         self._emit(ToolCallClosed(self.block, self.id, self.name, arguments, self.choice, self.origin))
 
+    def report(self, code: str, message: str) -> None:
+        """Reports what is wrong with the call after it was emitted."""
+        self._emit(Error(f"the call of {self.name!r} is ambiguous: {message}", code))
+
     def confirm(self, arguments: dict[str, Any]) -> None:
         """Emits the whole call."""
         self._emit_call(arguments, self.raw(), "call_end")
@@ -125,6 +134,6 @@ class TextCall(GrowingCall):
             return "duplicate_keys", f"the argument {self._repeated!r} is given twice", None
         if arguments is None:
             return diagnose(raw, None)
-        if self._doubt:
-            return "malformed", self._doubt, arguments if self._is_unambiguous else None
+        if self.guess:
+            return "malformed", self.guess, arguments if self._is_unambiguous else None
         return None
