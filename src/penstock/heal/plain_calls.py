@@ -19,7 +19,8 @@ class PlainCalls:
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
-        self._pieces = self._starts = 0  # in a frame
+        self._pieces = 0  # of arguments, so far
+        self._starts = 0  # of calls, so far
         self._before = self._after = b""  # of a piece of arguments, in the last frame that had nothing else
 
     def accepts(self, frame: bytes) -> bool:
@@ -31,9 +32,9 @@ class PlainCalls:
             piece = frame[len(before) : -len(after)]
             if b'"' not in piece and b"\\" not in piece:
                 return True
-        self._pieces = self._starts = 0
+        pieces, starts = self._pieces, self._starts
         is_accepted = self._reads(frame)
-        is_piece = is_accepted and self._pieces == 1 and not self._starts
+        is_piece = is_accepted and self._pieces - pieces == 1 and self._starts == starts
         learned = _PIECE.fullmatch(frame) if is_piece else None
         self._before, self._after = (learned[1], learned[2]) if learned else (b"", b"")
         return is_accepted
