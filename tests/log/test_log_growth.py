@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from penstock.log import PostgresStore, SQLiteStore
+from penstock.log.sqlite import pruning
+from penstock.log.sqlite import store as sqlite_store
 from tests.log_growth import Operations, add_finished_runs
 from tests.log_stores import open_store
 
@@ -83,6 +85,26 @@ def test_a_file_shrinks_when_its_runs_are_deleted(sqlite: SQLiteStore) -> None:
     assert sqlite.prune(before=float("inf"), limit=RUNS) == RUNS
     assert sqlite._file.read(pages) < before / 10
     assert sqlite.list() == []
+
+
+def test_a_transaction_deletes_few_events_and_returns_few_pages(
+    sqlite: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted: list[int] = []
+    pages: list[int] = []
+
+    def count(connection: sqlite3.Connection, before: float, limit: int) -> int:
+        [size] = connection.execute("PRAGMA page_count").fetchone()
+        deleted.append(pruning.prune(connection, before, limit))
+        pages.append(size - connection.execute("PRAGMA page_count").fetchone()[0])
+        return deleted[-1]
+
+    monkeypatch.setattr(pruning, "MAX_EVENTS", 200)
+    monkeypatch.setattr(pruning, "MAX_PAGES", 1)
+    monkeypatch.setattr(sqlite_store, "prune", count)
+    assert sqlite.prune(before=float("inf"), limit=100) == 100
+    assert deleted == [20] * 5
+    assert max(pages) == 1
 
 
 def trace(store: SQLiteStore, callback: Any) -> None:

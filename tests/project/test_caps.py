@@ -722,6 +722,8 @@ CAPS = [
 
 ELSEWHERE = {
     "agent.MAX_FAILURES": "agent/calls/test_tool_exceptions.py",
+    "log.sqlite.pruning.MAX_EVENTS": "log/test_log_growth.py",
+    "log.sqlite.pruning.MAX_PAGES": "log/test_log_growth.py",
     "agent.MAX_CHECKS": "agent/ending/test_stop.py",
     "transport.MAX_IDLE": "transport/test_worker_threads.py",
     "wires.MAX_KEPT_TOOLS": "wires/requests/test_decode_request.py",

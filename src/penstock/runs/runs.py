@@ -216,15 +216,19 @@ class Runs:
         """Drive a run until it finishes or waits for a decision or a result: see `adrive`."""
         return run_coroutine(self.adrive(run_id), "runs.drive()", "await runs.adrive()")
 
-    async def awork(self, *, parallel: int = 100, poll: float = 0.5) -> None:
-        """Drive runs, this many at once, until the task is cancelled. Runs that are under way are left to others."""
+    async def awork(self, *, parallel: int = 100, poll: float = 0.5, announced: bool = True) -> None:
+        """Drive runs, this many at once, until the task is cancelled. Runs that are under way are left to others.
+
+        It looks for runs every `poll` seconds, and when one is announced, unless that is switched off: who drives the
+        runs that it starts itself, as a server does, would find its own.
+        """
         self._check_deps(*self._agents.values())
         agents = [*self._agents]
         take = lambda limit: self._store.claim_next(self._owner, agents=agents, limit=limit)  # noqa: E731
         worker = Worker(self._store, take, self._go_on)
         watching = asyncio.create_task(worker.watch_queue(agents))
         try:
-            await worker.work(parallel, poll)
+            await worker.work(parallel, poll, announced=announced)
         finally:
             watching.cancel()
 

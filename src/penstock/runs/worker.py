@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -40,17 +40,17 @@ class Worker:
         self._drive = drive
         self._is_store_away = False
 
-    async def work(self, parallel: int, poll: float) -> None:
+    async def work(self, parallel: int, poll: float, *, announced: bool) -> None:
         """Drive runs, this many at the same time.
 
-        If there is none, wait until the store announces one, or for `poll` seconds: nobody announces a run whose worker
-        has died, or one of another process on SQLite.
+        If there is none, wait until the store has `announced` one, or for `poll` seconds: nobody announces a run whose
+        worker has died, or one of another process on SQLite.
         """
         tasks: set[asyncio.Task[None]] = set()
         news = asyncio.Event()
         loop = asyncio.get_running_loop()
         try:
-            with self._store.watch(QUEUE, lambda _: ring(loop, news)):
+            with self._store.watch(QUEUE, lambda _: ring(loop, news)) if announced else nullcontext():
                 while True:
                     news.clear()
                     limit = min(BATCH, parallel - len(tasks))

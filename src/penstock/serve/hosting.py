@@ -175,7 +175,8 @@ class Host:
 
     def open(self) -> None:
         """Start taking over runs of dead workers, and cancelling abandoned runs."""
-        self._tasks.append(asyncio.create_task(self.runs.awork(parallel=self._limits.runs, poll=TAKEOVER_POLL)))
+        work = self.runs.awork(parallel=self._limits.runs, poll=TAKEOVER_POLL, announced=False)
+        self._tasks.append(asyncio.create_task(work))
         if self.abandonment is not None:
             self._tasks.append(asyncio.create_task(self.abandonment.watch()))
 
