@@ -26,6 +26,9 @@ KEEP_ALIVES = [
 UNREADABLE_TEXTS = ["hello", "{", '{"choices":[{"del', ': {"a": 1', "[1, 2", '"', "}", "{'a': 1}", "undefined"]
 
 
+CALL_KEYS = {"arguments", "args", "functionCall", "function", "input", "name", "partial_json", "tool_calls", "toolUse"}
+"""Keys of calls, in which a lost character is a hole."""
+
 NOT_UTF8 = [b"\xff", b"\xc3", b"\x80", b"\xed\xa0\x80", b"\xc0\xaf"]  # the last two: a surrogate, an overlong form
 
 
@@ -170,7 +173,34 @@ def _with_garbled(case: Case, chance: Random) -> Case:
     else:
         garbled = _garble(encode_frame(case.wire, frame, case.style), chance)
     pieces[at] = Piece({"$bytes": garbled.hex()}, instead_of=frame)
-    return msgspec.structs.replace(case, kind="garbled", pieces=pieces)
+    kind: Kind = "wild" if _is_in_text(garbled) else "garbled"
+    return msgspec.structs.replace(case, kind=kind, pieces=pieces)
+
+
+def _is_in_text(garbled: bytes) -> bool:
+    """Whether the byte is inside a string that is neither a key nor part of a call: there it is only replaced."""
+    found: list[bool] = []
+
+    def look(value: Any, is_call: bool) -> None:
+        match value:
+            case dict():
+                for key, inner in value.items():
+                    found.extend([False] if "\ufffd" in key else [])
+                    look(inner, is_call or key in CALL_KEYS)
+            case list():
+                for inner in value:
+                    look(inner, is_call)
+            case str() if "\ufffd" in value:
+                found.append(not is_call)
+
+    text = garbled.decode("utf-8", "replace")
+    if "{" not in text:
+        return True  # a line between two objects
+    try:
+        look(json.loads(text[text.find("{") : text.rfind("}") + 1]), is_call=False)
+    except ValueError:
+        return False
+    return bool(found) and all(found)
 
 
 def _garble(data: bytes, chance: Random) -> bytes:

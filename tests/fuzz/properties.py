@@ -196,11 +196,19 @@ def prefixes(case: Case, whole: list[StreamChunk], body: bytes) -> Found:
                 yield "calls of a prefix are calls of the whole", seen
         turn = penstock.collect(prefix)
         is_by_mark = turn.finish_reason == "tool_calls" and any(mark in body[:end] for mark in END_MARKS)
-        is_by_mark |= case.style == "body"
+        is_by_mark |= case.style == "body" or (end == len(body) and is_object(body))  # a whole body is its own end
         if turn.raw_finish_reason is None and turn.finish_reason not in ("cut", "error") and not is_by_mark:
             yield "a prefix is cut", f"{turn.finish_reason} after {end} of {len(body)} bytes"
         for name, seen in order(case, prefix, body):
             yield name, f"after {end} of {len(body)} bytes: {seen}"
+
+
+def is_object(body: bytes) -> bool:
+    """Whether a body is one JSON object."""
+    try:
+        return isinstance(json.loads(body), dict)
+    except ValueError:
+        return False
 
 
 def may_get_arguments(event: StreamChunk, wire: str) -> bool:
