@@ -66,7 +66,7 @@ class RunningTool:
         self._report: Report | None = None  # the last one in the inbox
         self._is_stopped = threading.Event()
         context: Context[Any] = Context(
-            driven.deps, start.call_id, start.name, driven.run.state.step, self.report, self._is_stopped.is_set,
+            driven.deps, start.call_id, start.name, driven.run.state.tally.step, self.report, self._is_stopped.is_set,
             driven.key_prefix + start.key, self.ask, None, lambda: driven.run.state.history_before,
         )  # fmt: skip
         owned = driven.ownership.owned
