@@ -31,7 +31,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     `base_url` may contain `{VARIABLE}`s of the environment. `other_wires` are available too, with `Model(..., wire=)`.
     `keys` and `urls` are the environment variables for the API key and another base URL, the usual one first. `version`
     is the path for a base URL without one; where it `is_added`, it is added to other paths too, as the vendor's own
-    client does.
+    client does. `has_native_calls`: tool calls are returned even if the server was started without a parser for them.
     """
 
     wire: str
@@ -45,15 +45,19 @@ class Provider(Struct, frozen=True, kw_only=True):
     needs_key: bool = True
     version: str = ""
     is_added: bool = False
+    has_native_calls: bool = True
     about: str = ""
 
 
-def _local(port: int, *urls: str, keys: tuple[str, ...], quirks: frozenset[str]) -> Provider:
+def _local(
+    port: int, *urls: str, keys: tuple[str, ...], quirks: frozenset[str], has_native_calls: bool = True
+) -> Provider:
     """A server on the user's machine that speaks Chat Completions; the key is optional."""
     base_url = f"http://localhost:{port}/v1"
     return Provider(
-        wire="openai-chat", base_url=base_url, urls=urls, keys=keys, quirks=quirks, needs_key=False, version="/v1"
-    )
+        wire="openai-chat", base_url=base_url, urls=urls, keys=keys, quirks=quirks, needs_key=False, version="/v1",
+        has_native_calls=has_native_calls,
+    )  # fmt: skip
 
 
 PLAIN = frozenset({"refusal-as-text", "no-custom-tools"})
@@ -144,8 +148,9 @@ PROVIDERS: dict[str, Provider] = {
         keys=("AWS_BEARER_TOKEN_BEDROCK",), urls=("BEDROCK_BASE_URL", "AWS_ENDPOINT_URL_BEDROCK_RUNTIME"),
         needs_key=False,
         about="a bearer key, or, with penstock-llm[aws], the credentials that AWS's own tools find"),
-    "vllm": _local(8000, "VLLM_BASE_URL", keys=("VLLM_API_KEY",), quirks=LOCAL | {"echo-as-reasoning"}),
-    "sglang": _local(30000, "SGLANG_BASE_URL", keys=("SGLANG_API_KEY",), quirks=LOCAL),
+    "vllm": _local(8000, "VLLM_BASE_URL", keys=("VLLM_API_KEY",), quirks=LOCAL | {"echo-as-reasoning"},
+                   has_native_calls=False),
+    "sglang": _local(30000, "SGLANG_BASE_URL", keys=("SGLANG_API_KEY",), quirks=LOCAL, has_native_calls=False),
     "llamacpp": _local(8080, "LLAMACPP_BASE_URL", "LLAMA_API_BASE", keys=("LLAMACPP_API_KEY",), quirks=LOCAL),
     "lmstudio": _local(
         1234, "LMSTUDIO_BASE_URL", "LM_STUDIO_API_BASE", keys=("LMSTUDIO_API_KEY", "LM_API_TOKEN"), quirks=LOCAL),

@@ -282,6 +282,8 @@ def test_the_picture_of_the_early_start_has_the_times_that_were_measured() -> No
 
 
 def test_the_page_of_dialects_is_up_to_date() -> None:
+    models = dialect_page.models_page()
+    assert PAGES["dialects-by-model.md"] == models, "python -m tests.dialect_page models > docs/dialects-by-model.md"
     fresh = dialect_page.page()
     assert PAGES["dialects.md"] == fresh, "python -m tests.dialect_page > docs/dialects.md"
     assert {*dialects(), *DIALECT_ALIASES} - WORDS["dialects.md"] == set()

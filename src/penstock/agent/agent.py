@@ -82,7 +82,7 @@ class Agent(Generic[Deps, Output]):
 
     - `instructions`: the system prompt, or a function that takes a `Context` and returns it for each step.
     - `name`: the name of the agent in log records, and for its runs in a log.
-    - `calls`: `native`, or the dialect in which the model writes calls into its text.
+    - `calls`: `native`, or the dialect in which the model writes calls into its text, or several; `auto` chooses.
     - `rescue`: finds calls that a model with native calls wrote into its text by mistake.
     - `start`: when tools start that have no start policy of their own.
     - `before_step`: a function that sees each request before it is sent and may change it (see `Step`), or a list.
@@ -168,7 +168,7 @@ class Agent(Generic[Deps, Output]):
         instructions: Instructions = "",
         *,
         name: str = "",
-        calls: str = "native",
+        calls: str | Sequence[str] = "native",
         rescue: bool | Iterable[str] = False,
         start: StartPolicy | None = None,
         before_step: BeforeStep | Sequence[BeforeStep] | None = None,

@@ -19,7 +19,7 @@ from penstock.events import Fault
 from penstock.guard.guard import Guard, as_guard
 from penstock.model.checks import check_types, is_connector
 from penstock.model.model import Model
-from penstock.model.text_calls import check_healing, refuse_rescue
+from penstock.model.text_calls import Calls, check_healing, refuse_rescue
 from penstock.output.output_type import OutputType, output_type
 from penstock.prices import Cost, as_cost
 from penstock.run.limits import Limits
@@ -126,13 +126,15 @@ class AgentConfig(AgentSettings, frozen=True, kw_only=True):
 def new_config(arguments: Mapping[str, Any], options: Mapping[str, Any]) -> AgentConfig:
     """The configuration of an agent with these arguments of `Agent`, and these options of its requests."""
     own = {name: arguments[name] for name in (*AgentSettings.__struct_fields__, "tools", "instructions", "output")}
-    own["rescue"] = checked_rescue(arguments["calls"], arguments["rescue"])
-    check_healing(arguments["calls"], arguments["rescue"], arguments["healing"])
+    model = checked_model(arguments["model"])
+    own["calls"] = calls = model.choose_calls(arguments["calls"])
+    own["rescue"] = checked_rescue(calls, arguments["rescue"])
+    check_healing(calls, arguments["rescue"], arguments["healing"])
     if arguments["healing"] is not None and arguments["run_repaired"]:
         raise UsageError("run_repaired is a part of healing: pass healing=Healing(repair=…), without run_repaired")
     return AgentConfig(
         **checked_settings(own),
-        model=checked_model(arguments["model"]).with_timeouts(arguments["timeouts"], arguments["retries"]),
+        model=model.with_timeouts(arguments["timeouts"], arguments["retries"]),
         callbacks=Callbacks(**{name: arguments[name] for name in Callbacks.__struct_fields__}),
         options=options,
     )
@@ -158,6 +160,11 @@ class NoModel(Model):
     def __init__(self) -> None:
         self.name = ""
         self.healing = None
+
+    def choose_calls(self, calls: str | Sequence[str]) -> Calls:
+        if calls == "auto":
+            raise UsageError("calls='auto' needs a model: pass one, or a dialect")
+        return calls if isinstance(calls, str) else tuple(calls)
 
     def with_timeouts(self, timeouts: Timeouts | None = None, retries: Retries | None = None) -> Model:
         return self
@@ -260,7 +267,9 @@ def checked_rescue(calls: Any, rescue: Any) -> bool | tuple[str, ...]:
         from penstock.dialects.stage import TextCalls
 
         if calls != "native":
-            find_prompt(str(calls))
+            dialects = (calls,) if isinstance(calls, str) else calls
+            find_prompt(str(dialects[0]))
+            TextCalls(map(str, dialects))
         TextCalls(names)
     return rescue if isinstance(rescue, bool) else names
 

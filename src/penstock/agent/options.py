@@ -29,7 +29,7 @@ class AgentSettings(Struct, frozen=True, kw_only=True):
     """The keywords of `Agent`, which explains them."""
 
     name: str
-    calls: str
+    calls: str | Sequence[str]
     rescue: bool | Iterable[str]
     start: StartPolicy | None
     before_step: BeforeStep | Sequence[BeforeStep] | None
@@ -59,7 +59,7 @@ class AgentOptions(StepOptions, total=False):
     """The keywords of `Agent`, for subclasses that pass them on."""
 
     name: str
-    calls: str
+    calls: str | Sequence[str]
     rescue: bool | Iterable[str]
     start: StartPolicy | None
     before_step: BeforeStep | Sequence[BeforeStep] | None

@@ -24,10 +24,10 @@ class TextParser:
             for event in parser.feed(piece): ...
         for event in parser.close(): ...
 
-    The events do not depend on how the text is cut. `tools` (functions, or declarations in any provider's format) give
-    raw values their types. With `reasoning`, text between reasoning marks becomes `Reasoning` events. With
-    `inside_reasoning`, the text starts inside the reasoning: the prompt ended with the opening mark. With `provenance`,
-    a call that is a quotation from the conversation is invalid.
+    The events do not depend on how the text is cut. `dialect` may be a list of several. `tools` (functions, or
+    declarations in any provider's format) give raw values their types. With `reasoning`, text between reasoning
+    marks becomes `Reasoning` events. With `inside_reasoning`, the text starts inside the reasoning: the prompt
+    ended with the opening mark. With `provenance`, a call that is a quotation from the conversation is invalid.
 
     In dialects with raw values a call is confirmed by the end of the text or by another call right after it, because
     a value may contain the call's end tags. With `confirm="close"` it is returned at its end tags.
@@ -35,7 +35,7 @@ class TextParser:
 
     def __init__(
         self,
-        dialect: str,
+        dialect: str | Iterable[str],
         tools: Iterable[Any] | None = None,
         reasoning: bool = False,
         inside_reasoning: bool = False,
@@ -47,7 +47,7 @@ class TextParser:
         source = Source(Tools(tools), Numbering(id_prefix), provenance=provenance, confirm=confirm)
         self._reader = Reader(
             source,
-            find_dialects(dialect),
+            find_dialects(*([dialect] if isinstance(dialect, str) else dialect)),
             splits_reasoning=reasoning or inside_reasoning,
             starts_inside=inside_reasoning,
         )

@@ -28,8 +28,9 @@ MAX_WATCHED = 200_000
 class WrongDialect:
     """A stage behind `TextCalls` that reports calls in other dialects, if a response has none in its own."""
 
-    def __init__(self, dialect: str, tools: Iterable[Any]) -> None:
-        self._dialect = find_dialect(dialect)[0]
+    def __init__(self, dialects: str | Iterable[str], tools: Iterable[Any]) -> None:
+        names = [dialects] if isinstance(dialects, str) else dialects
+        self._dialects = [find_dialect(name)[0] for name in names]
         self._tools = list(tools)
         self._has_tools = bool(Tools(self._tools))
         self._texts: dict[int, list[str]] = {}
@@ -75,12 +76,13 @@ class WrongDialect:
         if call is None:
             return []
         other = call.origin.removeprefix("text:")
-        note = f"the text looks like a call in the dialect {other!r}, and is read as {self._dialect!r}"
+        own = " or ".join(map(repr, self._dialects))
+        note = f"the text looks like a call in the dialect {other!r}, and is read as {own}"
         return [Unknown({"dialect": other, "name": call.name, "arguments": call.arguments}, note)]
 
     def _first_call(self, text: str, dialects: Iterable[str]) -> ToolCall | None:
         """The first call of a text in one of these dialects."""
-        names = [name for name in dialects if name != self._dialect]
+        names = [name for name in dialects if name not in self._dialects]
         stage = TextCalls(names, self._tools, only_declared=True, confirm="close")
         events = [*stage.feed(Text(0, text)), *stage.close()]
         return next((event for event in events if isinstance(event, ToolCall)), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from importlib import import_module
@@ -34,7 +34,7 @@ from penstock.model.options import RequestOptions
 from penstock.model.output_request import output_tool
 from penstock.model.stream import AsyncStream, Stream
 from penstock.model.streamed_response import Derived
-from penstock.model.text_calls import CallOptions, check_healing
+from penstock.model.text_calls import CallOptions, Calls, check_healing, choose_calls
 from penstock.output.output_type import output_type
 from penstock.output.partial import partial_view
 from penstock.providers import (
@@ -145,6 +145,10 @@ class Model:
         self._record = record
         self._options = options
         self._history: EncodedHistory | None = None  # the history of its conversation: see `for_conversation`
+
+    def choose_calls(self, calls: str | Sequence[str]) -> Calls:
+        """The dialects that `calls` stands for; raises a `UsageError` if it is `auto` and the model is not known."""
+        return choose_calls(calls, self.model, self._endpoint.provider)
 
     @property
     def base_url(self) -> str:
@@ -376,7 +380,7 @@ class Model:
         system_prompt: str = "",
         tool_choice: str = "",
         parallel: bool | None = None,
-        calls: str = "native",
+        calls: str | Sequence[str] = "native",
         rescue: bool | Iterable[str] = False,
         healing: Healing | None = None,
         confirm: Confirm = "end",
@@ -390,7 +394,8 @@ class Model:
 
         `messages` is a string, a message, or a list of messages, ours or in a provider's shape. `tool_choice` is
         "auto", "none", "required" or a tool's name; `parallel` allows or forbids several calls in one response. With
-        `calls` the name of a dialect, the tools are described in the prompt and the calls are read from the text; with
+        `calls` the name of a dialect, the tools are described in the prompt and the calls are read from the text. If it
+        is a list, the prompt is that of the first, and all are read; `auto` chooses by provider and model. With
         `rescue`, calls are found that a model with native calls wrote into its text by mistake. `healing`
         replaces that of the model, and includes `rescue`. `confirm` says when a
         call in the text with raw values counts: at the end of the text, or when it closes. `extra` is merged into the
@@ -413,8 +418,9 @@ class Model:
             is_streaming=streaming,
         )
         healing = healing or self.healing
-        check_healing(calls, rescue, healing)
-        call_options = CallOptions(calls, rescue, id_prefix, confirm, healing)
+        chosen = self.choose_calls(calls)
+        check_healing(chosen, rescue, healing)
+        call_options = CallOptions(chosen, rescue, id_prefix, confirm, healing)
         return self._exchange(prepare(request, call_options, output, self.wire, self._endpoint.provider.quirks))
 
     def _exchange(self, prepared: PreparedRequest) -> Exchange:

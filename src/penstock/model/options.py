@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.events import Confirm
@@ -24,7 +24,7 @@ class RequestOptions(StepOptions, total=False):
     """The options of one request: `Model.stream`, `complete` and their async twins. `Model.ask` explains them."""
 
     system_prompt: str
-    calls: str
+    calls: str | Sequence[str]
     rescue: bool | Iterable[str]
     healing: Healing | None
     id_prefix: str

@@ -13,6 +13,7 @@ from penstock.decoder import Decoder
 from penstock.errors import UsageError
 from penstock.events import Confirm, Progress, StreamChunk
 from penstock.messages import Message
+from penstock.providers import Provider
 from penstock.transport.exchange import Decoding
 from penstock.wires import WireName
 from penstock.wires.shared.request import Request
@@ -22,14 +23,36 @@ if TYPE_CHECKING:
     from penstock.healing.settings import Healing
 
 
+Calls = str | tuple[str, ...]
+"""`native`, or the dialect that the text is read in, or several; the prompt is that of the first."""
+
+
+def choose_calls(calls: Any, model: str, provider: Provider) -> Calls:
+    """The dialects to read; for `auto`, native calls if the provider has them, otherwise the dialect of the model."""
+    if isinstance(calls, str) and calls != "auto":
+        return calls
+    if calls == "auto":
+        if provider.has_native_calls:
+            return "native"
+        from penstock.dialects.by_model import find_dialect_of
+
+        if (dialect := find_dialect_of(model)) is None:
+            raise UsageError(f"calls='auto': the dialect of the model {model!r} is not known; try calls='xml'")
+        return dialect
+    names = tuple(calls)
+    if not names or any(not isinstance(name, str) or name in ("native", "auto") for name in names):
+        raise UsageError(f"calls must be 'native', 'auto', a dialect, or several dialects, not {calls!r}")
+    return names[0] if len(names) == 1 else names
+
+
 class CallOptions(Struct, frozen=True):
-    """How calls arrive: natively, or in the text, in the dialect `calls` or by mistake (`rescue`).
+    """How calls arrive: natively, or in the text, in the dialects `calls` or by mistake (`rescue`).
 
     `id_prefix` starts the ids of calls that arrive without one. `confirm` says when a call with raw values counts.
     `healing` repairs more than the text.
     """
 
-    calls: str
+    calls: Calls
     rescue: bool | Iterable[str]
     id_prefix: str
     confirm: Confirm = "end"
@@ -37,17 +60,18 @@ class CallOptions(Struct, frozen=True):
 
 
 def prompt_for_calls(
-    dialect: str, messages: list[Message], tools: list[ToolDeclaration], options: dict[str, Any]
+    calls: Calls, messages: list[Message], tools: list[ToolDeclaration], options: dict[str, Any]
 ) -> tuple[list[Message], dict[str, Any]]:
-    """The messages and the options for a model that writes its calls in a dialect."""
+    """The messages and the options for a model that writes its calls in a dialect: the first, if there are several."""
     from penstock.dialects.prompt import find_prompt, render
 
+    dialect = calls if isinstance(calls, str) else calls[0]
     stop = options.get("stop") or ()
     stops = [*([stop] if isinstance(stop, str) else stop), *(find_prompt(dialect).stop if tools else ())]
     return render(messages, tools, dialect), {**options, "stop": stops} if stops else options
 
 
-def refuse_rescue(calls: str, rescue: bool | Iterable[str]) -> None:
+def refuse_rescue(calls: Calls, rescue: bool | Iterable[str]) -> None:
     """Raise if `rescue` is passed together with the dialect that the text is read in."""
     if calls != "native" and rescue:
         raise UsageError(
@@ -56,7 +80,7 @@ def refuse_rescue(calls: str, rescue: bool | Iterable[str]) -> None:
         )
 
 
-def check_healing(calls: str, rescue: bool | Iterable[str], healing: Any) -> None:
+def check_healing(calls: Calls, rescue: bool | Iterable[str], healing: Any) -> None:
     """Raise if `healing` is passed together with its shorthand, or with the dialect that the text is read in."""
     if healing is None:
         return
@@ -71,7 +95,7 @@ def check_healing(calls: str, rescue: bool | Iterable[str], healing: Any) -> Non
 
 
 def conversation(
-    calls: str, rescue: bool | Iterable[str], messages: list[Message], fields: Mapping[str, Any]
+    calls: Calls, rescue: bool | Iterable[str], messages: list[Message], fields: Mapping[str, Any]
 ) -> Provenance | None:
     """What calls in the text are compared with: messages, and the fields that the caller added to the request.
 

@@ -73,6 +73,9 @@ def llama3_json(source: Source, mark: str) -> Reading[None]:
         yield from source.space()
         if mark and not (yield from source.sees("{", "[")):
             yield from built_in_call(source)
+            while (yield from source.accept_spaced(";")):
+                yield from source.space()
+                yield from built_in_call(source)
             return
         mark = yield from source.expect("{", "[")
     if mark == "[":
@@ -96,7 +99,7 @@ _WORD = re.compile(r"\w*")
 
 
 def built_in_call(source: Source) -> Reading[None]:
-    """Reads `brave_search.call(query="…")`."""
+    """Reads `brave_search.call(query="…")`; several are separated by `;`."""
     name = yield from source.match(_WORD)
     yield from source.expect(".call(")
     call = source.begin(name)

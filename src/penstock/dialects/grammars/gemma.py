@@ -26,6 +26,18 @@ _BARE_IN_PARENTHESES = re.compile(r"[^,{}\[\]()<]*")
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
 
 
+def call_word(source: Source) -> Reading[bool]:
+    """Reads `call` and the colon after it, if they come next: `call:` or `call :`."""
+    text = yield from source.space()
+    text += yield from source.accept("call")
+    is_word = text.endswith("call")
+    spaces = (yield from source.space()) if is_word else ""
+    if is_word and (yield from source.accept(":")):
+        return True
+    source.unread(text + spaces)
+    return False
+
+
 class Level(Struct, frozen=True):
     """An open bracket, and the schema of the value in it."""
 
@@ -67,13 +79,14 @@ class GemmaCalls(Struct, frozen=True):
     def block(self, source: Source, mark: str) -> Reading[None]:
         """Reads `call:N{k:…}`, or several of them, and the closing token."""
         yield from self.call(source)
-        while (yield from source.accept_spaced("call:")):
+        while (yield from call_word(source)):
             yield from self.call(source)
         yield from source.accept_spaced(self.closes)
 
     def call(self, source: Source) -> Reading[None]:
         """Reads a call; the word `call` may be missing."""
-        yield from source.accept_spaced("call:", ":")
+        yield from call_word(source)
+        yield from source.accept_spaced(":")
         yield from source.space()
         name = yield from source.match(_NAME)
         yield from source.space()
@@ -112,7 +125,7 @@ class GemmaCalls(Struct, frozen=True):
         If the text was cut before that, it is not known.
         """
         spaces = yield from source.space()
-        is_end = yield from source.sees(self.closes, self.opens, "call:", *self.follows)
+        is_end = yield from source.sees(self.closes, self.opens, "call:", "call :", *self.follows)
         if not is_end and (yield from source.ends_with(self.closes)):
             is_end = not source.is_cut
         source.unread(spaces)

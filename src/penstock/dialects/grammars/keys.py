@@ -19,7 +19,8 @@ from penstock.dialects.reading.text_call import TextCall
 # -- functions and parameters --------------------------------------------------------------------------------------
 
 FUNCTION, FUNCTION_END = "<function=", "</function>"
-PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
+PARAMETERS, PARAMETER_ENDS = ("<parameter=", "<param="), ("</parameter>", "</param>")
+PARAMETER, PARAMETER_END = PARAMETERS[0], PARAMETER_ENDS[0]
 _TAG_NAME = re.compile(r"[^<>\n]*")
 _KEY = re.compile(r".*\S")
 
@@ -50,7 +51,7 @@ class Functions(Struct, frozen=True):
         """Reads a function without a block around it. If it does not continue as a call, it is text about one."""
         name = yield from tag_name(source)
         yield from source.space()
-        if not (yield from source.sees(PARAMETER, FUNCTION_END, "{")):
+        if not (yield from source.sees(*PARAMETERS, FUNCTION_END, "{")):
             source.fail(f"expected {PARAMETER!r} or {FUNCTION_END!r}")
         yield from self.function(source, source.begin(name))
 
@@ -61,8 +62,8 @@ class Functions(Struct, frozen=True):
             yield from self.json_object(source, call)
             return
         mark = yield from self.tag(source)
-        while mark == PARAMETER:
-            mark = yield from self.parameter(source, call)
+        while mark in PARAMETERS:
+            mark = yield from self.parameter(source, call, mark)
         if mark != FUNCTION_END:
             source.unread(mark)
         call.end_keys()
@@ -77,16 +78,16 @@ class Functions(Struct, frozen=True):
             source.unread(mark)
         source.end()
 
-    def parameter(self, source: Source, call: TextCall) -> Reading[str]:
+    def parameter(self, source: Source, call: TextCall, mark: str) -> Reading[str]:
         """Reads a parameter, from its key; returns the mark after it."""
-        source.hold(PARAMETER)
+        source.hold(mark)
         key = yield from header(source, call, "<", tag_name(source))
         call.raw_key(key)
         if self.layout:
             yield from source.accept(*self.layout)
         write = call.schema.field(key).writer
         mark = (yield from tagged_value(source, call, write, self.ends(call))).lstrip()
-        return (yield from self.tag(source)) if mark == PARAMETER_END else mark
+        return (yield from self.tag(source)) if mark in PARAMETER_ENDS else mark
 
     def tag(self, source: Source) -> Reading[str]:
         """Reads the next tag: a parameter's start tag, or the call's end tag."""
@@ -101,16 +102,16 @@ class Functions(Struct, frozen=True):
     @property
     def next(self) -> tuple[str, ...]:
         """The tags that may follow a parameter."""
-        return (PARAMETER, FUNCTION_END, *self.after)
+        return (*PARAMETERS, FUNCTION_END, *self.after)
 
     def ends(self, call: TextCall) -> ValueEnds:
         """Returns where a value of the call may end."""
         return ValueEnds(
-            own=self.laid_out({PARAMETER_END: self.next}),
+            own=self.laid_out(dict.fromkeys(PARAMETER_ENDS, self.next)),
             call_ends=self.laid_out({FUNCTION_END: self.after}),
-            keys=KeyTags((PARAMETER,), (">",), _KEY, awaited(call)),
+            keys=KeyTags(PARAMETERS, (">",), _KEY, awaited(call)),
             calls=(FUNCTION,),
-            call_starts=(_TAG_NAME, (">",), (PARAMETER, FUNCTION_END)),
+            call_starts=(_TAG_NAME, (">",), (*PARAMETERS, FUNCTION_END)),
             tags=self.pairs,
             blocks={self.opens: (FUNCTION,)},
             block_ends=(self.closes,),
@@ -120,7 +121,7 @@ class Functions(Struct, frozen=True):
     def pairs(self) -> CallTags:
         """The tags in pairs."""
         return CallTags(
-            TagPair((PARAMETER,), (PARAMETER_END,)),
+            TagPair(PARAMETERS, PARAMETER_ENDS),
             TagPair((FUNCTION,), (FUNCTION_END,)),
             TagPair((self.opens,), (self.closes,)),
         )
@@ -315,13 +316,13 @@ DIALECTS = {
     "qwen3_coder": Dialect(
         block=QWEN.block,
         opens=(QWEN.opens, FUNCTION),
-        closes=(QWEN.closes, FUNCTION_END, PARAMETER_END),
+        closes=(QWEN.closes, FUNCTION_END, *PARAMETER_ENDS),
         tags=QWEN.pairs,
     ),
     "seed_oss": Dialect(
         block=SEED.block,
         opens=(SEED.opens, FUNCTION),
-        closes=(SEED.closes, FUNCTION_END, PARAMETER_END),
+        closes=(SEED.closes, FUNCTION_END, *PARAMETER_ENDS),
         tags=SEED.pairs,
         think=(("<seed:think>", "</seed:think>"),),
     ),

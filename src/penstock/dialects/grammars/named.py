@@ -20,7 +20,7 @@ from penstock.dialects.reading.call_arguments import (
 )
 from penstock.dialects.reading.call_objects import another, fail_if_only_declared, names_tool, object_calls
 from penstock.dialects.reading.code_spans import FENCE
-from penstock.dialects.reading.json import value
+from penstock.dialects.reading.json import as_value, value
 from penstock.dialects.reading.marks import CallTags, TagPair, marks_of
 from penstock.dialects.reading.source import Mismatch, Reading, Source
 from penstock.dialects.reading.text_call import TextCall
@@ -181,7 +181,27 @@ def kimi_call(source: Source) -> Reading[None]:
     """Reads `functions.NAME:INDEX<|tool_call_argument_begin|>{…}`; everything before the token is the id."""
     id = yield from name_ahead(source)
     yield from source.expect("<|tool_call_argument_begin|>")
-    yield from closed_call(source, _AROUND_NAME.sub("", id), id, KIMI.call_end, KIMI.call + KIMI.closes)
+    name = _AROUND_NAME.sub("", id)
+    if name.isdecimal() and name not in source.tools:
+        name = (yield from tool_ahead(source)) or name
+    yield from closed_call(source, name, id, KIMI.call_end, KIMI.call + KIMI.closes)
+
+
+def tool_ahead(source: Source) -> Reading[str]:
+    """Returns the only declared tool that the arguments fit, "" if there is none or several; nothing is read.
+
+    Kimi K2 sometimes writes only the index of a call.
+    """
+    pieces: list[str] = []
+    arguments = None
+    try:
+        yield from value(source, pieces.append)
+        arguments = as_value("".join(pieces))
+    except Mismatch:
+        pass
+    source.unread("".join(pieces))
+    fitting = [name for name in source.tools.names if isinstance(arguments, dict) and source.tools.fit(name, arguments)]
+    return fitting[0] if len(fitting) == 1 else ""
 
 
 _AROUND_NAME = re.compile(r"^functions\.|:\d+$")

@@ -46,6 +46,11 @@ class Tools:
     def names(self) -> list[str]:
         return list(self._schemas)
 
+    def fit(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether a tool has all of these arguments, and requires no others."""
+        schema = self.schema(name)
+        return bool(schema.keys) and arguments.keys() <= {*schema.keys} and schema.required <= arguments.keys()
+
     def schema(self, name: str) -> Schema:
         """Returns the schema of a tool's arguments; an empty one, which allows anything, for an undeclared tool."""
         node = self._schemas.get(name, {})
@@ -70,6 +75,11 @@ class Schema:
     @property
     def keys(self) -> list[str]:
         return [key for node in self._nodes for key in _mapping(node.get("properties"))]
+
+    @property
+    def required(self) -> set[str]:
+        names = (node.get("required") for node in self._nodes)
+        return {key for keys in names if isinstance(keys, list) for key in keys}
 
     def allows(self, key: str) -> bool:
         """Whether an object may have this key: a declared one, unless none are or others are allowed explicitly."""
