@@ -24,8 +24,8 @@ class OpenCall(GrowingCall):
     """
 
     __slots__ = (
-        "_held", "_json", "_last_piece", "_out", "has_failed", "has_unknown_pieces", "is_damaged", "is_ended",
-        "is_started",
+        "_held", "_json", "_out", "has_failed", "has_unknown_pieces", "is_damaged", "is_ended", "is_started",
+        "last_piece",
     )  # fmt: skip
 
     def __init__(self, out: list[StreamChunk], block: int, choice: int, id: str, kind: CallKind = "function") -> None:
@@ -39,7 +39,7 @@ class OpenCall(GrowingCall):
         self.is_damaged = False  # a piece may have been lost
         self.has_unknown_pieces = False  # something readable came for it that is not a piece of its arguments
         self._next_settle = 0  # below this size pieces take the short path; 0 until the call has started
-        self._last_piece: str | None = ""  # None once a piece did not begin with the previous one (QUIRKS 37)
+        self.last_piece: str | None = ""  # None once a piece did not begin with the previous one (QUIRKS 37)
         self._json = ClosingJSON(self._rope, is_scanned=kind == "function")
 
     @property
@@ -142,11 +142,11 @@ class OpenCall(GrowingCall):
             self.start()
         self.size = size
         self._append(piece)
-        if self._last_piece is not None:
-            self._last_piece = piece if piece.startswith(self._last_piece) else None
+        if self.last_piece is not None:
+            self.last_piece = piece if piece.startswith(self.last_piece) else None
         if self.is_started:
             self._emit(ToolCallDelta(self.block, piece, self.choice))
-            self._next_settle = 0 if self._last_piece is not None else min(size + PIECES, MAX_ARGUMENTS)
+            self._next_settle = 0 if self.last_piece is not None else min(size + PIECES, MAX_ARGUMENTS)
         if _may_close(piece):
             self._look()
 
@@ -229,7 +229,7 @@ class OpenCall(GrowingCall):
     def _end(self, sealed_by: SealedBy) -> bool:
         raw, arguments = self.raw(), self.whole_arguments()
         if arguments is None:
-            self._emit_invalid(raw, *diagnose(raw, self._last_piece))
+            self._emit_invalid(raw, *diagnose(raw, self.last_piece))
             return False
         self._emit_call(arguments, raw, sealed_by)
         return True
@@ -246,7 +246,7 @@ class OpenCall(GrowingCall):
 def diagnosed(call: OpenCall) -> ToolCallInvalid:
     """The call as it would be reported if it ended now and its arguments were not valid."""
     raw = call.raw()
-    why, message, repaired = diagnose(raw, call._last_piece)
+    why, message, repaired = diagnose(raw, call.last_piece)
     return ToolCallInvalid(
         call.block, call.id, call.name, raw, why, message, repaired, call.origin, call.kind, call.choice
     )
