@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import math
+import statistics
+import time
 import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import penstock
 from benchmarks.clock import race
 from benchmarks.content import cut, document, edits
 from benchmarks.report import Report, Table, say
-from benchmarks.streams import CALL_STREAMS, openai_chat_text
+from benchmarks.streams import CALL_STREAMS, TOOL, openai_chat_text
 from benchmarks.wires import known
 from penstock.events import ToolCallDelta
-from penstock.testing import Raw, Scripted
+from penstock.testing import Hang, Raw, Reset, Scripted
+from penstock.testing.reply import Wait
+from penstock.testing.response import Response
+from penstock.transport.commands import OpenRequest
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 SHAPES = {"many fields": edits, "one long field": document}
 OUTPUT = "run.partial"
+GROWING = "penstock.Growing"
+FIRST_LINE = 5.0
+"""The target for the milliseconds from the request to the first line of an argument of 1 MB in a `prepare` function."""
+TRIALS = 20
 EXPONENT = 1.1
 MEMORY = 4.0
 """The targets: the exponent of the time, and the peak memory relative to the length of the largest text."""
@@ -70,6 +81,8 @@ class Scenario:
     def prepare(self, size: int) -> Run:
         """The run at this size; its input is created now, outside of the measurement."""
         arguments = SHAPES[self.shape](size)
+        if self.through == GROWING:
+            return partial(_read_growing, b"".join(CALL_STREAMS["openai-chat"]("one tool", [arguments]).frames))
         if self.through == OUTPUT:
             return partial(_read_output, OUTPUTS[self.shape], b"".join(openai_chat_text(cut(arguments)).frames))
         if self.through:
@@ -79,12 +92,25 @@ class Scenario:
 
 def measure() -> Report:
     report = Report()
-    wires = ["", *known(CALL_STREAMS, report), OUTPUT]
+    wires = ["", *known(CALL_STREAMS, report), OUTPUT, GROWING]
     lines = [_line(Scenario(shape, wire), report) for wire in wires for shape in SHAPES]
     columns = ["value", *(f"{size // 1000} KB" for size in SIZES), "exponent", "peak ÷ text"]
     title = "CPU µs for an 8-character piece with `value` read after each, and peak memory at the largest size"
     report.tables.append(Table(f"Partial view: {title}", columns, lines))
+    report.tables.append(_first_line(report))
     return report
+
+
+def _first_line(report: Report) -> Table:
+    """How long after the request the first line of a long argument is in the hands of `prepare`."""
+    say("partial, first line")
+    body = b"".join(CALL_STREAMS["openai-chat"]("one tool", [document(SIZES[-1])]).frames)
+    median = statistics.median(_read_growing(body) for _ in range(TRIALS)) * 1000
+    report.rows.append({"first_line_ms": median})
+    row = [GROWING, report.judge("first line of a growing argument, ms", median, FIRST_LINE)]
+    return Table(
+        f"First line of an argument of 1 MB, ms after the request (median of {TRIALS})", ["read by", "ms"], [row]
+    )
 
 
 def _line(scenario: Scenario, report: Report) -> list[str]:
@@ -157,6 +183,49 @@ def _read_output(kind: type, body: bytes) -> None:
             _ = run.partial
     if not isinstance(run.output, kind):
         raise AssertionError(f"the output should be a {kind.__name__}, and is {run.output!r}")
+
+
+class _Pieces(Scripted):
+    """Sends a body in pieces of 4 KB, and notes when it began."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__([Raw(body), "Done."])
+        self.began = 0.0
+
+    def _respond(self, command: OpenRequest) -> Response | Hang | Reset:
+        played = super()._respond(command)
+        if len(self.requests) > 1 or not isinstance(played, Response):
+            return played
+        body = b"".join(action for action in played.actions if isinstance(action, bytes))
+        pieces = [action for at in range(0, len(body), 4096) for action in (body[at : at + 4096], Wait(0.0))]
+        self.began = time.perf_counter()
+        return Response(played.status, played.headers, tuple(pieces))
+
+
+def _read_growing(body: bytes) -> float:
+    """Let `prepare` read the arguments; returns the seconds until it had the first line."""
+    script = _Pieces(body)
+    first: list[float] = []
+    read: list[str] = []
+
+    async def receive(arguments: penstock.Growing) -> int:
+        async for place, piece in arguments:
+            if not first and isinstance(piece, str) and "\n" in piece:
+                first.append(time.perf_counter() - script.began)
+            if place == ("content",):
+                read.append(piece)
+        return sum(map(len, read))
+
+    def write(context: penstock.Context[Any], **arguments: Any) -> str:
+        if "content" in arguments and len(arguments["content"]) != context.prepared:
+            raise AssertionError("prepare should have read the whole text")
+        return "written"
+
+    schema = {"type": "object"}
+    tool = penstock.Tool.from_schema(TOOL, "Write.", schema, write, prepare=receive)
+    agent = penstock.Agent(penstock.Model("openai-compatible:m", via=script), [tool])
+    asyncio.run(agent.arun("Go."))
+    return first[0] if first else math.inf
 
 
 def _check(view: penstock.PartialJSON) -> None:

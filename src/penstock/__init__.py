@@ -114,6 +114,7 @@ if TYPE_CHECKING:
     )
     from penstock.run.limits import Limits
     from penstock.runs.runs import Runs
+    from penstock.tools.growing import Growing
     from penstock.tools.prepare import Prepared
     from penstock.tools.tool import Context, Tool, ToolOutput, as_tool, tool
     from penstock.transport.policy import Retries, Timeouts
@@ -176,6 +177,7 @@ _HOMES = {
     "run.limits": ("Limits",),
     "runs.runs": ("Runs",),
     "model.stream": ("AsyncStream", "Stream"),
+    "tools.growing": ("Growing",),
     "tools.prepare": ("Prepared",),
     "tools.tool": ("Context", "Tool", "ToolOutput", "as_tool", "tool"),
     "transport.policy": ("Retries", "Timeouts"),
@@ -227,6 +229,7 @@ __all__ = [
     "Error",
     "File",
     "Finish",
+    "Growing",
     "Guard",
     "GuardContext",
     "GuardError",

@@ -120,6 +120,7 @@ class AgentConfig(AgentSettings, frozen=True, kw_only=True):
             check=tool.complete_arguments,
             new_run=tool.new_run if isinstance(tool, AgentTool) else None,
             prepares=tool.preparation is not None and begins != "closed",
+            grows=tool.preparation is not None and tool.preparation.grows and begins != "closed",
         )
 
 

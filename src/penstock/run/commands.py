@@ -72,6 +72,18 @@ class PrepareTool(Struct, frozen=True):
     timeout: float | None = None
 
 
+class GrowTool(Struct, frozen=True):
+    """Start the `prepare` function of a tool that reads the arguments of this block while they are written.
+
+    `PrepareTool` of the same key says that they are complete, `CancelTool` discards it.
+    """
+
+    key: str
+    call_id: str
+    name: str
+    block: int
+
+
 class ReviewCall(Struct, frozen=True):
     """Let `before_call` and the approval predicate decide about a call; pass their `CallReview` to the run.
 
@@ -153,6 +165,7 @@ _Other = (
     PrepareStep
     | AskModel
     | StopAsking
+    | GrowTool
     | PrepareTool
     | StartTool
     | ReviewCall
@@ -186,7 +199,7 @@ def sort_outputs(outputs: list[Output], events: list[Any], commands: list[Comman
         match output:
             case PrepareStep() | AskModel() | StopAsking() | StartTool() | CancelTool():
                 commands.append(output)
-            case PrepareTool() | ReviewCall() | ReviseResult() | AnswerTool() | ExpireLater():
+            case GrowTool() | PrepareTool() | ReviewCall() | ReviseResult() | AnswerTool() | ExpireLater():
                 commands.append(output)
             case _:
                 events.append(output)

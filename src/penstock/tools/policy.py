@@ -36,7 +36,7 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     waits for approval, or for its result. `new_run` is for a tool that is an agent: it makes the run of a call from its
     first messages. `parallel` is the place of its calls in the order of a response: None for that of reads and effects,
     False for a tool that runs alone, True for one that holds nobody and is held by nobody. A tool that `prepares` has a
-    function without side effects that may run before it starts.
+    function without side effects that may run before it starts; if it `grows`, before the arguments are complete.
     """
 
     start: StartPolicy = "turn"
@@ -53,6 +53,7 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     asks_if_in_text: bool = False
     new_run: Callable[[list[Message]], Any] | None = None
     prepares: bool = False
+    grows: bool = False
 
     @property
     def may_have_effect(self) -> bool:

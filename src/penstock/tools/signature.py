@@ -190,7 +190,7 @@ def context_signature(function: Callable[..., Any]) -> Signature:
     hints = {raw.name: _hint(raw.annotation, namespace) for raw in raw_parameters}
     context_names = tuple(name for name, hint in hints.items() if _is_context(hint))
     visible = [raw for raw in raw_parameters if raw.kind not in _VARIADIC and raw.name not in context_names]
-    parameters = tuple(Parameter(raw.name, default=raw.default) for raw in visible)
+    parameters = tuple(Parameter(raw.name, hints[raw.name], default=raw.default) for raw in visible)
     rest = next((Parameter(raw.name) for raw in raw_parameters if raw.kind is raw.VAR_KEYWORD), None)
     deps = needed_deps(hints.values(), _is_context)
     return Signature(label_of(function), parameters=parameters, rest=rest, context_names=context_names, deps=deps)

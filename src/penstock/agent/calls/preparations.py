@@ -8,22 +8,25 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context as Variables
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from penstock.agent.calls.growing_arguments import GrowingArguments, grown
 from penstock.agent.calls.tool_exceptions import log_raised
 from penstock.agent.calls.tool_execution import is_from_outside
+from penstock.agent.config import AgentConfig
 from penstock.agent.driver.caller_loop import is_stopped
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.agent.driver.user_code import UserCode
 from penstock.errors import ArgumentsError, ToolError
+from penstock.events import Retry, ToolCall, ToolCallClosed, ToolCallDelta, ToolCallInvalid, ToolCallStart
 from penstock.jsontext.values import deep_copy
 from penstock.results import Outcome, error_outcome, failure
-from penstock.run.commands import PrepareTool
+from penstock.run.commands import GrowTool, PrepareTool
 from penstock.sentences import timed_out
 from penstock.tools.prepare import Prepared, as_prepared
 from penstock.tools.tool import Context, Tool
@@ -37,12 +40,17 @@ Then = Callable[[Result], None]
 
 
 class PreparingCall(Struct, frozen=True, eq=False):
-    """A call of the `prepare` function of a tool. It ends with a value or a failure, whatever the function does."""
+    """A call of the `prepare` function of a tool. It ends with a value or a failure, whatever the function does.
+
+    A function that takes its arguments as they are written gets `growing`. Its time begins when they are complete.
+    """
 
     tool: Tool[..., Any]
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] | None  # None if they are still written
     context: Context[Any]
     timeout: float | None = None
+    growing: GrowingArguments | None = None
+    limit: asyncio.Timeout | None = None
 
     async def run(self, code: UserCode) -> Result:
         """Call the function with checked arguments: a plain one in a thread."""
@@ -50,10 +58,10 @@ class PreparingCall(Struct, frozen=True, eq=False):
         if preparation is None:
             return Prepared()
         try:
-            async with asyncio.timeout(self.timeout):
+            async with self.limit or asyncio.timeout(self.timeout):
                 return as_prepared(await code.call(self._call, self.tool.name, is_async=preparation.is_async))
         except TimeoutError:
-            return error_outcome(timed_out(self.timeout or 0.0, may_have_effect=False))
+            return error_outcome(timed_out(self.timeout or self.tool.timeout or 0.0, may_have_effect=False))
         except BaseException as error:  # any error of a prepare function is the result of its call
             if is_from_outside(error):
                 raise
@@ -62,15 +70,28 @@ class PreparingCall(Struct, frozen=True, eq=False):
             return failure(error)
 
     def _call(self) -> Any:
-        assert self.tool.preparation is not None
-        return self.tool.preparation.call(self.tool.check(deep_copy(self.arguments)), self.context)
+        preparation = self.tool.preparation
+        assert preparation is not None
+        if self.arguments is None and self.growing is not None:
+            return self.growing.during(partial(preparation.call_growing, self.growing, self.context))
+        arguments = self.tool.check(deep_copy(self.arguments or {}))
+        if preparation.grows:
+            growing = self.growing or grown(self.arguments or {})
+            return growing.during(partial(preparation.call_growing, growing, self.context))
+        return preparation.call(arguments, self.context)
 
 
 class Preparing:
     """A `prepare` function that runs, or has run, for one call. Its result goes to the tool once that has started."""
 
-    def __init__(self, command: PrepareTool, work: Callable[[Context[Any]], Any], driven: DrivenRun) -> None:
+    def __init__(
+        self, command: PrepareTool | GrowTool, driven: DrivenRun, growing: GrowingArguments | None = None
+    ) -> None:
         self.command = command
+        self.tool = driven.config.tools[command.name]
+        self.is_growing = isinstance(command, GrowTool)
+        self._growing = growing
+        self._limit = asyncio.timeout(None) if isinstance(command, GrowTool) else asyncio.timeout(command.timeout)
         self._began = time.monotonic()
         self._ended: float | None = None
         self.result: Result | None = None
@@ -81,7 +102,25 @@ class Preparing:
             key=driven.key_prefix + command.key, _history=lambda: driven.run.state.history_before,
         )  # fmt: skip
         variables: Variables = driven.scope.variables.copy()
-        self.task: asyncio.Task[Result] = asyncio.create_task(work(context), context=variables)
+        arguments = None if isinstance(command, GrowTool) else command.arguments
+        timeout = None if isinstance(command, GrowTool) else command.timeout
+        call = PreparingCall(self.tool, arguments, context, timeout, growing, self._limit)
+        self.task: asyncio.Task[Result] = asyncio.create_task(call.run(driven.code), context=variables)
+
+    def adopt(self, command: PrepareTool) -> bool:
+        """The arguments that it reads are complete, and its time begins; False if it must be discarded."""
+        has_read = self._growing is not None and self.command.call_id == command.call_id
+        if not has_read or self._growing is None or not self._growing.close(command.arguments):
+            return False
+        try:
+            self.tool.check(deep_copy(command.arguments))
+            if command.timeout is not None and not self.task.done():
+                self._limit.reschedule(asyncio.get_running_loop().time() + command.timeout)
+        except Exception:  # noqa: BLE001  # arguments that do not fit, or the task has not begun
+            return False
+        self.command, self.is_growing, self._began = command, False, time.monotonic()
+        self._ended = self._began if self.task.done() else None
+        return True
 
     @property
     def seconds(self) -> float:
@@ -109,11 +148,53 @@ class Preparing:
         """Discard it. A plain function cannot be stopped, and may run on; what it returns is not used."""
         self._is_stopped.set()
         self.task.cancel()
+        if self._growing is not None:
+            self._growing.discard()
 
     @property
     def is_discarded(self) -> bool:
         """Whether its result is not needed any more."""
         return self._is_stopped.is_set()
+
+
+class GrowingTexts:
+    """The arguments that the model is writing, of the calls whose `prepare` functions read them; by block."""
+
+    def __init__(self, driven: DrivenRun) -> None:
+        self._driven = driven
+        self._config: AgentConfig | None = None  # of the names
+        self._names = set[str]()
+        self._by_block: dict[int, GrowingArguments] = {}
+
+    def find(self, block: int) -> GrowingArguments | None:
+        """The arguments of a call that are still written."""
+        return self._by_block.get(block)
+
+    def add(self, events: Sequence[object]) -> None:
+        """Add what the run emits."""
+        if self._config is not self._driven.config:
+            self._config = self._driven.config
+            tools = self._config.tools.items()
+            self._names = {name for name, tool in tools if tool.preparation is not None and tool.preparation.grows}
+        if self._names:
+            for event in events:
+                self._add(event)
+
+    def _add(self, event: object) -> None:
+        match event:
+            case ToolCallStart(choice=0):
+                self._by_block.pop(event.block, None)
+                if event.name in self._names:
+                    self._by_block[event.block] = GrowingArguments()
+            case ToolCallDelta(choice=0):
+                if (growing := self._by_block.get(event.block)) is not None:
+                    growing.feed(event.piece)
+            case ToolCallClosed(choice=0) | ToolCall(choice=0) | ToolCallInvalid(choice=0):
+                self._by_block.pop(event.block, None)
+            case Retry():
+                self._by_block.clear()
+            case _:
+                pass
 
 
 class Preparations:
@@ -123,22 +204,37 @@ class Preparations:
         self._driven = driven
         self._dispatcher = dispatcher
         self._by_key: dict[str, Preparing] = {}
+        self.growing = GrowingTexts(driven)
         self._discarded: set[asyncio.Task[Result]] = set()  # which may not have ended
 
     def start(self, command: PrepareTool) -> Preparing:
         """Start the function, in a task."""
-        driven, tool = self._driven, self._driven.config.tools[command.name]
+        begun = self._by_key.get(command.key)
+        if begun is not None and begun.adopt(command):
+            if begun.result is not None:
+                asyncio.get_running_loop().call_soon(self._report, begun, begun.result)
+            return begun
+        self.stop(command.key)
+        preparation = self._driven.config.tools[command.name].preparation
+        grows = preparation is not None and preparation.grows
+        return self._begin(command, grown(command.arguments) if grows else None)
 
-        def work(context: Context[Any]) -> Any:
-            return PreparingCall(tool, command.arguments, context, command.timeout).run(driven.code)
+    def grow(self, command: GrowTool) -> None:
+        """Start a function that reads the arguments while they are written, in a task."""
+        if (growing := self.growing.find(command.block)) is not None:
+            self.stop(command.key)
+            self._begin(command, growing)
 
-        preparing = self._by_key[command.key] = Preparing(command, work, driven)
+    def _begin(self, command: PrepareTool | GrowTool, growing: GrowingArguments | None) -> Preparing:
+        preparing = self._by_key[command.key] = Preparing(command, self._driven, growing)
         preparing.task.add_done_callback(partial(self._ended, preparing))
         return preparing
 
     def take(self, command: PrepareTool) -> Preparing:
         """What was started for this call, for its tool, which starts now; it is started here if it was not."""
-        preparing = self._by_key.get(command.key) or self.start(command)
+        preparing = self._by_key.get(command.key)
+        if preparing is None or preparing.is_growing:
+            preparing = self.start(command)
         del self._by_key[command.key]
         return preparing
 
@@ -172,8 +268,13 @@ class Preparations:
             return  # it has ended the loop already
         result = failure(asyncio.CancelledError()) if task.cancelled() else task.result()
         preparing.end(result)
-        if not preparing.is_claimed:
-            preview, problem = (result.preview, None) if isinstance(result, Prepared) else ("", result)
-            run = self._driven.run
-            self._dispatcher.report(partial(run.tool_prepared, preparing.command.key, preview, problem))
-            self._dispatcher.wake()  # also if nothing was emitted: the run may have to pause
+        self._report(preparing, result)
+
+    def _report(self, preparing: Preparing, result: Result) -> None:
+        """What prepares a call has ended; report it, unless its arguments are still written or its tool has started."""
+        if preparing.is_claimed or preparing.is_growing or preparing.is_discarded:
+            return
+        preview, problem = (result.preview, None) if isinstance(result, Prepared) else ("", result)
+        run = self._driven.run
+        self._dispatcher.report(partial(run.tool_prepared, preparing.command.key, preview, problem))
+        self._dispatcher.wake()  # also if nothing was emitted: the run may have to pause

@@ -29,6 +29,7 @@ from penstock.run.commands import (
     Command,
     Emit,
     ExpireLater,
+    GrowTool,
     PrepareStep,
     PrepareTool,
     ReviewCall,
@@ -99,6 +100,9 @@ class Dispatcher:
                         self.tools.start(command)
                 case AnswerTool():
                     self.tools.answer(command)
+                case GrowTool():
+                    if not driven.is_cancelled:
+                        self.tools.preparations.grow(command)
                 case PrepareTool():
                     if not driven.is_cancelled:
                         self.tools.preparations.start(command)
@@ -124,6 +128,7 @@ class Dispatcher:
         is_notable = not LOGGED.isdisjoint(map(type, events))
         if is_notable:
             driven.records.add(events)
+        self.tools.preparations.growing.add(events)
         if driven.scope.observer is not None:
             driven.scope.observer.add(events)
         if self._outer is not None:

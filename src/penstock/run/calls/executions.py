@@ -102,7 +102,8 @@ class Executions:
 
     def began(self, call: ToolCallStart) -> list[Output]:
         """The name of a call is known; its arguments follow."""
-        return [*self._place(call.block, call.name), *self.proceed()]
+        placed = self._place(call.block, call.name)
+        return [*placed, *self._start.growing.began(call, self.calls), *self.proceed()]
 
     def closed(self, call: ToolCallClosed) -> list[Output]:
         """The arguments of a call have closed; the protocol may still change them."""
@@ -250,7 +251,7 @@ class Executions:
 
     def void_all(self, why: str) -> list[Output]:
         """The response was withdrawn."""
-        outputs = self.calls.withdraw_all(why)
+        outputs = [*self._start.growing.stop(is_over=True), *self.calls.withdraw_all(why)]
         self.order.close()
         return outputs
 
@@ -260,7 +261,7 @@ class Executions:
         `blocks` are those of the calls in the history. Another call was not read; if it had started, it is discarded.
         With `except_started`, only the response has ended, and confirmed calls that have started continue.
         """
-        outputs: list[Output] = []
+        outputs = self._start.growing.stop(is_over=True)
         for execution in self.table:
             if except_started and execution.block not in blocks:
                 outputs += self.calls.void(execution.block, why)
@@ -321,7 +322,7 @@ class Executions:
 
     def proceed(self) -> list[Output]:
         """What follows for the other calls: some are skipped, some ends are emitted, and some calls start."""
-        outputs: list[Output] = []
+        outputs = self._start.growing.stop()
         while True:
             for execution in self.table.ended:
                 self.order.ended(execution)

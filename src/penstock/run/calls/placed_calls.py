@@ -33,6 +33,10 @@ class PlacedCalls:
         self._names[block] = name
         return known != name
 
+    def name(self, block: int) -> str | None:
+        """The name of the tool of a block."""
+        return self._names.get(block)
+
     def close(self) -> None:
         """The response has ended: what did not become a call holds nobody."""
         self._gone = {block for block in self.blocks if block not in self._table}

@@ -23,17 +23,46 @@ class Prepares:
         self._waiting: dict[Kind, list[int]] = {kind: [] for kind in (*HELD, "free")}
         self._running = set[str]()  # keys
         self._failed: list[Execution] = []
+        self._growing: dict[int, tuple[str, str]] = {}  # calls whose arguments are written: key and name by block
 
     @property
     def are_any(self) -> bool:
         """Whether calls of this response prepare, or have."""
-        return any(self._waiting.values()) or any(execution.has_prepared for execution in self._table)
+        return (
+            bool(self._growing)
+            or any(self._waiting.values())
+            or any(execution.has_prepared for execution in self._table)
+        )
 
     def add(self, execution: Execution) -> None:
         """The arguments of a call are complete, and nobody has refused it."""
         if execution.prepare == "none":
             execution.prepare = "waiting"
             insort(self._waiting[self._calls.kind(execution.block)], execution.block)
+
+    def grow(self, block: int, key: str, name: str, limit: int | None) -> bool:
+        """The arguments of a call are being written: whether what prepares it may begin now, of at most `limit`."""
+        kind = self._calls.kind(block)
+        is_held = kind != "free" and self._is_held(block, kind)
+        if is_held or block in self._growing or (limit is not None and self._count() >= limit):
+            return False
+        self._growing[block] = key, name
+        return True
+
+    def take_grown(self, execution: Execution) -> bool:
+        """The arguments of a call are complete: whether what prepares it has begun before."""
+        grown = self._growing.get(execution.block)
+        if grown != (execution.key, execution.name) or execution.prepare != "none":
+            return False
+        del self._growing[execution.block]
+        execution.prepare = "running"
+        self._running.add(execution.key)
+        return True
+
+    def take_outgrown(self, *, is_over: bool = False) -> list[str]:
+        """The keys of what reads arguments that are no longer written, or of a call that is held or another one now."""
+        blocks = [block for block in self._growing if is_over or self._is_outgrown(block)]
+        return [self._growing.pop(block)[0] for block in blocks]
 
     def reset(self, place: int) -> None:
         """The call at this place has changed."""
@@ -61,10 +90,10 @@ class Prepares:
         """The calls that could not be prepared, and have not started, once nothing can discard that any more."""
         if not self._failed:
             return []
-        states = ("held", "preparing", "approval", "ready")
+        states = ("held", "checking", "preparing", "approval", "ready")
         self._failed = [each for each in self._failed if each.problem is not None and each.state in states]
-        settled = [each for each in self._failed if is_settled(each)]
-        self._failed = [each for each in self._failed if not is_settled(each)]
+        settled = [each for each in self._failed if each.state != "checking" and is_settled(each)]
+        self._failed = [each for each in self._failed if each not in settled]
         return settled
 
     def ended(self, execution: Execution) -> None:
@@ -80,7 +109,12 @@ class Prepares:
         """How many calls prepare; those of calls that were discarded do not count."""
         running = [execution for key in self._running if (execution := self._table.find(key)) is not None]
         self._running = {execution.key for execution in running if execution.prepare == "running"}
-        return len(self._running)
+        return len(self._running) + len(self._growing)
+
+    def _is_outgrown(self, block: int) -> bool:
+        is_other = self._calls.name(block) != self._growing[block][1] or self._calls.is_over(block)
+        kind = self._calls.kind(block)
+        return is_other or self._table.at(block) is not None or (kind != "free" and self._is_held(block, kind))
 
     def _head(self, kind: Kind, blocks: list[int]) -> Execution | None:
         while blocks:

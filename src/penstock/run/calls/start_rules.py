@@ -6,9 +6,10 @@ from penstock.jsontext.values import deep_copy
 from penstock.results import Outcome, error_outcome
 from penstock.run.calls.call_order import CallOrder
 from penstock.run.calls.execution import APPROVED, Execution, ExecutionTable, State
+from penstock.run.calls.grow_rules import GrowRules, prepare_now
 from penstock.run.calls.review_rules import ReviewRules, is_refused
-from penstock.run.commands import CallReview, ExpireLater, Output, PrepareTool, StartTool
-from penstock.run.events import ToolPrepare, ToolStart
+from penstock.run.commands import CallReview, ExpireLater, Output, StartTool
+from penstock.run.events import ToolStart
 from penstock.run.limits import Tally
 from penstock.run.rules import RunRules, Starts
 from penstock.sentences import no_such_tool
@@ -25,6 +26,7 @@ class StartRules:
         self._tally = tally
         self._starts = starts
         self._reviews = ReviewRules(table, rules)
+        self.growing = GrowRules(order.prepares, rules)
         self._last: set[str] = set()  # keys of calls confirmed by the end of the response, which may end badly
         self.is_turn_over = False
         self.is_resumed = False  # calls prepare when they start
@@ -33,13 +35,14 @@ class StartRules:
         """Its arguments have closed: it starts speculatively, unless a person must approve it."""
         if is_refused(execution.review):
             return []  # its result is not needed before it is confirmed
+        grown = self.growing.ended(execution, policy)
         approval = self._reviews.needs_approval(execution, policy)
         if approval is None:
-            return self._reviews.review(execution)
+            return [*grown, *self._reviews.review(execution)]
         if policy.prepares and not isinstance(approval, Outcome):
             self._order.prepares.add(execution)
         may_start = policy.start == "closed" and approval is False and self._is_within_limits(execution)
-        return self.queue(execution) if may_start else []
+        return [*grown, *(self.queue(execution) if may_start else [])]
 
     def start_confirmed(self, execution: Execution, *, is_early: bool) -> list[Output]:
         """Its call is confirmed: it starts if its policy says so; one that cannot run at all ends now."""
@@ -52,15 +55,16 @@ class StartRules:
             return [self._end_unknown(execution)]
         if is_refused(execution.review):
             return [self._reviews.end(execution)]
+        grown = self.growing.ended(execution, policy)
         approval = self._reviews.needs_approval(execution, policy)
         if approval is None:
-            return self._reviews.review(execution)
+            return [*grown, *self._reviews.review(execution)]
         if isinstance(approval, Outcome):
-            return [self._table.finish(execution, approval)]
+            return [*grown, self._table.finish(execution, approval)]
         if policy.prepares:
             self._order.prepares.add(execution)
         may_start = not approval and policy.start != "turn" and is_early and self._is_within_limits(execution)
-        return self.queue(execution) if may_start else []
+        return [*grown, *(self.queue(execution) if may_start else [])]
 
     def start_released(self, execution: Execution) -> list[Output]:
         """The turn ended well: it starts, or waits for approval."""
@@ -86,8 +90,7 @@ class StartRules:
         policy = None if execution is None else self._rules.policy(execution)
         if execution is None or policy is None:
             return []
-        call = execution.key, execution.call_id, execution.name
-        return [ToolPrepare(*call), PrepareTool(*call, execution.arguments, policy.timeout)]
+        return prepare_now(execution, policy)
 
     def ask_prepared(self) -> list[Output]:
         """Ask about the calls that have prepared, and about those that cannot before the calls before them end."""

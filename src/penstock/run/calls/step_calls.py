@@ -104,7 +104,7 @@ class StepCalls:
         self, call: ToolCallClosed | ToolCall | ToolCallInvalid, arguments: dict[str, Any], fingerprint: str = ""
     ) -> Execution:
         """Add a call that has not started."""
-        execution = Execution(self._new_key(call.block), call.block, call.id, call.name, arguments, fingerprint)
+        execution = Execution(self.next_key(call.block), call.block, call.id, call.name, arguments, fingerprint)
         _describe(execution, call)
         self.table.add(execution)
         return execution
@@ -129,7 +129,7 @@ class StepCalls:
         outputs = self.void(execution.block, why)
         again = replace(
             execution,
-            key=self._new_key(execution.block),
+            key=self.next_key(execution.block),
             state="held",
             result=None,
             ending="done",
@@ -141,7 +141,8 @@ class StepCalls:
         self.table.add(again)
         return again, outputs
 
-    def _new_key(self, block: int) -> str:
+    def next_key(self, block: int) -> str:
+        """The key that the next execution of a block gets, unless another one is discarded before."""
         suffix = f".{self._voided}" if self._voided else ""
         return f"{self._step}.{block}{suffix}"
 
