@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import penstock
 
 TOOL = 0.5  # seconds per call of the tool
-PREPARE = 0.4  # of them without side effects
+PREPARE = 0.4  # the part of these seconds without side effects
 LIMIT = 60  # seconds in total, then SIGALRM ends the process
 MODEL = "gpt-4o"
 

@@ -19,9 +19,9 @@ class PlainCalls:
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
-        self._pieces = 0  # of arguments, so far
-        self._starts = 0  # of calls, so far
-        self._before = self._after = b""  # of a piece of arguments, in the last frame that had nothing else
+        self._pieces = 0  # pieces of arguments so far
+        self._starts = 0  # starts of calls so far
+        self._before = self._after = b""  # the bytes around the arguments in the last frame that had only these
 
     def accepts(self, frame: bytes) -> bool:
         """Whether the calls in a frame begin and continue as the protocol says."""

@@ -46,7 +46,7 @@ def text_size(events: list[StreamChunk]) -> int:
 def _joined(events: list[StreamChunk]) -> list[Any]:
     """Events without the numbers of their blocks, with adjacent pieces joined."""
     parts: list[Any] = []
-    key: tuple[str, int] | None = None  # of the pieces at the end
+    key: tuple[str, int] | None = None  # the kind and block of the pieces at the end
     kind: tuple[str, int]
     pieces: list[str] = []
     for event in events:

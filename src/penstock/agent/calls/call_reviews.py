@@ -37,7 +37,7 @@ class CallReviews:
         self._may_revise = asyncio.Semaphore(MAX_CHECKS)
         self._may_look = asyncio.Lock()
         self._sources = CallSources()
-        self._history: tuple[int, tuple[Message, ...]] = (0, ())  # of the step with this number
+        self._history: tuple[int, tuple[Message, ...]] = (0, ())  # the messages before the step with this number
 
     def review(self, command: ReviewCall) -> None:
         """Let hooks and predicate decide about a call, in a task."""
