@@ -248,11 +248,12 @@ async def failed(wire: str) -> AsyncIterator[Left]:
 async def limited(wire: str) -> AsyncIterator[Left]:
     tight = [
         Limits(steps=1), Limits(steps=2), Limits(calls=1), Limits(calls=3), Limits(tokens=1), Limits(seconds=1e-6),
-        Limits(parallel=1), Limits(calls_per_answer=1), Limits(repeats=1), Limits(hook_seconds=1),
+        Limits(parallel=1), Limits(calls_per_answer=1), Limits(repeats=1), Limits(hook_seconds=1), Limits(cost=3.0),
     ]  # fmt: skip
     for limits in tight:
         bench = Bench()
-        yield await ended(made(wire, Line(script(), strict=True), bench, limits=limits)), bench.ran
+        prices = {} if limits.cost is None else {"prices": lambda model, usage: 1.0}
+        yield await ended(made(wire, Line(script(), strict=True), bench, limits=limits, **prices)), bench.ran
 
 
 WAYS: dict[str, Callable[[str], AsyncIterator[Left]]] = {
