@@ -84,5 +84,5 @@ class WrongDialect:
         """The first call of a text in one of these dialects."""
         names = [name for name in dialects if name not in self._dialects]
         stage = TextCalls(names, self._tools, only_declared=True, confirm="close")
-        events = [*stage.feed(Text(0, text)), *stage.close()]
+        events = [*stage.feed(Text(0, text)), *stage.feed(Finish("stop")), *stage.close()]  # the text is not cut
         return next((event for event in events if isinstance(event, ToolCall)), None)
