@@ -109,7 +109,8 @@ class Case:
 
     def has_start_in(self, text: str) -> bool:
         """Whether a start tag is in the text, to which an end tag after it belongs: a call may seem to have ended."""
-        return any(tag in text for pair in dialects()[self.dialect].tags.pairs for tag in pair.starts)
+        starts = [tag for pair in dialects()[self.dialect].tags.pairs for tag in pair.starts]
+        return any(tag in text for tag in (*starts, "<save>"))  # which is the start tag of a dialect with named tags
 
     def parse(self, *pieces: str, cut: bool = False) -> list[StreamChunk]:
         parser: Any = AllDialects() if self.is_rescue else TextParser(self.dialect, TOOLS)
