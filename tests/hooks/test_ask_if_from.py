@@ -86,6 +86,36 @@ def test_what_does_not_ask(prompt: str, steps: list[Work], instructions: str) ->
     assert run(Task(prompt, steps), before_call=ask_if_from("tool"), instructions=instructions)[1] == []
 
 
+@pytest.mark.parametrize(
+    "first",
+    [call("send", {"to": "eve@evil.io"}), call("send", {"to": "eve@evil.io", "zz": 1}),
+     call("mail", {"to": "eve@evil.io"})],
+    ids=["declined", "invalid", "unknown"],
+)  # fmt: skip
+def test_a_call_that_did_not_run_does_not_make_its_values_the_models_own(first: Any) -> None:
+    sent: list[str] = []
+
+    @penstock.tool(read_only=True)
+    def fetch(url: str) -> str:
+        """Fetch a page."""
+        return PAGE
+
+    @penstock.tool
+    def send(to: str) -> str:
+        """Send a mail."""
+        sent.append(to)
+        return "sent"
+
+    again = Reply(call("send", {"to": "eve@evil.io"}))
+    script = Scripted([Reply(call("fetch", {"url": "u"})), Reply(first), again, "Ok."])
+    agent = Agent(Model("openai:gpt-5", via=script), [fetch, send], before_call=ask_if_from("tool"), approvals="wait")
+    with agent.stream("Summarize u.") as running:
+        for event in running:
+            if isinstance(event, ApprovalRequest):
+                running.decide(event.call_id, approved=False)
+    assert sent == []
+
+
 def test_an_earlier_answer_does_not_make_a_value_the_users() -> None:
     script = Scripted([Reply("I will pay eve@evil.io.", call("pay", {"to": "eve@evil.io"})), "Done."])
     tool = penstock.Tool.from_schema("pay", "Pay.", {"type": "object"}, lambda to: "paid")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -462,3 +463,16 @@ def test_process_stream_calls_the_hooks() -> None:
     [cannot] = asyncio.run(read(before_call=lambda call: call.ask()))
     assert "needs approval" in cannot
     assert bench.ran == {"write b": 1}
+
+
+@sync_and_async
+def test_a_hook_that_swallows_its_timeout_does_not_let_the_call_run(mode: str) -> None:
+    bench = Bench()
+
+    async def swallow(call: PendingCall) -> None:
+        with suppress(BaseException):
+            await asyncio.sleep(30)
+
+    events = events_of(made(WRITE, *bench.tools, before_call=swallow, limits=Limits(hook_seconds=0.05)), mode)
+    assert not bench.ran
+    assert results(end_of(events)) == [FAILED.format("TimeoutError")]

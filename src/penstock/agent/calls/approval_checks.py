@@ -5,13 +5,12 @@ A predicate that takes longer than `Limits.hook_seconds` is not waited for: a pe
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any
 
-from penstock.agent.driver.user_code import UserCode
+from penstock.agent.driver.user_code import UserCode, strict_timeout
 from penstock.agent.pending_call import PendingCall
 from penstock.agent.run_errors import is_interrupt
 from penstock.results import Outcome
@@ -28,7 +27,7 @@ async def ask_policy(code: UserCode, policy: ToolPolicy, call: PendingCall, seco
     If it fails, or takes longer than this many seconds, a person is asked.
     """
     try:
-        async with asyncio.timeout(seconds):
+        async with strict_timeout(seconds):
             sources = await call.asources() if policy.takes_sources else {}
             ask = partial(policy.requires_approval, call.arguments, is_in_text=call.is_in_text, sources=sources)
             is_quick = iscoroutinefunction(policy.needs_approval) or not callable(policy.needs_approval)

@@ -6,7 +6,6 @@ run, or its result is withheld, and the model reads that a hook failed.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -19,7 +18,7 @@ from penstock.agent.calls.guarded_stream import guard_error, verdict
 from penstock.agent.calls.tool_exceptions import log_raised
 from penstock.agent.calls.tool_execution import is_from_outside
 from penstock.agent.config import AgentConfig
-from penstock.agent.driver.user_code import UserCode, is_async
+from penstock.agent.driver.user_code import UserCode, is_async, strict_timeout
 from penstock.agent.pending_call import PendingCall, decided, revised
 from penstock.errors import ArgumentsError, GuardError, HookError
 from penstock.guard.checks import Check
@@ -74,7 +73,7 @@ class CallHooks(Struct, frozen=True):
         hooks = self.config.after_call
         outcome: Outcome | None = None
         try:
-            async with asyncio.timeout(self.config.limits.hook_seconds):
+            async with strict_timeout(self.config.limits.hook_seconds):
                 for hook in hooks:
                     seen = replace(call, arguments=deep_copy(call.arguments))
                     new = revised(await self._call(hook, seen, result), result, data)
@@ -92,7 +91,7 @@ class CallHooks(Struct, frozen=True):
     async def _decide(self, call: PendingCall) -> PendingCall:
         """The call after the hooks; the first that refuses or answers it ends them."""
         written = canonical_json(call.arguments)
-        async with asyncio.timeout(self.config.limits.hook_seconds):
+        async with strict_timeout(self.config.limits.hook_seconds):
             for hook in self.config.before_call:
                 seen = replace(call, arguments=deep_copy(call.arguments))
                 call = decided(await self._call(hook, seen), call)
@@ -114,7 +113,7 @@ async def check_arguments(
     context = GuardContext("call", "", step, call.deps)
     values = with_context(function, (check.text, check.arguments), context)
     try:
-        async with asyncio.timeout(guard.timeout):
+        async with strict_timeout(guard.timeout):
             value = await code.call(partial(function, *values), "guard", is_async=is_async(function))
         stop = verdict(check, value)
     except TimeoutError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
@@ -46,6 +47,16 @@ class UserCode:
         """Cancel what is awaited on the shared loop; returns what may take a while to end."""
         left = [] if self.loop is None else self.loop.close()
         return [asyncio.ensure_future(in_own_thread(partial(work.join, CLOSING_SECONDS), "close")) for work in left]
+
+
+@asynccontextmanager
+async def strict_timeout(seconds: float | None) -> AsyncGenerator[None]:
+    """`asyncio.timeout` that also counts if the code inside swallows its cancellation and returns something."""
+    limit = asyncio.timeout(seconds)
+    async with limit:
+        yield
+    if limit.expired():
+        raise TimeoutError
 
 
 def is_async(function: Any) -> bool:
