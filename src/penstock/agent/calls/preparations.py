@@ -162,8 +162,8 @@ class GrowingTexts:
 
     def __init__(self, driven: DrivenRun) -> None:
         self._driven = driven
-        self._config: AgentConfig | None = None  # of the names
-        self._names = set[str]()
+        self.config: AgentConfig | None = None  # the one that `names` were looked up in
+        self.names = set[str]()  # the tools whose `prepare` functions read growing arguments
         self._by_block: dict[int, GrowingArguments] = {}
 
     def find(self, block: int) -> GrowingArguments | None:
@@ -172,11 +172,11 @@ class GrowingTexts:
 
     def add(self, events: Sequence[object]) -> None:
         """Add what the run emits."""
-        if self._config is not self._driven.config:
-            self._config = self._driven.config
-            tools = self._config.tools.items()
-            self._names = {name for name, tool in tools if tool.preparation is not None and tool.preparation.grows}
-        if self._names:
+        if self.config is not self._driven.config:
+            self.config = self._driven.config
+            tools = self.config.tools.items()
+            self.names = {name for name, tool in tools if tool.preparation is not None and tool.preparation.grows}
+        if self.names:
             for event in events:
                 self._add(event)
 
@@ -184,7 +184,7 @@ class GrowingTexts:
         match event:
             case ToolCallStart(choice=0):
                 self._by_block.pop(event.block, None)
-                if event.name in self._names:
+                if event.name in self.names:
                     self._by_block[event.block] = GrowingArguments()
             case ToolCallDelta(choice=0):
                 if (growing := self._by_block.get(event.block)) is not None:

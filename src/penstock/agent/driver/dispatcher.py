@@ -128,7 +128,9 @@ class Dispatcher:
         is_notable = not LOGGED.isdisjoint(map(type, events))
         if is_notable:
             driven.records.add(events)
-        self.tools.preparations.growing.add(events)
+        growing = self.tools.preparations.growing
+        if growing.names or growing.config is not driven.config:
+            growing.add(events)
         if driven.scope.observer is not None:
             driven.scope.observer.add(events)
         if self._outer is not None:
