@@ -65,7 +65,7 @@ def test_a_message_is_answered_with_tools_and_a_timeline(of: Any) -> None:
     assert of["shown"][-1] == "Rome and Oslo are both clear, at 21 °C. The wind is light and comes from the south-west."
     assert of["rows"] == ["Request 1", "Thinking", "Text", "weather", "weather", "Request 2", "Text"]
     assert of["saved"].startswith("early start saved ")
-    assert re.search(r" tokens · \$0\.000\d+", of["summary"])
+    assert re.search(r" tokens · \$0\.00\d+", of["summary"])
     assert of["announced"].startswith("Answer: Rome and Oslo")
     assert of["hash"] == 33
 
