@@ -35,7 +35,7 @@ class Healer:
             if (request := read_request(method, path, query, body)) is None:
                 return None
             return HealedExchange(self, ResponseHealing(request, self.healing), path, kind)
-        except Exception as error:  # noqa: BLE001  # a fault of ours must not end the response of somebody else
+        except Exception as error:  # noqa: BLE001  # a fault in healing must not end the user's response
             self.report(HealReport(path=path, wire="", problem=f"{type(error).__name__}: {error}"))
             return None
 

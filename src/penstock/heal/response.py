@@ -182,7 +182,7 @@ class HealedStream:
             return data
         try:
             return self._feed(data)
-        except Exception as error:  # noqa: BLE001  # a fault of ours must not end the response of somebody else
+        except Exception as error:  # noqa: BLE001  # a fault in healing must not end the user's response
             return self._fail(error, data)
 
     def close(self) -> bytes:

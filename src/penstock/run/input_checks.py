@@ -57,7 +57,7 @@ def expect_waiting(run: Run, call_id: str, kind: RequestKind) -> None:
 def expect_undecided(run: Run, call_id: str, approved: bool, arguments: dict[str, Any] | None) -> None:
     """Raise unless the call waits for a decision; an `ArgumentsError` if it cannot run with these arguments.
 
-    A call that was skipped since it asked is no mistake of the caller: a decision before this one may have caused it.
+    A call that was skipped since it asked is not the mistake of the caller: an earlier decision may have caused it.
     """
     if not run.state.waits_for(call_id, "approval") and _was_skipped(run, call_id):
         return

@@ -140,7 +140,7 @@ def test_arguments_are_read_while_they_are_written(mode: str, wire: str, tmp_pat
 
 @sync_and_async
 def test_it_begins_before_the_arguments_are_complete(mode: str, tmp_path: Path) -> None:
-    """The response hangs in the arguments: what has come is in the file, and nothing is left after a cancel."""
+    """The response hangs in the arguments: what arrived is in the file, and nothing is left after a cancel."""
     receiver = Receiver(tmp_path)
     has_begun: list[list[str]] = []
 

@@ -118,7 +118,7 @@ class ResponseDecoder:
         """Reads one frame of any shape."""
         wire = self._wire
         if not is_utf8(payload):
-            # An error is no part of the answer, and its message says more than that it is not UTF-8.
+            # An error is not part of the answer, and its message says more than that it is not UTF-8.
             is_error = event == "error"
             readable = payload.decode("utf-8", "replace").encode() if is_error else with_replaced_bytes(payload, event)
             if readable is None:
