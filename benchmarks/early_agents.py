@@ -188,7 +188,7 @@ def main(name: str, url: str) -> None:
         for _ in range(2):
             STARTS.clear()
             gc.collect()  # else the pause of a full collection, for what was imported, may fall into the run
-            if inspect.iscoroutine(running := go("Go.")):
+            if inspect.isawaitable(running := go("Go.")):
                 runner.run(running)
     print(json.dumps(STARTS), flush=True)
 

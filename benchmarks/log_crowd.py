@@ -67,6 +67,7 @@ class _Stream:
 
 class _Model:
     name = "benchmark"
+    healing = None
 
     def for_conversation(self) -> _Model:
         return self

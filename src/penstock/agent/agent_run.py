@@ -48,7 +48,8 @@ class RunReader(Generic[D, Output]):
         self._driver: D = driver
 
     def __del__(self) -> None:
-        self._driver.abandon()
+        if hasattr(self, "_driver"):  # else the driver could not be made, and the error says why
+            self._driver.abandon()
 
     @property
     def id(self) -> str:

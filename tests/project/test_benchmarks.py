@@ -1,0 +1,25 @@
+"""The benchmarks that use the insides of an agent still run: each once, with little to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import process
+from benchmarks.early_server import PunctualServer
+from benchmarks.environment import ROOT
+
+
+@pytest.mark.parametrize("function", ["penstock_read_only_async", "penstock_read_only_sync", "penstock_prepared_async"])
+def test_an_early_start_is_measured(function: str) -> None:
+    with PunctualServer([0.02, 0.04], 0.1) as server:
+        starts = process.ask(sys.executable, "early_agents", function, server.base_url)
+    assert len(starts) == server.results == 2
+
+
+def test_runs_without_a_log_are_measured() -> None:
+    command = [sys.executable, "-m", "benchmarks.log_crowd", "none", "2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
