@@ -99,6 +99,22 @@ def not_text(error: UnicodeEncodeError) -> UsageError:
     return UsageError(f"{error.object!r:.60} has half of a character (a lone surrogate), which is not valid text")
 
 
+class TableVersions(Struct, frozen=True):
+    """The version of the tables of a log, the oldest that can use them, and that of this code; 0 without tables."""
+
+    version: int
+    oldest: int
+    own: int
+
+    def check(self, name: str) -> None:
+        """Raise a `StoreError` if this version cannot use the tables."""
+        if self.oldest > self.own:
+            raise StoreError(
+                f"{name} is of a later version of penstock: its tables have version {self.version}, which those from "
+                f"{self.oldest} on can use, and this penstock knows version {self.own}. Upgrade it; nothing was changed"
+            )
+
+
 class LostRunError(PenstockError):
     """Another worker has taken the run over: this one must not continue it."""
 

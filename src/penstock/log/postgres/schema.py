@@ -1,9 +1,15 @@
-"""The tables of a log in PostgreSQL: created or upgraded by the first process that opens it."""
+"""The tables of a log in PostgreSQL: created or upgraded by the first process that opens it.
+
+A migration that only adds (a table, an index, a column with a default) is an expansion: earlier versions of penstock,
+also ones that restart, use the upgraded tables beside this one. One that drops or changes something is a contraction.
+It raises `OLDEST_VERSION`, a release after the code stopped using that. In the table `penstock_log`, `version` is the
+oldest version that can use the tables, and `tables` is their own version.
+"""
 
 from __future__ import annotations
 
 from penstock.log.postgres.connections import MAX_MAINTENANCE, Connections
-from penstock.log.store import StoreError
+from penstock.log.store import StoreError, TableVersions
 
 _SCHEMA_1 = """
 CREATE TABLE {schema}.runs (
@@ -56,6 +62,17 @@ CREATE INDEX runs_by_prefix ON {schema}.runs (id COLLATE "C");
 """
 MIGRATIONS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4)  # from each version of the tables to the next one
 SCHEMA_VERSION = len(MIGRATIONS)
+OLDEST_VERSION = 4
+"""The oldest version of the tables whose code can use those of `SCHEMA_VERSION`."""
+
+_SET_VERSIONS = """
+ALTER TABLE {schema}.penstock_log ADD COLUMN IF NOT EXISTS tables int;
+UPDATE {schema}.penstock_log SET version = {oldest}, tables = {version};
+"""
+# A table of an earlier version does not have the second column.
+_VERSIONS = """
+SELECT version, coalesce((to_jsonb(log) ->> 'tables')::int, version) FROM {schema}.penstock_log AS log
+"""
 
 LOCK = 0x50454E53
 """The advisory lock of PostgreSQL that a process holds while it changes the tables."""
@@ -66,26 +83,28 @@ MAX_WAIT = 30.0
 
 def prepare(connections: Connections, schema: str) -> None:
     """Create the tables, or upgrade those of an earlier version."""
-    if _version(connections, schema) == SCHEMA_VERSION:
+    if versions_of(connections, schema).version >= SCHEMA_VERSION:
         return
     connection = connections.connect(MAX_MAINTENANCE)
     try:
         with connections.failing(), connection.transaction():
             connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{MAX_WAIT * 1000:.0f}ms",))
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
-            version = _version(connections, schema)  # another process may have just done it
+            version = versions_of(connections, schema).version
+            if version >= SCHEMA_VERSION:  # another process has just done it
+                return
             exists = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone()
             if exists is None:
                 connection.execute(f"CREATE SCHEMA {schema}".encode())
-            for script in MIGRATIONS[version:]:
-                connection.execute(script.format(schema=schema).encode())
-            connection.execute(f"UPDATE {schema}.penstock_log SET version = {SCHEMA_VERSION}".encode())
+            for script in (*MIGRATIONS[version:], _SET_VERSIONS):
+                statements = script.format(schema=schema, version=SCHEMA_VERSION, oldest=OLDEST_VERSION)
+                connection.execute(statements.encode())
     finally:
         connection.close()
 
 
-def _version(connections: Connections, schema: str) -> int:
-    """The version of the tables, 0 if there are none; a `StoreError` if this version cannot use them."""
+def versions_of(connections: Connections, schema: str) -> TableVersions:
+    """The versions of the tables, 0 if there are none; a `StoreError` if this version cannot use them."""
     tables = {
         name
         for (name,) in connections.execute(
@@ -93,15 +112,13 @@ def _version(connections: Connections, schema: str) -> int:
         )
     }
     if not tables:
-        return 0
+        return TableVersions(0, 0, SCHEMA_VERSION)
     if "penstock_log" not in tables:
         raise StoreError(
             f"the schema {schema!r} of {connections.name} has tables of another program, not a log: "
             "choose another with schema="
         )
-    [(version,)] = connections.execute(f"SELECT version FROM {schema}.penstock_log")
-    if version > SCHEMA_VERSION:
-        raise StoreError(
-            f"the schema {schema!r} of {connections.name} is of a later version of penstock: upgrade this one"
-        )
-    return int(version)
+    [(oldest, version)] = connections.execute(_VERSIONS.format(schema=schema))
+    versions = TableVersions(version, oldest, SCHEMA_VERSION)
+    versions.check(f"the schema {schema!r} of {connections.name}")
+    return versions

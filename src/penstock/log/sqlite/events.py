@@ -73,7 +73,7 @@ def add(connection: sqlite3.Connection, batches: Iterable[Batch], heads: Iterabl
         last.append((run, batch.epoch, seq, previous, now))
     execute_rows(connection, _INSERT, 5, values)
     if marks:
-        connection.executemany("INSERT OR REPLACE INTO marks VALUES (?, ?, ?)", marks)
+        connection.executemany("INSERT OR REPLACE INTO marks (run_id, seq, number) VALUES (?, ?, ?)", marks)
     return last
 
 
@@ -108,7 +108,7 @@ def delete(connection: sqlite3.Connection, run_ids: Sequence[tuple[str]]) -> Non
 def _without_media(connection: sqlite3.Connection, run_id: str, body: bytes) -> bytes:
     """The body as it is stored; its large media are added beside it."""
     stored, media = take_out(body)
-    connection.executemany("INSERT INTO media VALUES (?, ?) ON CONFLICT DO NOTHING", media.items())
+    connection.executemany("INSERT INTO media (hash, body) VALUES (?, ?) ON CONFLICT DO NOTHING", media.items())
     uses = [(run_id, digest) for digest in media]
-    connection.executemany("INSERT INTO media_uses VALUES (?, ?) ON CONFLICT DO NOTHING", uses)
+    connection.executemany("INSERT INTO media_uses (run_id, hash) VALUES (?, ?) ON CONFLICT DO NOTHING", uses)
     return stored

@@ -1,10 +1,16 @@
-"""The tables of a log in a SQLite file: created or upgraded by the first process that opens it."""
+"""The tables of a log in a SQLite file: created or upgraded by the first process that opens it.
+
+A migration that only adds (a table, an index, a column with a default; not to `heads`, whose rows are replaced as a
+whole) is an expansion: earlier versions of penstock, also ones that restart, use the upgraded file beside this one. One
+that drops or changes something is a contraction. It raises `OLDEST_VERSION`, a release after the code stopped using it.
+`user_version` is the oldest version that can use the file, and the table `penstock_log` has the version of the tables.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 
-from penstock.log.store import StoreError
+from penstock.log.store import StoreError, TableVersions
 
 APPLICATION_ID = 0x50454E53
 """Marks the file as a log of penstock."""
@@ -97,35 +103,51 @@ MIGRATIONS = (  # from each version of the tables to the next one
     _SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5, _SCHEMA_6, _SCHEMA_7,
 )  # fmt: skip
 SCHEMA_VERSION = len(MIGRATIONS)
+OLDEST_VERSION = 7
+"""The oldest version of the tables whose code can use those of `SCHEMA_VERSION`."""
+
+_SET_VERSIONS = """
+CREATE TABLE IF NOT EXISTS penstock_log (version INTEGER NOT NULL);
+DELETE FROM penstock_log;
+INSERT INTO penstock_log VALUES ({version});
+PRAGMA application_id = {application_id};
+PRAGMA user_version = {oldest}
+"""
 
 
 def prepare(connection: sqlite3.Connection, path: str) -> None:
     """Create the tables, or upgrade those of an earlier version."""
-    if _version(connection, path) == SCHEMA_VERSION:
+    if versions_of(connection, path).version >= SCHEMA_VERSION:
         return
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # for a new file: that of deleted runs can be given back
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for script in MIGRATIONS[_version(connection, path) :]:  # none if another process has just done it
-            for statement in script.split(";"):
+        version = versions_of(connection, path).version
+        if version < SCHEMA_VERSION:  # else another process has just done it
+            versions = _SET_VERSIONS.format(
+                version=SCHEMA_VERSION, oldest=OLDEST_VERSION, application_id=APPLICATION_ID
+            )
+            for statement in "".join([*MIGRATIONS[version:], versions]).split(";"):
                 connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
 
-def _version(connection: sqlite3.Connection, path: str) -> int:
-    """The version of the tables, 0 if there are none; a `StoreError` if this version cannot use the file."""
-    [application], [version] = (
+def versions_of(connection: sqlite3.Connection, path: str) -> TableVersions:
+    """The versions of the tables, 0 if there are none; a `StoreError` if this version cannot use the file."""
+    [application], [oldest] = (
         connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
     )
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if application == APPLICATION_ID:
-        if version > SCHEMA_VERSION:
-            raise StoreError(f"the log {path} was written by a later version of penstock: upgrade this one")
-        return int(version)
-    if connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
+        version = oldest  # that of a file which no version with expansions has upgraded
+        if "penstock_log" in tables:
+            [[version]] = connection.execute("SELECT max(version) FROM penstock_log").fetchall()
+        versions = TableVersions(int(version), int(oldest), SCHEMA_VERSION)
+        versions.check(f"the log {path}")
+        return versions
+    if tables:
         raise StoreError(f"{path} is a database of another program, not a log: choose another file")
-    return 0
+    return TableVersions(0, 0, SCHEMA_VERSION)
