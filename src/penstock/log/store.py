@@ -125,7 +125,8 @@ class RunRow(Struct, frozen=True, kw_only=True):
     `state` is `ready` for any worker, `running` while a worker owns it, `waiting` for a decision or a result, `over`,
     or `damaged`: its log could not be read, so it is claimed only by its id. `epoch` counts the owners, `lease_until`
     is in seconds since 1970, `seq` the number of the last event. A run that waits can be claimed from `wake_at` on, if
-    that is not 0: then a call that waits expires.
+    that is not 0: then a call that waits expires. `lost` counts the workers that died or were cut off in this step of
+    the run. While the run may have been the cause, `suspect` names the runs that continue together with it.
     """
 
     id: str
@@ -141,6 +142,8 @@ class RunRow(Struct, frozen=True, kw_only=True):
     created: float = 0.0
     updated: float = 0.0
     wake_at: float = 0.0
+    lost: int = 0
+    suspect: str = ""
 
 
 FIELDS = ", ".join(RunRow.__struct_fields__)

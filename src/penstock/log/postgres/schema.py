@@ -60,7 +60,13 @@ CREATE INDEX runs_by_agent ON {schema}.runs (agent, created DESC, id);
 CREATE INDEX runs_by_state ON {schema}.runs (state, created DESC, id) WHERE state <> 'over';
 CREATE INDEX runs_by_prefix ON {schema}.runs (id COLLATE "C");
 """
-MIGRATIONS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4)  # from each version of the tables to the next one
+_SCHEMA_5 = """
+ALTER TABLE {schema}.runs ADD COLUMN lost int NOT NULL DEFAULT 0;
+ALTER TABLE {schema}.runs ADD COLUMN suspect text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE {schema}.runs ADD COLUMN in_tool boolean NOT NULL DEFAULT false;
+CREATE INDEX runs_suspect ON {schema}.runs (suspect, created) WHERE suspect <> '';
+"""
+MIGRATIONS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5)  # from each version of the tables to the next one
 SCHEMA_VERSION = len(MIGRATIONS)
 OLDEST_VERSION = 4
 """The oldest version of the tables whose code can use those of `SCHEMA_VERSION`."""

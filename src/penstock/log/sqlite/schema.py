@@ -99,8 +99,14 @@ CREATE INDEX runs_by_tenant ON runs (tenant, created DESC, id);
 CREATE INDEX runs_by_agent ON runs (agent, created DESC, id);
 CREATE INDEX runs_by_state ON runs (state, created DESC, id) WHERE state <> 'over';
 """
+_SCHEMA_8 = """
+ALTER TABLE runs ADD COLUMN lost INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE runs ADD COLUMN suspect TEXT NOT NULL DEFAULT '';
+ALTER TABLE runs ADD COLUMN in_tool INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX runs_suspect ON runs (suspect, created) WHERE suspect <> '';
+"""
 MIGRATIONS = (  # from each version of the tables to the next one
-    _SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5, _SCHEMA_6, _SCHEMA_7,
+    _SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5, _SCHEMA_6, _SCHEMA_7, _SCHEMA_8,
 )  # fmt: skip
 SCHEMA_VERSION = len(MIGRATIONS)
 OLDEST_VERSION = 7
