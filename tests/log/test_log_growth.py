@@ -15,7 +15,7 @@ import pytest
 
 from penstock.log import PostgresStore, SQLiteStore
 from penstock.log.sqlite import pruning
-from penstock.log.sqlite import store as sqlite_store
+from penstock.log.store import Cutoff
 from tests.log_growth import Operations, add_finished_runs
 from tests.log_stores import open_store
 
@@ -93,15 +93,18 @@ def test_a_transaction_deletes_few_events_and_returns_few_pages(
     deleted: list[int] = []
     pages: list[int] = []
 
-    def count(connection: sqlite3.Connection, before: float, limit: int) -> int:
+    delete = pruning.delete
+
+    def count(connection: sqlite3.Connection, run_ids: list[str], cutoff: Cutoff) -> tuple[int, int]:
         [size] = connection.execute("PRAGMA page_count").fetchone()
-        deleted.append(pruning.prune(connection, before, limit))
+        result = delete(connection, run_ids, cutoff)
+        deleted.append(result[0])
         pages.append(size - connection.execute("PRAGMA page_count").fetchone()[0])
-        return deleted[-1]
+        return result
 
     monkeypatch.setattr(pruning, "MAX_EVENTS", 200)
     monkeypatch.setattr(pruning, "MAX_PAGES", 1)
-    monkeypatch.setattr(sqlite_store, "prune", count)
+    monkeypatch.setattr(pruning, "delete", count)
     assert sqlite.prune(before=float("inf"), limit=100) == 100
     assert deleted == [20] * 5
     assert max(pages) == 1

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from penstock import PenstockError
 from penstock.log import RunRow, Store
-from penstock.log.store import Batch, Claim, Input, RunPhase
+from penstock.log.store import Batch, Claim, Cutoff, Input, RunPhase
 from tests.budget import sample
 from tests.log_stores import Clock, open_store
 
@@ -44,7 +44,9 @@ class Player:
         if self.chance.random() < 0.03:
             self._clock.now -= 20 * LEASE
         run_id = self.chance.choice(RUNS)
-        operations = [self.create, self.claim, self.append, self.append, self.renew, self.put, self.list, self.prune]
+        operations = [
+            self.create, self.claim, self.append, self.append, self.renew, self.put, self.list, self.prune, self.move
+        ]  # fmt: skip
         self.chance.choice(operations)(run_id)
         self._compare("find", lambda store: store.find(run_id))
         self._compare("read", lambda store: [store.read(run_id), store.read(run_id, 2, 2)])
@@ -104,6 +106,24 @@ class Player:
     def prune(self, _: str) -> None:
         before = self._clock.now - self.chance.choice([0, 5, 20])
         self._compare(f"prune {before}", lambda store: store.prune(before=before))
+
+    def move(self, run_id: str) -> None:
+        """Delete runs whose conversations are old, and add one of them again."""
+        now, choose = self._clock.now, self.chance.choice
+        cutoff = Cutoff(now - choose([0, 20]), choose([{}, {"T": now - choose([0, 5, 40])}, {"T": 0.0}]))
+        limit = choose([1, 2, 100])
+        self._compare(f"prunable {cutoff} {limit}", lambda store: store.prunable(cutoff, limit=limit))
+        rows, after = self._stores[0].prunable(cutoff, limit=limit)
+        self._compare("next", lambda store: store.prunable(cutoff, after=after, limit=limit))
+        events = {row.id: self._stores[0].read(row.id) for row in rows}
+        self._compare("delete", lambda store: store.delete([*events, run_id, "unknown"], cutoff))
+        for row in rows[: choose([0, 1])]:
+            input = Input(row.id, "say", "moved", b"{}", at=now)
+            ready = replace(row, state="waiting", wake_at=now + 5)
+            added = (row, ()) if choose([True, False]) else (ready, (input,))
+            self._compare(f"add {added}", lambda store: store.add(added[0], events[row.id], added[1]))  # noqa: B023
+            self._compare("add again", lambda store: store.add(row, events[row.id]))  # noqa: B023
+            self._compare("add another", lambda store: store.add(row, [*events[row.id][:-1], (1, 1.0, b"{}")]))  # noqa: B023
 
     def _compare(self, name: str, operation: Operation) -> None:
         outcomes = [_outcome(store, operation) for store in self._stores]

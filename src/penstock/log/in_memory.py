@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from penstock.log.doorbell import Doorbell, wait_for_event
 from penstock.log.forks import Shared
 from penstock.log.media import Rows, put_back, take_out
+from penstock.log.retention.known_runs import same_run
 from penstock.log.store import (
     LEASE,
     MAX_LEASES,
@@ -21,8 +23,10 @@ from penstock.log.store import (
     VERSION,
     Batch,
     Claim,
+    Cutoff,
     Input,
     QueuedRuns,
+    Row,
     RunPhase,
     RunRow,
     StoreError,
@@ -31,6 +35,9 @@ from penstock.log.store import (
     unknown_run,
 )
 from penstock.run.events import Taken, encode
+
+if TYPE_CHECKING:
+    from penstock.log.retention.keep import Keep
 
 MAX_BYTES = 64 * 1024 * 1024
 """How many bytes of events and media a store in memory holds, unless it is opened with another number."""
@@ -58,6 +65,7 @@ class MemoryStore(Shared):
         self.lease = lease
         self.poll = 5.0
         self.flusher: object = None
+        self.keep: Keep | None = None
         self._doorbell = Doorbell()
         self._max_bytes = max_bytes
         self._clock = clock
@@ -157,10 +165,7 @@ class MemoryStore(Shared):
             if run.row.state == "over" or (input.kind, input.key) in run.inputs:
                 return False
             self._make_room([input.body])
-            self._inputs += 1
-            run.inputs[input.kind, input.key] = replace(input, number=self._inputs, at=self._clock())
-            run.open_inputs.add(self._inputs)
-            self._grow(run, len(input.body))
+            self._put(run, input, self._clock())
             if run.row.state == "waiting" or (run.row.state == "damaged" and input.kind == "cancel"):
                 run.row = replace(run.row, state="ready")
         self._doorbell.ring([QUEUE])
@@ -188,12 +193,43 @@ class MemoryStore(Shared):
         rows = [row for row in rows if all(getattr(row, name) == value for name, value in values.items())]
         return sorted(rows, key=lambda row: (-row.created, row.id))[:limit]
 
-    def prune(self, *, before: float, limit: int = 1000) -> int:
+    def prunable(
+        self, cutoff: Cutoff, *, after: RunRow | None = None, limit: int = 1000
+    ) -> tuple[Sequence[RunRow], RunRow | None]:
         with self._open():
-            old = [run for run in self._runs.values() if run.row.state == "over" and run.row.updated < before][:limit]
-            for run in old:
-                self._delete(run)
+            ended = [run.row for run in self._runs.values() if run.row.state == "over"]
+            ended = sorted([row for row in ended if row.updated < cutoff.latest], key=lambda row: (row.updated, row.id))
+            if after is not None:
+                ended = [row for row in ended if (row.updated, row.id) > (after.updated, after.id)]
+            page = ended[:limit]
+            return self._old(page, cutoff), page[-1] if len(page) == limit else None
+
+    def delete(self, run_ids: Sequence[str], cutoff: Cutoff) -> int:
+        with self._open():
+            rows = [self._runs[run_id].row for run_id in dict.fromkeys(run_ids) if run_id in self._runs]
+            old = self._old([row for row in rows if row.state == "over"], cutoff)
+            for row in old:
+                self._delete(self._runs[row.id])
             return len(old)
+
+    def prune(self, *, before: float, limit: int = 1000) -> int:
+        cutoff = Cutoff(before)
+        rows, _ = self.prunable(cutoff, limit=limit)
+        return self.delete([row.id for row in rows], cutoff)
+
+    def add(self, row: RunRow, events: Sequence[Row], inputs: Sequence[Input] = ()) -> bool:
+        with self._open():
+            if row.id in self._runs:
+                return same_run(self, row, events)
+            self._make_room([*(body for _, _, body in events), *(input.body for input in inputs)])
+            run = self._runs[row.id] = _Run(replace(row, lease_until=0.0), [], set(), {}, set())
+            for _, at, body in events:
+                self._add(run, [body], at)
+            run.row = replace(run.row, updated=row.updated)
+            for input in inputs:
+                self._put(run, input, input.at)
+        self._doorbell.ring([QUEUE])
+        return True
 
     def close(self) -> None:
         with self.lock:
@@ -260,6 +296,21 @@ class MemoryStore(Shared):
         self._add(run, batch.bodies, now)
         return True
 
+    def _put(self, run: _Run, input: Input, now: float) -> None:
+        self._inputs += 1
+        run.inputs[input.kind, input.key] = replace(input, number=self._inputs, at=now)
+        run.open_inputs.add(self._inputs)
+        self._grow(run, len(input.body))
+
+    def _old(self, rows: Sequence[RunRow], cutoff: Cutoff) -> builtins.list[RunRow]:
+        """Those of these finished runs that may be deleted, as the conversation of each."""
+        live = {
+            (row.tenant, row.thread) for run in self._runs.values() for row in [run.row] if not _is_old(row, cutoff)
+        }
+        return [
+            row for row in rows if _is_old(row, cutoff) and (not row.thread or (row.tenant, row.thread) not in live)
+        ]
+
     def _add(self, run: _Run, bodies: Sequence[bytes], now: float) -> None:
         for body in bodies:
             body, media = take_out(body)
@@ -298,6 +349,10 @@ class MemoryStore(Shared):
             if not self._media_runs[digest]:
                 del self._media_runs[digest]
                 self._size -= len(self._media.pop(digest))
+
+
+def _is_old(row: RunRow, cutoff: Cutoff) -> bool:
+    return row.state == "over" and row.updated < cutoff.tenants.get(row.tenant, cutoff.before)
 
 
 def _is_claimable(

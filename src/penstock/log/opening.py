@@ -9,20 +9,30 @@ from typing import Any
 
 from penstock.errors import UsageError
 from penstock.log.in_memory import MAX_BYTES, MemoryStore
+from penstock.log.retention.keep import Keep
 from penstock.log.store import LEASE, Store
 
 SCHEMA = "penstock"
 """The schema of the tables in a PostgreSQL database, unless another is named."""
 
 
-def open(path_or_url: str | Path, *, lease: float = LEASE, schema: str = SCHEMA) -> Store:  # noqa: A001  # `penstock.log.open`
+def open(  # noqa: A001  # `penstock.log.open`
+    path_or_url: str | Path, *, lease: float = LEASE, schema: str = SCHEMA, keep: Keep | None = None
+) -> Store:
     """A store of logs: a SQLite file (one machine) or a PostgreSQL database (`postgresql://…`, many machines).
 
     Missing files and tables are created, and tables of an earlier version are upgraded. A worker owns a run for `lease`
     seconds after it last wrote to its log. `schema` is for PostgreSQL. Behind a pooler in transaction mode, such as
-    PgBouncer, add `?pooler=transaction` to the URL.
+    PgBouncer, add `?pooler=transaction` to the URL. Workers and servers delete the runs that `keep` does not keep.
     """
     _expect_lease(lease)
+    _expect_keep(keep)
+    store = _open(path_or_url, lease, schema)
+    store.keep = keep
+    return store
+
+
+def _open(path_or_url: str | Path, lease: float, schema: str) -> Store:
     address: Any = path_or_url
     if isinstance(address, os.PathLike):
         address = os.fspath(address)
@@ -46,6 +56,12 @@ def memory(*, max_bytes: int = MAX_BYTES, lease: float = LEASE) -> Store:
     """A store in the memory of this process. When it is full, finished runs are deleted, the oldest first."""
     _expect_lease(lease)
     return MemoryStore(max_bytes=max_bytes, lease=lease)
+
+
+def _expect_keep(keep: Any) -> None:
+    """Raise a `UsageError` for anything but a `Keep`, such as a number of days."""
+    if keep is not None and not isinstance(keep, Keep):
+        raise UsageError(f"keep must be a penstock.log.Keep, as in Keep(days=30), not {keep!r:.60}")
 
 
 def _expect_lease(lease: Any) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -23,6 +23,9 @@ from penstock.errors import PenstockError, UsageError
 from penstock.events import Text
 from penstock.messages import File, Image
 from penstock.run.events import LogEvent
+
+if TYPE_CHECKING:
+    from penstock.log.retention.keep import Keep
 
 VERSION = 1
 """The version of the events in a log. A worker does not claim a run of a later version."""
@@ -211,6 +214,20 @@ class Batch(Struct, frozen=True, gc=False):
     events: Sequence[LogEvent | None] = ()
 
 
+class Cutoff(Struct, frozen=True):
+    """Finished runs that ended before this time may be deleted, in seconds since 1970; some tenants have their own.
+
+    A run of a conversation (the same tenant and thread) may be deleted only if all of its runs may.
+    """
+
+    before: float
+    tenants: Mapping[str, float] = {}
+
+    @property
+    def latest(self) -> float:
+        return max([self.before, *self.tenants.values()])
+
+
 class Input(Struct, frozen=True):
     """A decision, a result, a message or a cancel from any process, which the owner of the run takes.
 
@@ -240,6 +257,7 @@ class Store(Protocol):
     lease: float
     poll: float  # the seconds between two checks for new events, in addition to the calls of `watch`
     flusher: object  # the flusher of this process, once there is one
+    keep: Keep | None  # how long finished runs are kept, if workers and servers delete them
 
     def create(self, row: RunRow, start: bytes, *, owner: str = "") -> bool:
         """Add a run with its first event. False if there is one with this id and an equal start.
@@ -322,8 +340,28 @@ class Store(Protocol):
         """The rows of runs with these properties, whose ids begin with `prefix`, the newest first."""
         ...
 
+    def prunable(
+        self, cutoff: Cutoff, *, after: RunRow | None = None, limit: int = 1000
+    ) -> tuple[Sequence[RunRow], RunRow | None]:
+        """A page of the runs that may be deleted, those that ended first; and where the next page begins, if any.
+
+        The page may be empty: it has those of the next `limit` finished runs that may be deleted.
+        """
+        ...
+
+    def delete(self, run_ids: Sequence[str], cutoff: Cutoff) -> int:
+        """Delete those of these runs that may be deleted, with their events and media; returns how many."""
+        ...
+
     def prune(self, *, before: float, limit: int = 1000) -> int:
-        """Delete finished runs that were not changed since a time, at most `limit`; returns how many."""
+        """Delete finished runs that ended before a time, and whose conversation did; returns how many.
+
+        It looks at the first `limit` finished runs only.
+        """
+        ...
+
+    def add(self, row: RunRow, events: Sequence[Row], inputs: Sequence[Input] = ()) -> bool:
+        """Add a run of another store, with its events; False if this one has it. A `RunExistsError` if it differs."""
         ...
 
     def close(self) -> None:

@@ -47,6 +47,7 @@ from penstock.log.take_up import PAGE, read_run, read_start, take_up
 from penstock.run.events import Done, LogEvent
 from penstock.run.machine import Run
 from penstock.runs.client_tools import with_client_tools, with_declarations
+from penstock.runs.sweeper import sweep_forever
 from penstock.runs.worker import Worker, claim_runs
 
 logger = logging.getLogger("penstock.runs")
@@ -226,11 +227,14 @@ class Runs:
         agents = [*self._agents]
         take = lambda limit: self._store.claim_next(self._owner, agents=agents, limit=limit)  # noqa: E731
         worker = Worker(self._store, take, self._go_on)
-        watching = asyncio.create_task(worker.watch_queue(agents))
+        beside = [
+            asyncio.create_task(worker.watch_queue(agents)), asyncio.create_task(sweep_forever(self._store))
+        ]  # fmt: skip
         try:
             await worker.work(parallel, poll, announced=announced)
         finally:
-            watching.cancel()
+            for task in beside:
+                task.cancel()
 
     def work(self, *, parallel: int = 100, poll: float = 0.5) -> None:
         """Drive runs, this many at once, until Ctrl-C: see `awork`."""

@@ -5,19 +5,29 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from typing import get_args
 
 import click
 
 from penstock.cli.app import SuggestingGroup
+from penstock.cli.commands.run_files import archive_runs, export_runs, import_runs
 from penstock.cli.conversation import exit_code
-from penstock.cli.human_time import duration_text, parse_duration
+from penstock.cli.human_time import duration_text
 from penstock.cli.model_options import CommandError, read_prompt
 from penstock.cli.questions import call_text
 from penstock.cli.runs.lock_holder import find_lock_holder
-from penstock.cli.runs.log_options import Command, find_run, log_arguments, log_option, opened_log
+from penstock.cli.runs.log_options import (
+    STEERING_LEASE,
+    count_text,
+    find_run,
+    log_arguments,
+    log_option,
+    of_log,
+    opened_log,
+    seconds_of,
+)
 from penstock.cli.runs.logged_events import end_of, follow_events, past_events, waiting_calls
 from penstock.cli.runs.owners import parse_owner
 from penstock.cli.runs.run_table import as_json, details_of, print_details, print_table
@@ -36,14 +46,13 @@ from penstock.cli.screen.terminal import escape, open_console, write_lines
 from penstock.log.ending import cancel_claimed, release_claimed
 from penstock.log.follower import new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
-from penstock.log.store import DamagedRunError, RunPhase, RunRow, Store
+from penstock.log.retention.sweep import count_old, sweep
+from penstock.log.store import Cutoff, DamagedRunError, RunPhase, RunRow, Store
 from penstock.log.take_up import read_run, take_up
 from penstock.messages import user
 from penstock.run.events import encode
 
 CANCELLED = "the run was cancelled"
-LEASE = 6.0
-"""The lease for cancelling a run. A third of it is the wait for a blocked SQLite file."""
 
 
 @click.group(cls=SuggestingGroup, invoke_without_command=True)
@@ -67,18 +76,6 @@ def runs(context: click.Context, log: str | None, is_json: bool) -> None:
         context.invoke(list_runs, log=log, is_json=is_json)
     elif is_json:
         raise click.UsageError(f"write --json after the command: penstock runs {context.invoked_subcommand} --json")
-
-
-def of_log(command: Command) -> Command:
-    """Adds `--log`, which may also stand before the name of the command."""
-
-    def either(context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-        return value or context.obj
-
-    option: Callable[[Command], Command] = click.option(
-        "--log", metavar="FILE_OR_URL", callback=either, help="The log."
-    )
-    return option(command)
 
 
 json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
@@ -110,7 +107,7 @@ def list_runs(
     worker takes it until its log is repaired). With RUN, the list has only the runs whose id begins with it. --json
     prints one run per line.
     """
-    with opened_log(log, lease=LEASE, must_exist=True) as store:
+    with opened_log(log, lease=STEERING_LEASE, must_exist=True) as store:
         rows = store.list(state=state, agent=agent, thread=thread, tenant=tenant, prefix=prefix, limit=limit + 1)
         shown, now = rows[:limit], time.time()
         if is_json:
@@ -142,7 +139,7 @@ def show_run(log: str, is_json: bool, plain: bool, run: str) -> None:
 
     --json prints one object, with the calls that wait and how the run ended.
     """
-    with opened_log(log, lease=LEASE, must_exist=True) as store:
+    with opened_log(log, lease=STEERING_LEASE, must_exist=True) as store:
         row = find_run(store, run)
         damage = damage_text(store, row)
         waiting = [] if damage else waiting_calls(store, row)
@@ -173,7 +170,7 @@ def follow_run(log: str, after: int, plain: bool, is_json: bool, run: str) -> No
     Following does not affect the run, and neither does Ctrl-C. The exit code says how the run ended, as that of
     `penstock run` does.
     """
-    with opened_log(log, lease=LEASE, must_exist=True) as store:
+    with opened_log(log, lease=STEERING_LEASE, must_exist=True) as store:
         row = find_run(store, run)
         console = open_console(is_plain=plain)
         if is_json:
@@ -193,7 +190,7 @@ def follow_run(log: str, after: int, plain: bool, is_json: bool, run: str) -> No
 @click.argument("run", nargs=-1, required=True)
 def cancel_run(log: str, why: str, run: tuple[str, ...]) -> None:
     """Cancel runs. A run that no process owns ends at once; any other is ended by the process that owns it."""
-    with opened_log(log, lease=LEASE, must_exist=True) as store:
+    with opened_log(log, lease=STEERING_LEASE, must_exist=True) as store:
         for row in [find_run(store, id) for id in run]:
             click.echo(escape(_cancel(store, row, why)))
 
@@ -218,7 +215,7 @@ def _cancel(store: Store, row: RunRow, why: str) -> str:
 @click.argument("run", nargs=-1, required=True)
 def retry_run(log: str, run: tuple[str, ...]) -> None:
     """Let workers continue damaged runs whose logs were repaired."""
-    with opened_log(log, lease=LEASE, must_exist=True) as store:
+    with opened_log(log, lease=STEERING_LEASE, must_exist=True) as store:
         for row in [find_run(store, id) for id in run]:
             click.echo(escape(retry(store, row)))
 
@@ -242,7 +239,7 @@ def decide_run(
     replaced = read_arguments(arguments)
     if replaced is not None and not is_approved:
         raise CommandError("--arguments needs --yes: a call that is declined does not run")
-    with opened_log(log, lease=LEASE, must_exist=True) as store:
+    with opened_log(log, lease=STEERING_LEASE, must_exist=True) as store:
         row = find_run(store, run)
         request = find_call(store, row, call, "decide")
         put_answer(store, decision_input(row.id, request.call_id, is_approved, replaced, reason))
@@ -262,7 +259,7 @@ def decide_run(
 def provide_run(log: str, is_error: bool, call: str | None, run: str, result: str | None) -> None:
     """Provide the result of a call that runs outside the agent. Without RESULT, it is read from standard input."""
     text = read_prompt(result)
-    with opened_log(log, lease=LEASE, must_exist=True) as store:
+    with opened_log(log, lease=STEERING_LEASE, must_exist=True) as store:
         row = find_run(store, run)
         request = find_call(store, row, call, "provide")
         put_answer(store, result_input(row.id, request.call_id, text, is_error))
@@ -277,7 +274,7 @@ def provide_run(log: str, is_error: bool, call: str | None, run: str, result: st
 def say_to_run(log: str, run: str, message: str | None) -> None:
     """Add a user message, which the model gets with its next request. Without MESSAGE, standard input is read."""
     text = read_prompt(message)
-    with opened_log(log, lease=LEASE, must_exist=True) as store:
+    with opened_log(log, lease=STEERING_LEASE, must_exist=True) as store:
         row = find_run(store, run)
         check_open(row)
         store.put(message_input(row.id, user(text)))
@@ -291,21 +288,14 @@ def say_to_run(log: str, run: str, message: str | None) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Only count the runs that would be deleted.")
 def prune_runs(log: str, age: str, dry_run: bool) -> None:
-    """Delete finished runs, with their events and media. Unfinished runs are kept, however old."""
-    seconds = parse_duration(age)
-    if seconds is None:
-        raise CommandError(f"{age!r} is not a duration: use a number and s, m, h, d or w, as in 30d")
-    with opened_log(log, lease=LEASE, must_exist=True) as store:
-        before = time.time() - seconds
-        if dry_run:
-            rows = store.list(state="over", limit=2**31 - 1)
-            count = sum(row.updated < before for row in rows)
-        else:
-            count = 0
-            while deleted := store.prune(before=before):
-                count += deleted
-        verb = "would be deleted" if dry_run else "deleted"
-        click.echo(f"{count:,} run{'' if count == 1 else 's'} {verb}")
+    """Delete finished runs, with their events and media. Unfinished runs are kept, however old.
+
+    The runs of a conversation (the same thread) are deleted together, when the last one is old enough.
+    """
+    with opened_log(log, lease=STEERING_LEASE, must_exist=True) as store:
+        cutoff = Cutoff(time.time() - seconds_of(age))
+        count = count_old(store, cutoff) if dry_run else sweep(store, cutoff)
+        click.echo(f"{count_text(count)} {'would be deleted' if dry_run else 'deleted'}")
 
 
 def damage_text(store: Store, row: RunRow) -> str:
@@ -349,3 +339,7 @@ def retry(store: Store, row: RunRow) -> str:
         take_up(store, claim, {})
         release_claimed(store, claim)
     return f"{row.id} can be read again: the next worker continues it"
+
+
+for command in (export_runs, import_runs, archive_runs):
+    runs.add_command(command)

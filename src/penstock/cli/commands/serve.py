@@ -13,7 +13,7 @@ from penstock.cli.commands.completion import complete_file
 from penstock.cli.exit_signals import exit_signals
 from penstock.cli.model_options import CommandError
 from penstock.cli.printed_log import printed_records
-from penstock.cli.runs.log_options import VARIABLE, log_option, wait_for_store
+from penstock.cli.runs.log_options import VARIABLE, keep_of, keep_options, log_option, wait_for_store
 from penstock.errors import PenstockError
 
 
@@ -24,6 +24,8 @@ class Options(Struct, frozen=True, kw_only=True):
     host: str
     port: int
     log: str | None
+    keep: str | None
+    archive: str | None
     token_env: str
     hosts: tuple[str, ...]
     origins: tuple[str, ...]
@@ -38,6 +40,7 @@ class Options(Struct, frozen=True, kw_only=True):
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), metavar="PORT",
               help="The port to listen on; 0 picks a free one.")  # fmt: skip
 @log_option("Keep runs in a log, so that they outlast the server.")
+@keep_options
 @click.option("--token-env", metavar="VARIABLE", default="PENSTOCK_TOKEN", show_default=True,
               help="The environment variable with the token that clients must send.")  # fmt: skip
 @click.option(
@@ -78,7 +81,8 @@ def _reload(options: Options) -> None:
     is_inherited = options.log == os.environ.get(VARIABLE)  # a list of processes must not show the password in it
     values: list[tuple[str, object]] = [
         ("--host", options.host), ("--port", options.port), ("--token-env", options.token_env),
-        ("--log", None if is_inherited else options.log), ("--abandon-after", options.abandon_after),
+        ("--log", None if is_inherited else options.log), ("--keep", options.keep), ("--archive", options.archive),
+        ("--abandon-after", options.abandon_after),
         *(("--allow-host", name) for name in options.hosts), *(("--allow-origin", name) for name in options.origins),
     ]  # fmt: skip
     words = [text for name, value in values if value is not None for text in (name, str(value))]
@@ -101,7 +105,11 @@ def _serve(options: Options) -> None:
             f"PENSTOCK_TOKEN=… penstock serve …"
         )
     agents = [find_agent(target, is_one_of_many=True) for target in options.targets]
+    keep = keep_of(options.keep, options.archive)
+    if keep is not None and not log:
+        raise UsageError("--keep needs --log: without it, runs end with the server")
     store = wait_for_store(log) if log else penstock.log.memory()
+    store.keep = keep
     try:
         served = app(
             agents, log=store, token=token, hosts=options.hosts, origins=options.origins,

@@ -16,7 +16,7 @@ from penstock.cli.commands.completion import complete_file
 from penstock.cli.exit_signals import exit_signals
 from penstock.cli.model_options import CommandError
 from penstock.cli.printed_log import printed_records
-from penstock.cli.runs.log_options import log_option, opened_log
+from penstock.cli.runs.log_options import keep_of, keep_options, log_option, opened_log
 from penstock.cli.runs.owners import parse_owner
 from penstock.cli.screen.terminal import escape
 from penstock.errors import PenstockError
@@ -36,8 +36,12 @@ if TYPE_CHECKING:
               help="How many runs to drive at the same time.")  # fmt: skip
 @click.option("--lease", type=click.FloatRange(1), default=LEASE, show_default=True, metavar="SECONDS",
               help="How long other workers wait before they take over the runs of a process that died.")  # fmt: skip
+@keep_options
 @click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
-def worker(targets: tuple[str, ...], log: str | None, parallel: int, lease: float, quiet: bool) -> None:
+def worker(
+    targets: tuple[str, ...], log: str | None, parallel: int, lease: float, keep: str | None, archive: str | None,
+    quiet: bool,
+) -> None:  # fmt: skip
     """Continue runs of a log: those that were started elsewhere, or whose process died.
 
     Each agent needs a name, which connects it with its runs: Agent(…, name="support"). Any number of workers may share
@@ -52,7 +56,9 @@ def worker(targets: tuple[str, ...], log: str | None, parallel: int, lease: floa
     wait for that. The worker prints a line to standard error for each run that it takes over or ends.
     """
     agents = named_agents(targets)
+    kept = keep_of(keep, archive)
     with opened_log(log, lease=lease, is_patient=True) as store:
+        store.keep = kept
         from penstock.runs.runs import Runs
 
         with printed_records("penstock.runs", logging.WARNING if quiet else logging.INFO):

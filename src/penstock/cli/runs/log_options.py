@@ -13,11 +13,13 @@ from typing import Any, TypeVar
 import click
 
 from penstock.cli.commands.completion import complete_file
+from penstock.cli.human_time import parse_duration
 from penstock.cli.model_options import CommandError, FailureError
 from penstock.cli.runs.lock_holder import find_lock_holder
 from penstock.cli.screen.terminal import escape
 from penstock.errors import PenstockError
 from penstock.log.opening import open as open_store
+from penstock.log.retention.keep import DAY, Keep
 from penstock.log.store import LEASE, RunRow, Store, StoreError
 from penstock.redaction import without_secrets
 
@@ -25,6 +27,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 VARIABLE = "PENSTOCK_LOG"
 """The environment variable that names a log, for commands without `--log`."""
+STEERING_LEASE = 6.0
+"""The lease for cancelling a run. A third of it is the wait for a blocked SQLite file."""
 FIRST_PAUSE, MAX_PAUSE = 0.5, 15.0
 """The seconds between two attempts to reach a database, from the first to the longest."""
 MAX_CANDIDATES = 5
@@ -35,6 +39,52 @@ def log_option(description: str) -> Callable[[Command], Command]:
     """The option `--log`."""
     return click.option("--log", "log", metavar="FILE_OR_URL", envvar=VARIABLE, shell_complete=complete_file,
                         help=f"{description} A SQLite file or postgresql://…; the default is ${VARIABLE}.")  # fmt: skip
+
+
+def keep_options(command: Command) -> Command:
+    """The options `--keep` and `--archive`."""
+    keep = click.option("--keep", "keep", metavar="AGE",
+                        help="Delete runs that ended longer ago, as 30d; a conversation as a whole.")  # fmt: skip
+    archive = click.option("--archive", "archive", metavar="DIRECTORY", shell_complete=complete_file,
+                           help="Write each run to a file in this directory before --keep deletes it.")  # fmt: skip
+    return keep(archive(command))
+
+
+def keep_of(age: str | None, archive: str | None) -> Keep | None:
+    """How long to keep runs, by these options."""
+    if age is None:
+        if archive is not None:
+            raise CommandError("--archive needs --keep: it is for the runs that are deleted")
+        return None
+    if archive is not None:
+        expect_directory(archive)
+    return Keep(seconds_of(age) / DAY, archive=archive)
+
+
+def expect_directory(archive: str) -> None:
+    """A `CommandError` if an archive cannot be where it is named."""
+    if Path(archive).exists() and not Path(archive).is_dir():
+        raise CommandError(f"the archive {archive} is a file: name a directory")
+
+
+def seconds_of(age: str) -> float:
+    """The seconds of a duration; a `CommandError` if it is none."""
+    seconds = parse_duration(age)
+    if seconds is None:
+        raise CommandError(f"{age!r} is not a duration: use a number and s, m, h, d or w, as in 30d")
+    return seconds
+
+
+def of_log(command: Command) -> Command:
+    """Adds `--log`, which may also stand before the name of the command."""
+
+    def either(context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+        return value or context.obj
+
+    option: Callable[[Command], Command] = click.option(
+        "--log", metavar="FILE_OR_URL", callback=either, help="The log."
+    )
+    return option(command)
 
 
 def log_arguments(address: str) -> list[str]:
@@ -107,3 +157,8 @@ def find_run(store: Store, id: str) -> RunRow:
         case _:
             names = ", ".join(row.id for row in rows[:MAX_CANDIDATES]) + (" …" if len(rows) > MAX_CANDIDATES else "")
             raise CommandError(f"the ids of several runs begin with {id!r}: {names}; use a longer prefix")
+
+
+def count_text(count: int) -> str:
+    """A number of runs."""
+    return f"{count:,} run{'' if count == 1 else 's'}"

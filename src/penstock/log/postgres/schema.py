@@ -66,7 +66,12 @@ ALTER TABLE {schema}.runs ADD COLUMN suspect text COLLATE "C" NOT NULL DEFAULT '
 ALTER TABLE {schema}.runs ADD COLUMN in_tool boolean NOT NULL DEFAULT false;
 CREATE INDEX runs_suspect ON {schema}.runs (suspect, created) WHERE suspect <> '';
 """
-MIGRATIONS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5)  # from each version of the tables to the next one
+_SCHEMA_6 = """
+CREATE INDEX runs_by_end ON {schema}.runs (thread, ended) WHERE thread <> '';
+"""
+MIGRATIONS = (  # from each version of the tables to the next one
+    _SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5, _SCHEMA_6,
+)  # fmt: skip
 SCHEMA_VERSION = len(MIGRATIONS)
 OLDEST_VERSION = 4
 """The oldest version of the tables whose code can use those of `SCHEMA_VERSION`."""

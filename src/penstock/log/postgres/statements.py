@@ -42,6 +42,32 @@ WITH changed AS (
     )
 SELECT id, {_QUEUED} FROM changed
 """
+# A whole run of another store.
+ADD = f"""
+WITH changed AS (
+        INSERT INTO {{schema}}.runs (
+            id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated, open_inputs,
+            wake_at, lease, ended
+        )
+        SELECT %(id)s, %(agent)s, %(thread)s, %(tenant)s, %(version)s, %(state)s, %(epoch)s, %(owner)s, 0, %(seq)s,
+            %(created)s, %(updated)s, coalesce(array_length(%(kinds)b::text[], 1), 0), %(wake_at)s, %(lease)s,
+            CASE WHEN %(state)s = 'over' THEN %(updated)s::float8 ELSE 0 END
+        ON CONFLICT DO NOTHING RETURNING id, state
+    ),
+    {_MEDIA}
+    added AS (
+        INSERT INTO {{schema}}.events
+        SELECT id, seq, at, body FROM changed, unnest(%(times)b::float8[], %(bodies)b::bytea[]) WITH ORDINALITY
+            AS event (at, body, seq)
+    ),
+    added_inputs AS (
+        INSERT INTO {{schema}}.inputs (run_id, kind, key, body, at)
+        SELECT id, kind, key, body, at FROM changed, unnest(
+            %(kinds)b::text[], %(keys)b::text[], %(input_bodies)b::bytea[], %(input_times)b::float8[]
+        ) AS input (kind, key, body, at)
+    )
+SELECT id, {_QUEUED} FROM changed
+"""
 CREATE = _CREATE.replace("{claimed}", "%(state)s, 0, '', 0, 1")
 CREATE_CLAIMED = _CREATE.replace("{claimed}", "'running', 1, %(owner)s, at + %(lease)s, 2")
 
@@ -210,15 +236,45 @@ WITH found AS MATERIALIZED (
 {_LIST.replace("{source}", "found")}
 """
 
-PRUNE = """
-WITH old AS (
-        SELECT id FROM {schema}.runs WHERE state = 'over' AND ended < %(before)s AND updated < %(before)s
-        ORDER BY ended LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+_CUTOFF = "coalesce((%(tenants)s::jsonb ->> page.tenant)::float8, %(before)s::float8)"
+# Each conversation of the page is looked up once, however many runs it has there.
+_MAY_GO = f"""
+    threads AS MATERIALIZED (
+        SELECT DISTINCT tenant, thread, {_CUTOFF} AS cutoff FROM page WHERE thread <> ''
     ),
-    without_events AS (DELETE FROM {schema}.events USING old WHERE run_id = old.id),
-    without_inputs AS (DELETE FROM {schema}.inputs USING old WHERE run_id = old.id),
-    without_media AS (DELETE FROM {schema}.media_uses USING old WHERE run_id = old.id),
-    deleted AS (DELETE FROM {schema}.runs AS run USING old WHERE run.id = old.id RETURNING 1)
+    live AS MATERIALIZED (
+        SELECT tenant, thread FROM threads, LATERAL (
+            SELECT FROM {{schema}}.runs AS other WHERE other.thread = threads.thread AND other.thread <> ''
+                AND ended >= cutoff AND other.tenant = threads.tenant
+            UNION ALL
+            SELECT FROM {{schema}}.runs AS other WHERE other.thread = threads.thread AND other.thread <> ''
+                AND ended = 0 AND other.tenant = threads.tenant  -- an unfinished run has no end
+            LIMIT 1
+        ) AS other
+    )
+"""
+_IS_OLD = f"ended < {_CUTOFF} AND (tenant, thread) NOT IN (SELECT tenant, thread FROM live)"
+PRUNABLE = f"""
+WITH page AS MATERIALIZED (
+        SELECT {FIELDS}, ended FROM {{schema}}.runs
+        WHERE state = 'over' AND ended < %(latest)s::float8 AND (ended, id) > (%(ended)s::float8, %(id)s)
+            AND ended >= %(ended)s::float8
+        ORDER BY ended, id LIMIT %(limit)s
+    ),
+    {_MAY_GO}
+SELECT {FIELDS}, {_IS_OLD} FROM page ORDER BY ended, id
+"""
+DELETE = f"""
+WITH page AS MATERIALIZED (
+        SELECT id, tenant, thread, ended FROM {{schema}}.runs WHERE id = ANY (%(ids)s) AND state = 'over'
+        FOR UPDATE SKIP LOCKED
+    ),
+    {_MAY_GO},
+    old AS MATERIALIZED (SELECT id FROM page WHERE {_IS_OLD}),
+    without_events AS (DELETE FROM {{schema}}.events USING old WHERE run_id = old.id),
+    without_inputs AS (DELETE FROM {{schema}}.inputs USING old WHERE run_id = old.id),
+    without_media AS (DELETE FROM {{schema}}.media_uses USING old WHERE run_id = old.id),
+    deleted AS (DELETE FROM {{schema}}.runs AS run USING old WHERE run.id = old.id RETURNING 1)
 SELECT count(*) FROM deleted
 """
 # A statement that is under way may refer to media that nobody used before: those of the last hour stay.

@@ -15,6 +15,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from penstock.errors import UsageError
 from penstock.log.doorbell import Doorbell, wait_for_event
 from penstock.log.forks import Shared
@@ -23,14 +25,17 @@ from penstock.log.postgres import statements as statements
 from penstock.log.postgres.connections import Connections
 from penstock.log.postgres.schema import prepare
 from penstock.log.postgres_columns import Blobs, Floats, Integers, Texts
+from penstock.log.retention.known_runs import same_run
 from penstock.log.store import (
     LEASE,
     QUEUE,
     VERSION,
     Batch,
     Claim,
+    Cutoff,
     Input,
     QueuedRuns,
+    Row,
     RunPhase,
     RunRow,
     StoreError,
@@ -44,12 +49,17 @@ from penstock.run.events import Taken, encode
 if TYPE_CHECKING:
     import psycopg
 
+    from penstock.log.retention.keep import Keep
+
 
 POLL = 0.5
 """The seconds between two checks for events of other processes, in addition to the notifications."""
 
 _NAME = re.compile("[a-z_][a-z0-9_]{0,47}")  # with a prefix, it is the name of the channel too
 _Rows = list[tuple[Any, ...]]
+_ADDED = (
+    "id", "agent", "thread", "tenant", "version", "state", "epoch", "owner", "seq", "created", "updated", "wake_at",
+)  # fmt: skip
 
 
 class PostgresStore:
@@ -63,6 +73,7 @@ class PostgresStore:
         self.lease = lease
         self.poll = POLL
         self.flusher: object = None
+        self.keep: Keep | None = None
         self._clock = clock
         self._schema = schema
         self._channel = f"penstock_{schema}"
@@ -171,10 +182,48 @@ class PostgresStore:
         )
         return [row_of(row) for row in rows]
 
-    def prune(self, *, before: float, limit: int = 1000) -> int:
-        [(count,)] = self._execute(statements.PRUNE, self._connections.maintain, before=before, limit=limit)
+    def prunable(
+        self, cutoff: Cutoff, *, after: RunRow | None = None, limit: int = 1000
+    ) -> tuple[Sequence[RunRow], RunRow | None]:
+        ended, id = (after.updated, after.id) if after else (float("-inf"), "")
+        page = self._execute(
+            statements.PRUNABLE, self._connections.maintain, latest=cutoff.latest, ended=ended, id=id, limit=limit,
+            **_cutoff_values(cutoff),
+        )  # fmt: skip
+        rows = [row_of(row) for *row, _ in page]
+        old = [row for row, (*_, may_go) in zip(rows, page, strict=True) if may_go]
+        return old, rows[-1] if len(rows) == limit else None
+
+    def delete(self, run_ids: Sequence[str], cutoff: Cutoff) -> int:
+        if not run_ids:
+            return 0
+        [(count,)] = self._execute(
+            statements.DELETE, self._connections.maintain, ids=[*run_ids], **_cutoff_values(cutoff)
+        )
         self._execute(statements.PRUNE_MEDIA, self._connections.maintain)
         return int(count)
+
+    def prune(self, *, before: float, limit: int = 1000) -> int:
+        cutoff = Cutoff(before)
+        rows, _ = self.prunable(cutoff, limit=limit)
+        return self.delete([row.id for row in rows], cutoff)
+
+    def add(self, row: RunRow, events: Sequence[Row], inputs: Sequence[Input] = ()) -> bool:
+        taken_out = [take_out(body) for _, _, body in events]
+        media = {digest: body for _, of_event in taken_out for digest, body in of_event.items()}
+        added = self._execute(
+            statements.ADD,
+            self._connections.maintain,
+            **{name: getattr(row, name) for name in _ADDED},
+            times=Floats([at for _, at, _ in events]),
+            bodies=Blobs([body for body, _ in taken_out]),
+            kinds=Texts([input.kind for input in inputs]),
+            keys=Texts([input.key for input in inputs]),
+            input_bodies=Blobs([input.body for input in inputs]),
+            input_times=Floats([input.at for input in inputs]),
+            **_media_values({row.id: media}),
+        )
+        return bool(added) or same_run(self, row, events)
 
     def close(self) -> None:
         self._listener.close()
@@ -197,6 +246,10 @@ class PostgresStore:
         settings = {"now": now, "lease": self.lease, "channel": self._channel}
         statement = statement.replace("{schema}", self._schema)
         return (execute or self._connections.execute)(statement, {**settings, **values})
+
+
+def _cutoff_values(cutoff: Cutoff) -> dict[str, Any]:
+    return {"before": cutoff.before, "tenants": msgspec.json.encode(cutoff.tenants).decode()}
 
 
 def _append_values(batches: Sequence[Batch]) -> dict[str, Any]:

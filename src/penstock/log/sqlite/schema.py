@@ -105,8 +105,11 @@ ALTER TABLE runs ADD COLUMN suspect TEXT NOT NULL DEFAULT '';
 ALTER TABLE runs ADD COLUMN in_tool INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX runs_suspect ON runs (suspect, created) WHERE suspect <> '';
 """
+_SCHEMA_9 = """
+CREATE INDEX runs_by_end ON runs (thread, ended) WHERE thread <> '';
+"""
 MIGRATIONS = (  # from each version of the tables to the next one
-    _SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5, _SCHEMA_6, _SCHEMA_7, _SCHEMA_8,
+    _SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5, _SCHEMA_6, _SCHEMA_7, _SCHEMA_8, _SCHEMA_9,
 )  # fmt: skip
 SCHEMA_VERSION = len(MIGRATIONS)
 OLDEST_VERSION = 7

@@ -12,17 +12,19 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.log import points
 from penstock.log.bodies import types_of
 from penstock.log.doorbell import Doorbell, wait_for_event
 from penstock.log.media import put_back, take_out
+from penstock.log.retention.known_runs import same_run
 from penstock.log.sqlite import events as sqlite_events
+from penstock.log.sqlite import pruning
 from penstock.log.sqlite.file import SQLiteFile
 from penstock.log.sqlite.heads import Heads
-from penstock.log.sqlite.pruning import prune
 from penstock.log.sqlite.queue import QUEUED, find_claimable, first_claimable, is_claimable
 from penstock.log.sqlite.schema import prepare
 from penstock.log.store import (
@@ -31,8 +33,10 @@ from penstock.log.store import (
     QUEUE,
     Batch,
     Claim,
+    Cutoff,
     Input,
     QueuedRuns,
+    Row,
     RunPhase,
     RunRow,
     Watcher,
@@ -41,6 +45,9 @@ from penstock.log.store import (
     unknown_run,
 )
 from penstock.run.events import Taken, encode
+
+if TYPE_CHECKING:
+    from penstock.log.retention.keep import Keep
 
 POLL = 0.05
 """The seconds between two checks for events of other processes."""
@@ -70,6 +77,7 @@ class SQLiteStore:
         self.lease = lease
         self.poll = POLL
         self.flusher: object = None
+        self.keep: Keep | None = None
         self._doorbell = Doorbell()
         self._clock = clock
         self._file = SQLiteFile(path, wait=max(0.1, min(5.0, lease / 3)))
@@ -210,14 +218,25 @@ class SQLiteStore:
             values += prefix, f"{prefix}\U0010ffff"
         return self._rows(f"{' AND '.join(conditions) or 'true'} ORDER BY created DESC, id LIMIT ?", [*values, limit])
 
-    def prune(self, *, before: float, limit: int = 1000) -> int:
-        left = limit
+    def prunable(
+        self, cutoff: Cutoff, *, after: RunRow | None = None, limit: int = 1000
+    ) -> tuple[Sequence[RunRow], RunRow | None]:
+        return self._file.read(partial(pruning.prunable, cutoff=cutoff, after=after, limit=limit))
+
+    def delete(self, run_ids: Sequence[str], cutoff: Cutoff) -> int:
+        count, left = 0, 1
         while left:  # in small transactions: live runs write between them
-            deleted = self._file.write(partial(prune, before=before, limit=left), durable=False)
-            if not deleted:
-                break
-            left -= deleted
-        return limit - left
+            deleted, left = self._file.write(partial(pruning.delete, run_ids=run_ids, cutoff=cutoff), durable=False)
+            count += deleted
+        return count
+
+    def prune(self, *, before: float, limit: int = 1000) -> int:
+        cutoff = Cutoff(before)
+        rows, _ = self.prunable(cutoff, limit=limit)
+        return self.delete([row.id for row in rows], cutoff)
+
+    def add(self, row: RunRow, events: Sequence[Row], inputs: Sequence[Input] = ()) -> bool:
+        return self._file.write(partial(self._add, row, events, inputs), durable=True)
 
     def close(self) -> None:
         self._file.close()
@@ -285,6 +304,26 @@ class SQLiteStore:
                 "AND EXISTS (SELECT 1 FROM inputs WHERE run_id = ? AND taken_seq IS NULL)",
                 (batch.run_id, batch.run_id),
             )
+
+    def _add(self, row: RunRow, events: Sequence[Row], inputs: Sequence[Input], connection: sqlite3.Connection) -> bool:
+        """Add a whole run. Events of one time are one batch."""
+        values = (row.id, row.agent, row.thread, row.tenant, row.version, row.state, row.owner, row.epoch > 0, 0.0)
+        added = connection.execute(_CREATE, (*values, self.lease, row.created))
+        if not added.rowcount:
+            return same_run(self, row, events)
+        assert added.lastrowid is not None
+        head: sqlite_events.Head = added.lastrowid, row.epoch, 0, 0, row.created
+        for at, group in groupby(events, key=lambda event: event[1]):
+            batch = Batch(row.id, row.epoch, head[2], [body for _, _, body in group])
+            [head] = sqlite_events.add(connection, [batch], [head], at)
+        connection.execute("INSERT INTO heads VALUES (?, ?, ?, ?, ?)", head)
+        ended = row.updated if row.state == "over" else 0.0
+        connection.execute(_UPDATE, (row.state, 0.0, row.wake_at, ended, head[0]))
+        connection.executemany(
+            "INSERT INTO inputs (run_id, kind, key, body, at) VALUES (?, ?, ?, ?, ?)",
+            [(row.id, input.kind, input.key, input.body, input.at) for input in inputs],
+        )
+        return True
 
     def _rows(self, where: str, values: Sequence[Any], source: str = _RUNS) -> builtins.list[RunRow]:
         """The rows of the runs that satisfy a condition."""
