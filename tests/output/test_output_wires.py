@@ -200,6 +200,41 @@ def test_the_caller_may_choose_the_form(wire: str, choice: Any) -> None:
     assert not model.is_plain
 
 
+OBJECT_ARGUMENTS = ("gemini", "ollama")
+"""Wires whose calls have JSON objects as arguments, which cannot be broken."""
+
+
+@pytest.mark.parametrize("tools", [[], [look]], ids=["no tools", "tools"])
+@pytest.mark.parametrize("choice", [None, "tool", "prompt"])
+@pytest.mark.parametrize("wire", FORMATS)
+def test_a_union_with_text_takes_members_and_prose_but_no_broken_object(
+    wire: str, choice: Any, tools: list[Any]
+) -> None:
+    def answer(text: str) -> Any:
+        """The output after an answer, by a call of the final tool if there is one; None if the model is asked again."""
+
+        def reply(request: ReceivedRequest) -> Reply:
+            if len(script.requests) > 1:
+                return Reply("Enough.")
+            is_object = text.startswith("{") and form_of(request, wire) == "final tool"
+            return Reply(call(OUTPUT_TOOL, text)) if is_object else Reply(text)
+
+        script = Scripted(reply)
+        model = Model(EXAMPLES[wire], via=script, api_key="k", output_form=choice)
+        result = Agent(model, tools, output=City | str).run("How large is Rome?")
+        return result.output if len(script.requests) == 1 else None
+
+    rome = City("Rome", 3_000_000)
+    assert answer('{"value": {"name": "Rome", "people": 3000000}}') == rome
+    assert answer('{"name": "Rome", "people": 3000000}') == rome
+    assert answer('{"value": "Which Rome?"}') == "Which Rome?"
+    assert answer("Which Rome?") == "Which Rome?"
+    assert answer('{"name": "Rome", "people": "many"}') is None
+    if wire not in OBJECT_ARGUMENTS:
+        assert answer('{"value": {"name": "Rome", "people": 3000') is None
+        assert answer('{"name": "Rome", "people": 3000') is None
+
+
 def test_a_form_that_does_not_exist_is_refused() -> None:
     with pytest.raises(penstock.UsageError, match="output_form must be 'native', 'tool', 'prompt' or None, not 'json'"):
         Model("openai:gpt-5", output_form="json")  # type: ignore[arg-type]

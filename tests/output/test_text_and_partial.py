@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Agent, Model
+from penstock import Agent, Model, OutputDelta
 from penstock.testing import Reply, Scripted, say
 
 
@@ -25,12 +25,17 @@ class Count:
     [
         ("I do not know.", "I do not know."),
         ('  Use {"a": 1} as the config.\n', '  Use {"a": 1} as the config.\n'),
+        ('Use {"n": 3} as the config.', 'Use {"n": 3} as the config.'),
+        ("{name} is a placeholder.", "{name} is a placeholder."),
+        ("```python\n{'n': 3}\n```", "```python\n{'n': 3}\n```"),
         ("[1, 2]", "[1, 2]"),
         ('"quoted"', '"quoted"'),
         ('{"value": "plain"}', "plain"),
         ('{"value": {"n": 3}}', Count(3)),
         ('Here it is: {"value": {"n": 3}}', Count(3)),
-        ('{"broken', '{"broken'),
+        ('{"n": 3}', Count(3)),
+        ('{"n": 3}\nAnything else?', Count(3)),
+        ('```json\n{"n": 3}\n```', Count(3)),
     ],
 )
 def test_plain_text_is_an_output_where_a_union_has_text(text: str, output: Any) -> None:
@@ -40,11 +45,54 @@ def test_plain_text_is_an_output_where_a_union_has_text(text: str, output: Any) 
     assert Model("openai:gpt-5", via=Scripted([text])).complete("Go.", output=Count | str).output == output
 
 
-@pytest.mark.parametrize("text", ['{"n": 3}', '{"value": {"n": "x"}}', '{"value": 3}', ""])
-def test_an_object_that_does_not_fit_is_not_plain_text(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"broken', '{"n": 3', '{"value": {"n": 3}', '{"value": {"n": "x"}}', '{"value": 3}', '{"n": "many"}',
+        '{"m": 3}', "{'n': 3}", "{n: 3}", '```json\n{"n": 3,,}\n```', 'Here it is: {"value": {"n": 3}', "{}", "",
+    ],
+)  # fmt: skip
+def test_a_broken_object_or_one_that_does_not_fit_is_not_plain_text(text: str) -> None:
     script = Scripted([text, '{"value": {"n": 3}}'])
     assert Agent(Model("openai:gpt-5", via=script), output=Count | str).run("Go.").output == Count(3)
     assert len(script.requests) == 2
+
+
+@dataclass
+class Setting:
+    value: str = ""
+    unit: str = ""
+
+
+@pytest.mark.parametrize(
+    ("text", "output"),
+    [
+        ('{"value": "x"}', "x"),  # the declared form comes first
+        ('{"value": {"value": "x"}}', Setting("x")),
+        ('{"value": "3", "unit": "m"}', Setting("3", "m")),
+        ('{"unit": "m"}', Setting("", "m")),
+    ],
+)
+def test_members_with_a_field_of_the_name_of_the_wrapper(text: str, output: Any) -> None:
+    assert Agent(Model("openai:gpt-5", via=Scripted([text])), output=Setting | str).run("Go.").output == output
+
+
+def test_a_member_of_any_union_may_come_without_its_wrapper() -> None:
+    for kind in (Count | None, Count | list[int], Count | Setting):
+        agent = Agent(Model("openai:gpt-5", via=Scripted(['{"n": 3}'])), output=kind)
+        assert agent.run("Go.").output == Count(3)
+
+
+def test_an_object_without_a_field_of_a_member_is_not_that_member_with_its_defaults() -> None:
+    script = Scripted(['{"valu": {"unit": "m"}}', '{"value": {"unit": "m"}}'])
+    assert Agent(Model("openai:gpt-5", via=script), output=Setting | str).run("Go.").output == Setting("", "m")
+    assert len(script.requests) == 2
+
+
+def test_pieces_of_a_member_without_its_wrapper_are_not_pieces_of_the_output() -> None:
+    with Agent(Model("openai:gpt-5", via=Scripted(['{"n": 3}'])), output=Count | str).stream("Go.") as run:
+        assert not [event for event in run if isinstance(event, OutputDelta)]
+    assert (run.output, run.partial) == (Count(3), None)
 
 
 def test_plain_text_is_not_an_output_of_other_types() -> None:

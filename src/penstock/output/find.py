@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -10,10 +11,13 @@ import msgspec
 from penstock.errors import OutputError
 from penstock.events import Text
 from penstock.jsontext.scan import ValueScanner
-from penstock.output.output_type import OutputType
+from penstock.output.output_type import OBJECT_BEGIN, VALUE, OutputType
 from penstock.turn import Turn, TurnPart
 
 T = TypeVar("T")
+
+_BEGIN = re.compile(rf"\s*(?:```(?:json)?\s*)?{OBJECT_BEGIN}", re.IGNORECASE)
+_WRAPPED_BEGIN = re.compile(rf'\{{\s*"{VALUE}"\s*:')
 
 
 def find_output(parts: Iterable[TurnPart], output: OutputType[Any]) -> str:
@@ -21,7 +25,7 @@ def find_output(parts: Iterable[TurnPart], output: OutputType[Any]) -> str:
 
     Without such an object it is the last one, and without any the whole text. Models write examples, notes and drafts
     before their output, also in reasoning that the server does not separate from the text. Where text is an output too,
-    text with other objects in it is that text.
+    only attempts count: text with other objects in it is that text.
     """
     texts = [part.text for part in parts if isinstance(part, Text)]
     text = "".join(texts)
@@ -33,8 +37,18 @@ def find_output(parts: Iterable[TurnPart], output: OutputType[Any]) -> str:
     required: Any = output.declaration.schema.get("required", ())
     fitting = [(each, keys) for each, keys in objects if keys >= {*required}]
     if output.accepts_text and not fitting:
-        return text
+        attempts = [each for block in texts for each in _attempts_in(block)]
+        return attempts[-1] if attempts else text
     return next((each for each, _ in reversed(fitting or objects)), first or whole)
+
+
+def _attempts_in(text: str) -> Iterator[str]:
+    """The objects in a text that were meant as an output, valid or not: the first if the text begins with it, perhaps
+    in a code fence, and those that begin as a wrapped output does."""
+    begins = _BEGIN.match(text) is not None
+    for index, each in enumerate(_objects_in(text)):
+        if (begins and index == 0) or _WRAPPED_BEGIN.match(each):
+            yield each
 
 
 def _objects_in(text: str) -> Iterator[str]:

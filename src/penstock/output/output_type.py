@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from types import FrameType, UnionType
 from typing import Annotated, Any, ForwardRef, Generic, Literal, TypeVar, cast, get_args, get_origin
@@ -30,6 +31,9 @@ OutputKind = UnionType | Mapping[str, Any]
 VALUE = "value"
 """The field with an output that is not an object itself."""
 
+OBJECT_BEGIN = r"\{\s*(?:[\"']|\w+\s*:)"
+"""A pattern for the begin of an object, also in the notations of Python and JavaScript: text that is not prose."""
+
 MAX_KNOWN = 100
 """How many output types are kept, so that a request for a type does not build its schema again."""
 
@@ -41,6 +45,7 @@ known_types: dict[Any, OutputType[Any]] = {}
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 _NAME_LENGTH = 64
+_BEGIN = re.compile(rf"\s*{OBJECT_BEGIN}")
 _COMBINED = ("anyOf", "oneOf", "allOf", "not", "if", "$ref")
 
 
@@ -48,7 +53,7 @@ class OutputType(Generic[T]):
     """The type that an output must have.
 
     `declaration` is for the model; `read` validates what it wrote. `fields` and `items` are the types of the parts that
-    are validated as soon as they are complete. A union with `str` `accepts_text`: an answer that is not JSON.
+    are validated as soon as they are complete. A union with `str` `accepts_text`: an answer that is not a JSON object.
     """
 
     def __init__(self, kind: Any, names: Mapping[str, Any] = {}) -> None:
@@ -65,22 +70,39 @@ class OutputType(Generic[T]):
         return f"OutputType({self.kind!r})"
 
     def read(self, text: str) -> T:
-        """The output in a JSON text; an `OutputError` if it is not valid."""
+        """The output in a JSON text; an `OutputError` if it is not valid.
+
+        The members of a union may come without the field `value`. Where text is an output, so is all that is not a JSON
+        object, and does not begin as one.
+        """
         try:
             value = msgspec.json.decode(text)
         except (msgspec.MsgspecError, RecursionError) as error:
-            if self.accepts_text and text:
+            if self.accepts_text and text and not _BEGIN.match(text):
                 return cast("T", text)
             raise OutputError(f"it is not JSON: {error}" if text else "there is none", text) from None
         if self.accepts_text and not isinstance(value, dict):
             return cast("T", text)
-        name = VALUE if self.is_wrapped else "output"
-        if self.is_wrapped and (not isinstance(value, dict) or value.keys() != {VALUE}):
-            raise OutputError(f"it must be a JSON object with the one field `{VALUE}`", text)
         try:
-            output: T = self._type.convert(value[VALUE] if self.is_wrapped else value, name)
+            return self._member(value) if self.is_wrapped else self._convert(value, "output")
         except ArgumentsError as error:
             raise OutputError(str(error).replace("`output.", "`")[:MAX_PROBLEM], text) from None
+
+    def _member(self, value: Any) -> T:
+        """The output in the field `value` of an object, or an object that is a member of the union itself."""
+        problem = ArgumentsError(f"it must be a JSON object with the one field `{VALUE}`")
+        if isinstance(value, dict) and value.keys() == {VALUE}:
+            try:
+                return self._convert(value[VALUE], VALUE)
+            except ArgumentsError as error:
+                problem = error
+        if isinstance(value, dict) and _has_field(self._type.schema, value):
+            with suppress(ArgumentsError):
+                return self._convert(value, "output")
+        raise problem
+
+    def _convert(self, value: Any, name: str) -> T:
+        output: T = self._type.convert(value, name)
         return output
 
     def convert(self, value: Any) -> T | None:
@@ -135,6 +157,13 @@ def _caller_names() -> dict[str, Any]:
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "penstock":
         frame = frame.f_back
     return {} if frame is None else {**frame.f_globals, **frame.f_locals}
+
+
+def _has_field(schema: Json, value: Mapping[str, Any]) -> bool:
+    """Whether an object has a field of a member: else a member with defaults alone would take any object."""
+    members = [with_root(schema | member) for member in (*schema.get("anyOf", ()), *schema.get("oneOf", ()))]
+    objects = [member for member in members if member.get("type") == "object"]
+    return any(value.keys() & member.get("properties", value).keys() for member in objects)
 
 
 def _is_plain_object(schema: Json) -> bool:

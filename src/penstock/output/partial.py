@@ -89,7 +89,7 @@ class PartialOutput:
 
     def _delta(self, piece: JSONPiece) -> Iterator[OutputDelta]:
         path = piece.path[self._skipped :]
-        if len(piece.path) >= self._skipped:
+        if not self._skipped or piece.path[:1] == (VALUE,):
             problem = self._validate(path[0]) if piece.is_complete and len(path) == 1 else ""
             is_all = not path and isinstance(piece.piece, dict | list)  # all its pieces have come already
             yield OutputDelta(path, None if is_all else piece.piece, piece.is_complete, problem)
