@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from penstock.providers import PRICE_PROVIDERS, PROVIDERS
 from penstock.run.events import Done
 from penstock.run.limits import add_usage, dollars, over_cost
 from penstock.run.rebuild import rebuild
+from penstock.runs.runs import Runs
+from penstock.serve import app
 from penstock.testing import Reply, Scripted, Status, call
 from tests.scripted_runs import MODES, drive, end_of, events_of, made, streaming, sync_and_async
 
@@ -290,6 +293,17 @@ def test_a_limit_without_the_price_of_a_model_is_an_error_at_the_start(mode: str
     inner = Agent("openai:unknown", name="inner").as_tool(description="Look.")
     with pytest.raises(UsageError, match="needs the price of 'openai:unknown'"):
         events_of(made(["Done."], inner, prices=KNOWN, limits=limits), mode)
+
+
+def test_workers_and_servers_refuse_a_limit_without_the_price_of_a_model() -> None:
+    store = penstock.log.memory()
+    agent = looking(limits=Limits(cost=1.0), prices={"other": PER_TOKEN}, name="agent")
+    runs = Runs(store, {"agent": agent})
+    run_id = runs.start("agent", "Go.")
+    for start in (partial(runs.drive, run_id), runs.work, partial(app, agent, log=store)):
+        with pytest.raises(UsageError, match="needs the price of 'openai-compatible:m'"):
+            start()
+    assert runs.find(run_id).state == "ready"
 
 
 @sync_and_async

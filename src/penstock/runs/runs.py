@@ -19,6 +19,7 @@ from penstock.agent.config import AgentConfig
 from penstock.agent.coroutines import run_coroutine
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.agent.driver.driver import Driver
+from penstock.agent.pricing import expect_prices
 from penstock.errors import PenstockError, UsageError
 from penstock.history.read import as_messages
 from penstock.log import points
@@ -199,7 +200,7 @@ class Runs:
         may call it at any time, more than once, in several processes.
         """
         row = await awith_retries(lambda: self.find(run_id))
-        self._check_deps(self._agent(row.agent))
+        self._check(self._agent(row.agent))
         check_version(row)
         if row.state == "damaged":  # it may have been repaired
             await awith_retries(partial(read_run, self._store, row))
@@ -223,7 +224,7 @@ class Runs:
         It looks for runs every `poll` seconds, and when one is announced, unless that is switched off: who drives the
         runs that it starts itself, as a server does, would find its own.
         """
-        self._check_deps(*self._agents.values())
+        self._check(*self._agents.values())
         agents = [*self._agents]
         take = lambda limit: self._store.claim_next(self._owner, agents=agents, limit=limit)  # noqa: E731
         worker = Worker(self._store, take, self._go_on)
@@ -242,10 +243,13 @@ class Runs:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _check_deps(self, *agents: Agent[Any, Any]) -> None:
-        """Raise a `UsageError` if the tools of an agent need `deps`, and no function makes them."""
-        for agent in agents if self._deps is None else ():
-            agent.config.check_deps(None)
+    def _check(self, *agents: Agent[Any, Any]) -> None:
+        """Raise a `UsageError` for an agent whose tools need `deps` that no function makes, or whose limit of cost
+        needs a price that is not known."""
+        for agent in agents:
+            expect_prices(agent.config)
+            if self._deps is None:
+                agent.config.check_deps(None)
 
     def _put(self, input: Input) -> bool:
         """Add an input, and retry while the store fails. An attempt that seemed to fail may have added it."""

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.agent.agent import Agent
+from penstock.agent.pricing import expect_prices
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.request import RejectedRequest
 from penstock.errors import UsageError
@@ -58,8 +59,10 @@ class Host:
     ) -> None:  # fmt: skip
         self.store = store
         self.agents = agents = {name: _limited(agent, limits.run_seconds) for name, agent in agents.items()}
-        for agent in agents.values() if deps is None else ():
-            agent.config.check_deps(None)
+        for agent in agents.values():
+            expect_prices(agent.config)
+            if deps is None:
+                agent.config.check_deps(None)
         self.runs = Runs(store, agents, deps=deps)
         self.driven = DrivenRuns(self.runs, limits)
         self._limits = limits
