@@ -182,9 +182,9 @@ def events_of(agent: Agent, mode: str, deps: Any = None) -> list[StreamEvent]:
     return asyncio.run(read())
 
 
-def run_of(agent: Agent, mode: str, *arguments: Any) -> RunResult:
+def run_of(agent: Agent, mode: str, *arguments: Any, **options: Any) -> RunResult:
     """The result of a run, sync or async."""
-    return agent.run(*arguments) if mode == "sync" else asyncio.run(agent.arun(*arguments))
+    return agent.run(*arguments, **options) if mode == "sync" else asyncio.run(agent.arun(*arguments, **options))
 
 
 # -- what holds of a run -----------------------------------------------------------------------------------------------

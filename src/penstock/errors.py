@@ -19,6 +19,7 @@ PenstockError
 ├── StoreError                   the store of a log failed; `is_temporary` if the same may work later
 │   └── DamagedRunError              the log of a run lacks events, or has some that cannot be read
 ├── LostRunError                 another process has taken over the run
+├── ProgramError                 a tool or a hook ended a run that is read from its log; `kind` is the exception's type
 ├── GuardError                   the guard of an agent raised, took too long, or returned something else
 ├── OutputError                  a run or a response has no output; has `reason`, `why`, `error`, `text` and `result`
 └── ProviderError                the provider or the connection failed before the response began
@@ -213,6 +214,21 @@ class ArgumentsError(PenstockError):
 
 class HookError(PenstockError):
     """A hook of an agent failed: it raised, took too long, or returned something that it may not."""
+
+
+class ProgramError(PenstockError):
+    """What the reader of a log gets for an exception of a tool or a hook that ended the run in another process.
+
+    `kind` is the name of its type. The process in which it was raised has the exception itself.
+    """
+
+    def __init__(self, message: str, kind: str = "") -> None:
+        self.message = message
+        self.kind = kind
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.kind)
 
 
 class OutputError(PenstockError, ValueError):

@@ -293,13 +293,21 @@ class Finish(Event, frozen=True, gc=False, tag="finish"):
     type: ClassVar[Literal["finish"]] = "finish"
 
 
+ErrorOrigin = Literal["provider", "tool", "program"]
+"""Whose error it is: the provider's or the connection's, that of a tool that ends its run, or the program's."""
+
+
 class Error(Event, frozen=True, tag="error"):
-    """An error that the provider sent in its stream, or that the bytes show; earlier events remain valid."""
+    """An error that the provider sent in its stream, or that the bytes show; earlier events remain valid.
+
+    In a run it is also an exception that ends it; `code` is its type then. `origin` says whose error it is.
+    """
 
     message: str
     code: str = ""
     retryable: bool = False
     raw: Any = None
+    origin: ErrorOrigin = "provider"
     type: ClassVar[Literal["error"]] = "error"
 
 

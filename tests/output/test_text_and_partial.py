@@ -78,7 +78,8 @@ def test_members_with_a_field_of_the_name_of_the_wrapper(text: str, output: Any)
 
 
 def test_a_member_of_any_union_may_come_without_its_wrapper() -> None:
-    for kind in (Count | None, Count | list[int], Count | Setting):
+    kinds: list[Any] = [Count | None, Count | list[int], Count | Setting]
+    for kind in kinds:
         agent = Agent(Model("openai:gpt-5", via=Scripted(['{"n": 3}'])), output=kind)
         assert agent.run("Go.").output == Count(3)
 

@@ -287,7 +287,9 @@ class AsyncAgentRun(RunReader[AnyAsyncDriver, Output], AsyncOnly):
 
 def result_of(run: AgentRun[Output] | AsyncAgentRun[Output]) -> RunResult[Output]:
     """The result of a finished run; an error before the model's first response is raised, and one of a tool."""
-    if run.error is not None and (not run.has_answer or any(run.error is failure for failure in run.tool_failures)):
+    event = run._driver.run.state.error  # pyright: ignore[reportPrivateUsage]
+    is_raised = run.finish_reason == "error" and event is not None and event.origin == "tool"
+    if run.error is not None and (not run.has_answer or is_raised):
         raise run.error
     assert run.done is not None
     return run._result(run.done)  # pyright: ignore[reportPrivateUsage]

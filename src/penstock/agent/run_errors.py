@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from penstock.errors import PenstockError, ProviderError
-from penstock.events import Error
+from penstock.errors import PenstockError, ProgramError, ProviderError
+from penstock.events import Error, ErrorOrigin
 from penstock.jsontext.error_text import named_message
 from penstock.log.run_writer import RunWriter
 from penstock.log.store import LostRunError
@@ -40,9 +40,15 @@ def provider_error(error: Error) -> ProviderError:
     return ProviderError(error.message, code=error.code, retryable=error.retryable, raw=error.raw)
 
 
-def error_event(error: BaseException) -> Error:
-    """The event for an exception."""
+def logged_error(error: Error) -> PenstockError:
+    """The exception for the error that ended a run in another process, or earlier."""
+    return provider_error(error) if error.origin == "provider" else ProgramError(error.message, error.code)
+
+
+def error_event(error: BaseException, origin: ErrorOrigin = "program") -> Error:
+    """The event for an exception; `origin` is that of one that no provider has caused."""
     kind = type(error).__name__
     if isinstance(error, ProviderError):
         return Error(error.message or kind, error.code or kind, error.retryable)
-    return Error((str(error) or kind) if isinstance(error, PenstockError) else named_message(error), kind)
+    message = (str(error) or kind) if isinstance(error, PenstockError) else named_message(error)
+    return Error(message, kind, origin=origin)

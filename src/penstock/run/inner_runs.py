@@ -31,7 +31,7 @@ from penstock.run.events import (
     ToolReturned,
     innermost,
 )
-from penstock.run.limits import add_usage, over_budget, over_cost
+from penstock.run.limits import add_usage, over_budget, over_cost, sum_usage
 from penstock.run.numbering import RunNumbering
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ MAX_LEVELS = 8
 
 An agent that would be nested deeper does not run, and the model reads why.
 """
+
+SPENDING = StepStart | StepEnd | Retry
+"""The events of a run after which it has used more: of its model, or of hooks that asked one."""
 
 _STOPPED = "the call of this agent was stopped"
 
@@ -107,6 +110,8 @@ class InnerRuns:
         if inner.run.state.is_over and not inner.has_ended:
             self.end(inner, inner.run.usage)
             self._outer.record.events.append(inner.ending)
+        elif _has(nested, SPENDING):
+            self.count()
         return nested
 
     def end(self, inner: InnerRun | None, usage: Usage) -> None:
@@ -114,6 +119,11 @@ class InnerRuns:
         self._outer.tally.spent(usage)
         if inner is not None:
             inner.has_ended = True
+        self.count()
+
+    def count(self) -> None:
+        """Open inner runs have used more, or one of them has ended."""
+        self._outer.tally.inside = sum_usage(inner.run.usage for inner in self)
 
     def end_stopped(self, outputs: list[Output]) -> list[Output]:
         """The outputs, with the last events of each inner run before the command that stops it."""
@@ -149,10 +159,7 @@ class InnerRuns:
     @property
     def total_usage(self) -> Usage:
         """The tokens of the outer run and of all its inner runs."""
-        usage = self._outer.tally.usage
-        for inner in self:
-            usage = add_usage(usage, inner.run.usage)
-        return usage
+        return add_usage(self._outer.tally.usage, sum_usage(inner.run.usage for inner in self))
 
     @property
     def estimate(self) -> float | None:
@@ -161,20 +168,22 @@ class InnerRuns:
         known = [price for price in prices if price is not None]
         return sum(known) if len(known) == len(prices) else None
 
-    def over_cost(self, request: AskModel, more: Usage | None = None) -> str:
-        """Why a request of the outer run costs too much, after what was spent and `more`; empty if it does not."""
-        outer = self._outer
-        if outer.price_of is None:
-            return ""
-        outer.estimate = outer.price_of(request)
+    def over_before(self, request: AskModel, more: Usage | None = None) -> str:
+        """The limit that keeps the outer run from a request, after what was spent and `more`; empty if none does."""
+        outer, limits = self._outer, self._outer.rules.limits
         spent = self.total_usage if more is None else add_usage(self.total_usage, more)
-        return over_cost(outer.rules.limits, spent, self.estimate)
+        if (over := over_budget(limits, spent)) or outer.price_of is None:
+            return over
+        outer.estimate = outer.price_of(request)
+        return over_cost(limits, spent, self.estimate)
 
     def over_limit(self, events: Iterable[StreamEvent]) -> str:
         """Which limit inner runs have exceeded with these events, or would with their requests; empty if none."""
-        limits, usage = self._outer.rules.limits, self.total_usage
-        over = over_budget(limits, usage) if _has(events, StepEnd) else ""
-        return over or (over_cost(limits, usage, self.estimate) if _has(events, StepStart | Retry) else "")
+        if not _has(events, SPENDING):
+            return ""
+        limits, tally = self._outer.rules.limits, self._outer.tally
+        over = over_budget(limits, add_usage(self.total_usage, tally.so_far))
+        return over or (over_cost(limits, self.total_usage, self.estimate) if _has(events, StepStart | Retry) else "")
 
     def find(self, key: str) -> InnerRun | None:
         """The open inner run of this execution."""

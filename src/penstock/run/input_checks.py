@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import UsageError, type_name
 from penstock.events import Text
 from penstock.jsontext.surrogates import join_surrogates
+from penstock.jsontext.values import canonical_json
 from penstock.messages import Message
 from penstock.run.events import RequestKind, ToolEnd
 
@@ -72,3 +74,14 @@ def _was_skipped(run: Run, call_id: str) -> bool:
     return any(
         isinstance(event, ToolEnd) and event.ending == "skipped" and event.call_id == call_id for event in events
     )
+
+
+def own_arguments(arguments: Any) -> dict[str, Any]:
+    """A copy of a person's arguments for a call; a `UsageError` if they have no JSON form."""
+    try:
+        if isinstance(arguments, dict):
+            copied: dict[str, Any] = json.loads(canonical_json(arguments))
+            return copied
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise UsageError(f"the arguments of a call must be a dict that can be written as JSON, not {arguments!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any
 
 from msgspec import Struct
@@ -21,11 +22,11 @@ NO_TOOL = ""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """The limits of a run; None means no limit. A run that exceeds one of the first six ends.
+    """The limits of a run; None means no limit. A run that exceeds one of the first six ends: no tool starts any more.
 
     - `steps`: requests to the model.
     - `calls`: executions of tools.
-    - `tokens`: all input and output, cached or not.
+    - `tokens`: all input and output, cached or not, also of agents that run as tools.
     - `seconds`: the duration of the run.
     - `cost`: US dollars, also of agents that run as tools. A request is not sent if what was spent and the estimated
       price of its input are more. It needs `Agent(prices=…)`.
@@ -81,12 +82,13 @@ class Tally(Struct):
 
     `seen` counts calls by fingerprint, `failures` the failures in a row by tool, `takeovers` the workers in a row that
     lost the run without progress, `invalid_outputs` the answers that were not valid output. `attempt` counts the models
-    of the step under way that have failed. `so_far` is the usage of the response that is streaming, which is not part
-    of `usage` yet.
+    of the step under way that have failed. `so_far` is the usage of the response that is streaming, and `inside` that
+    of the agents that run as tools; both are not part of `usage` yet.
     """
 
     usage: Usage = Usage()
     so_far: Usage = Usage()
+    inside: Usage = Usage()
     step: int = 0
     calls: int = 0
     seen: dict[str, int] = {}
@@ -102,9 +104,15 @@ class Tally(Struct):
         return f"{self.takeovers} workers in a row died or lost the run, without any progress"
 
     @property
+    def total(self) -> Usage:
+        """All that was used, also by what has not ended."""
+        return add_usage(add_usage(self.usage, self.so_far), self.inside)
+
+    @property
     def is_sound(self) -> bool:
         """Whether no count is negative, as in a stored tally that was changed."""
-        tokens = [count for usage in (self.usage, self.so_far) for count in (usage.input_tokens, usage.output_tokens)]
+        usages = self.usage, self.so_far, self.inside
+        tokens = [count for usage in usages for count in (usage.input_tokens, usage.output_tokens)]
         counts = (self.step, self.calls, self.invalid_outputs, self.attempt)
         return min(*counts, *tokens, *self.seen.values(), *self.failures.values()) >= 0
 
@@ -156,7 +164,7 @@ class Tally(Struct):
             return f"the run reached its limit of {limits.steps} steps"
         if limits.calls is not None and calls > limits.calls:
             return f"with this answer there would be {calls} calls, and there may be {limits.calls}"
-        if spent := over_budget(limits, add_usage(self.usage, self.so_far)):
+        if spent := over_budget(limits, self.total):
             return spent
         if limits.repeats is not None and repeats > limits.repeats:
             return f"the same call came {repeats} times, and may come {limits.repeats} times"
@@ -211,6 +219,11 @@ def add_usage(first: Usage, second: Usage) -> Usage:
     cost = None if is_unknown or not known else sum(known)
     counts = {name: getattr(first, name) + getattr(second, name) for name in USAGE_COUNTS}
     return Usage(**counts, cost=cost)
+
+
+def sum_usage(usages: Iterable[Usage]) -> Usage:
+    """The sum of usages."""
+    return reduce(add_usage, usages, Usage())
 
 
 def has_tokens(usage: Usage) -> bool:

@@ -151,7 +151,8 @@ class Run:
                 outputs = self.inner.end_stopped(self._consequences(chunk))
                 self._keep(outputs)
                 sort_outputs(outputs, events, commands)
-        return [emit(events) if commands else Emit(events), *commands]
+        following = [emit(events) if commands else Emit(events), *commands]
+        return following if state.executions.failure is None else following + self.failed(state.executions.failure)
 
     def fold_unread(self, unread: Sequence[StreamEvent]) -> None:
         """The reader has read all events but these, in this run and in its inner runs."""
@@ -183,13 +184,9 @@ class Run:
 
     def failed(self, error: Error) -> list[Command]:
         """The driver failed, a hook failed, or a request failed for good."""
-        state = self.state
-        if state.is_over:
+        if self.state.is_over:
             return []
-        state.error = error
-        state.response.fold(0)
-        state.response.builder.add(error)
-        return self._commands([error, *self.steps.stop("error", error.message, "error")])
+        return self._commands([self.state.fail(error), *self.steps.stop("error", error.message, "error")])
 
     # -- tools and calls -------------------------------------------------------------------------------------------
 
@@ -222,10 +219,8 @@ class Run:
     def tool_done(
         self, key: str, outcome: Outcome, time: ToolTime | None = None, error: Error | None = None
     ) -> list[Command]:
-        """An execution ended; `time` is when its function ran, `error` an exception that ends the run."""
-        if error is not None and self.state.executions.returned(key, outcome, time):
-            return self.failed(error)
-        return [] if self.state.is_over else self._after(self.state.executions.done(key, outcome, time))
+        """An execution ended; `time` is when its function ran, `error` an exception that may end the run."""
+        return [] if self.state.is_over else self._after(self.state.executions.done(key, outcome, time, error))
 
     def result_revised(self, key: str, outcome: Outcome | None) -> list[Command]:
         """Hooks have seen the result of a tool; None leaves it as it is."""
@@ -281,14 +276,15 @@ class Run:
         if inner is None or state.is_over:
             return []
         outputs: list[Output] = [*self.inner.take(inner, emit.logged)]
+        over = self.inner.over_limit(emit.events)
         if inner.has_ended:
-            outcome = outcome_of(inner.run.state)
+            outcome, error = outcome_of(inner.run.state), inner.run.state.error
             if not outcome.is_error:
                 outcome = replace(outcome, data=inner.run.state.result)
-            return self._after([*outputs, *state.executions.done(key, outcome, time)])
-        if spent := self.inner.over_limit(emit.events):
-            outputs += stop_unread(self.steps, "limit", spent)
-        return self._commands(outputs)
+            if not over:
+                return self._after([*outputs, *state.executions.done(key, outcome, time, error)])
+            state.executions.returned(key, outcome, time)
+        return self._commands([*outputs, *(stop_unread(self.steps, "limit", over) if over else [])])
 
     def outer_stopped(self, why: str) -> list[Command]:
         """The run around this inner run ends it. Emitted events stay."""

@@ -35,7 +35,7 @@ from penstock.run.events import (
     ToolStart,
     Waiting,
 )
-from penstock.run.inner_runs import outcome_of, unwrap
+from penstock.run.inner_runs import SPENDING, outcome_of, unwrap
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.run.state import calls_of
@@ -170,6 +170,8 @@ class Replay:
             run.inner.begin(execution, event)
         elif inner is not None and not inner.has_ended:
             Replay(inner.run).apply(event)
+            if isinstance(nested.event, SPENDING):
+                run.inner.count()
             if isinstance(event, Done):
                 run.inner.take(inner, ())
                 if (execution := state.executions.table.running(inner.key)) is not None:

@@ -21,7 +21,7 @@ class RunRules(Struct):
     The policies may change between steps, with the tools. `output` is the type that the final answer must have; None
     for text. With `has_before_call`, hooks see each call before anything of it runs; with `has_after_call`, the result
     of each call that ran. With `finds_sources`, the driver finds the sources of arguments for a person who
-    is asked.
+    is asked. A run that `raises` ends with the first exception of a tool that is not for the model.
     """
 
     policies: dict[str, ToolPolicy]
@@ -31,6 +31,7 @@ class RunRules(Struct):
     has_before_call: bool = False
     has_after_call: bool = False
     finds_sources: bool = False
+    raises: bool = False
 
     def policy(self, execution: Execution) -> ToolPolicy | None:
         """The policy of the tool that an execution runs; None if there is no such tool.

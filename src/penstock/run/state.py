@@ -276,6 +276,13 @@ class RunState:
         """Replace messages of the history."""
         self.messages[:] = spliced(self.messages, splices)
 
+    def fail(self, error: Error) -> Error:
+        """The run ends with this error, which belongs to its response; returns it."""
+        self.error = error
+        self.response.fold(0)
+        self.response.builder.add(error)
+        return error
+
     def finish(self, reason: EndReason, why: str) -> None:
         """The run is over."""
         self.add_said()

@@ -62,7 +62,7 @@ class Steps:
         if decision.stop is not None:
             state.tally.spent(decision.changes.usage)
             return [*events, *self.end("stopped", decision.stop)]
-        if over := self._inner.over_cost(state.request_with(decision.changes, 0), decision.changes.usage):
+        if over := self._inner.over_before(state.request_with(decision.changes, 0), decision.changes.usage):
             state.tally.spent(decision.changes.usage)
             return [*events, *self.end("limit", over)]
         self.begin(decision.changes)
@@ -104,8 +104,10 @@ class Steps:
             state.numbering.next_response()
             state.response.unfolded.append(retry)
             outputs = [retry, *self._inner.end_stopped(state.withdraw(retry))]
-        over = self._inner.over_cost(state.request)
-        return [*outputs, *(self.stop("limit", over) if over else [state.request])]
+        if not (over := self._inner.over_before(state.request)):
+            return [*outputs, state.request]
+        state.response.fold(0)  # what was withdrawn is not in the history
+        return [*outputs, *self.stop("limit", over)]
 
     # -- the end of a step -----------------------------------------------------------------------------------------
 
@@ -139,6 +141,9 @@ class Steps:
         """Continue after something happened to a tool: with the next step, if all tools of this one have ended."""
         state = self.state
         outputs = self._inner.end_stopped(outputs)
+        if state.executions.failure is not None:
+            error = state.fail(state.executions.failure)
+            return [*outputs, error, *self.stop("error", error.message, "error")]
         if state.phase != "tools" or not state.executions.table.is_finished:
             return outputs
         work = "" if state.new_messages else state.response.build().other_work

@@ -11,10 +11,32 @@ from typing import Any
 
 import pytest
 
-from penstock import Agent, AgentStreamer, Limits, Model, OutputError, ToolEnd, ToolError, UsageError, tool
+from penstock import (
+    Agent,
+    AgentStreamer,
+    Done,
+    Finish,
+    Limits,
+    Model,
+    OutputError,
+    ProgramError,
+    ProviderError,
+    ToolCall,
+    ToolCallClosed,
+    ToolCallStart,
+    ToolEnd,
+    ToolError,
+    UsageError,
+    tool,
+)
 from penstock.agent.calls.tool_exceptions import MAX_FAILURES
+from penstock.agent.driver.driven_run import DrivenRun
 from penstock.log import memory
-from penstock.testing import Reply, Scripted, call, say
+from penstock.messages import user
+from penstock.results import failure
+from penstock.run.commands import Command, Emit
+from penstock.run.machine import Run
+from penstock.testing import Reply, Scripted, Status, call, say
 from tests.scripted_runs import drive, run_of, streaming, sync_and_async
 
 SECRET = "do-not-print-this"
@@ -33,7 +55,7 @@ async def abroken() -> str:
 
 
 @tool(read_only=True)
-def early() -> str:
+def early(n: int = 0) -> str:
     """Fail."""
     raise LookupError(SECRET)
 
@@ -151,14 +173,93 @@ def test_what_is_for_the_model_does_not_end_the_run(mode: str) -> None:
     assert run_of(agent_of(Reply(*calls), "Sorry.", tool_exceptions="raise"), mode, "Go.").output == "Sorry."
 
 
-def test_a_run_with_a_log_ends_with_the_exception_too() -> None:
+@sync_and_async
+def test_whoever_reads_the_run_again_gets_a_stand_in_for_the_exception(mode: str) -> None:
     store = memory()
+    options: Any = {"log": store, "run_id": "r1"}
     with pytest.raises(LookupError):
-        agent_of(Reply(call("broken")), tool_exceptions="raise").run("Go.", log=store, run_id="r1")
-    again = agent_of("Never.", tool_exceptions="raise").stream("Go.", log=store, run_id="r1")
-    with again:
+        run_of(agent_of(Reply(call("broken")), tool_exceptions="raise"), mode, "Go.", **options)
+    with pytest.raises(ProgramError) as caught:
+        run_of(agent_of("Never.", tool_exceptions="raise"), mode, "Go.", **options)
+    assert (caught.value.kind, str(caught.value)) == ("LookupError", f"LookupError: {SECRET}")
+    kept = pickle.loads(pickle.dumps(caught.value))
+    assert (type(kept), kept.kind, str(kept)) == (ProgramError, "LookupError", str(caught.value))
+    with agent_of("Never.").stream("Go.", log=store, run_id="r1") as again:
         list(again)
-    assert again.finish_reason == "error"
+    assert (again.finish_reason, type(again.error), again.tool_failures) == ("error", ProgramError, ())
+
+
+def test_whoever_reads_a_run_with_a_failed_request_again_gets_an_error_of_the_provider() -> None:
+    store = memory()
+    agent = agent_of(Reply(call("write")), Status(400, "too long"))
+    assert isinstance(agent.run("Go.", log=store, run_id="r1").error, ProviderError)
+    assert isinstance(agent.run("Go.", log=store, run_id="r1").error, ProviderError)
+
+
+# -- agents that are tools ---------------------------------------------------------------------------------------------
+
+
+def outer_of(*inner_script: Any, depth: int = 1, inner: Any = "report", **options: Any) -> Agent:
+    """An agent with an agent as its tool, which may have one as well."""
+    agent = agent_of(*inner_script, tool_exceptions=inner)
+    for _ in range(depth):
+        script = Scripted([Reply(call("clerk", {"prompt": "Go."}), call("write")), "Done."])
+        asked = agent.as_tool(description="Ask the clerk.", parallel=False)
+        agent = Agent(Model("openai:gpt-5", via=script), [asked, write], name="clerk", **options)
+    return agent
+
+
+@sync_and_async
+@pytest.mark.parametrize("depth", [1, 2])
+def test_it_also_holds_for_the_agents_inside(depth: int, mode: str) -> None:
+    ran.clear()
+    with pytest.raises(LookupError, match=SECRET):
+        run_of(outer_of(Reply(call("broken")), "Never.", depth=depth, tool_exceptions="raise"), mode, "Go.")
+    agent = outer_of(Reply(call("broken")), "Never.", depth=depth, tool_exceptions="raise")
+    events, run = drive(streaming(agent), mode)
+    assert (run.finish_reason, type(run.error), ran) == ("error", LookupError, [])
+    assert run.tool_failures == (run.error,)
+    assert sum(isinstance(event, Done) for event in events) == 1
+
+
+@sync_and_async
+def test_an_agent_inside_may_end_alone(mode: str) -> None:
+    """Its own setting ends its own run; the outer model reads why, as of any agent that failed."""
+    result = run_of(outer_of(Reply(call("broken")), inner="raise"), mode, "Go.")
+    assert result.output == "Done."
+    assert [type(failure) for failure in result.tool_failures] == [LookupError]
+
+
+# -- early reads that are discarded ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["report", "raise"])
+@pytest.mark.parametrize("end", ["changed", "cut", "confirmed"])
+def test_the_exception_of_a_read_that_is_discarded_counts_for_nothing(end: str, mode: Any) -> None:
+    """A read may start when its arguments close, before its call is confirmed, and fail before that."""
+    config = agent_of(tool_exceptions=mode).config
+    run = Run([user("Go.")], config.policies)
+    driven, error = DrivenRun(config, run, None, None), LookupError(SECRET)
+
+    def take(commands: list[Command]) -> None:
+        for command in commands:
+            if isinstance(command, Emit):
+                driven.take_ends(command.events)
+
+    take(run.begin())
+    take(run.chunks([ToolCallStart(0, "c1", "early"), ToolCallClosed(0, "c1", "early", {"n": 1})]))
+    take(driven.tool_ended("1.0", failure(error), None, [error]))
+    assert (run.state.is_over, driven.tool_failures) == (False, [])
+    if end != "cut":
+        number = 2 if end == "changed" else 1
+        take(run.chunks([ToolCall("c1", "early", {"n": number}, sealed_by="call_end")]))
+    if not run.state.is_over:
+        take(run.chunks([Finish("cut" if end == "cut" else "tool_calls")]))
+        take(run.ended())
+    counts = end == "confirmed"
+    assert driven.tool_failures == ([error] if counts else [])
+    assert driven.error is (error if counts and mode == "raise" else None)
+    assert run.state.is_over == (end == "cut" or driven.error is not None)
 
 
 def test_process_stream_raises_it_as_well() -> None:

@@ -81,7 +81,7 @@ def test_a_missing_key_is_an_error_when_the_agent_runs(mode: str, monkeypatch: p
     agent = Agent("openai:gpt")
     events, running = drive(streaming(agent), mode)
     assert isinstance(running.error, MissingKeyError)
-    assert Error(str(running.error), "MissingKeyError") in events
+    assert Error(str(running.error), "MissingKeyError", origin="program") in events
     assert end_of(events).reason == "error"
     with pytest.raises(MissingKeyError, match="OPENAI_API_KEY"):
         run_of(agent, mode, "Go.")

@@ -12,8 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.agent.calls.step_hooks import StepHooks
-from penstock.agent.driver.driven_run import DrivenRun
+from penstock.agent.driver.driven_run import DrivenRun, Raised
 from penstock.agent.records import RunRecords
+from penstock.run.events import StreamEvent
 from penstock.run.machine import Run
 
 if TYPE_CHECKING:
@@ -28,12 +29,13 @@ class InnerDrivenRun(DrivenRun):
         self._key = key
         around = outer.config
         rules = {"is_read": around.is_read, "tracing": config.tracing or around.tracing}
+        if around.tool_exceptions == "raise":  # of the run, and so of all that runs in it
+            rules["tool_exceptions"] = "raise"
         config = replace(config, **rules, guard=config.guard or around.guard, prices=config.prices or around.prices)
         super().__init__(config, run, outer.deps, None, outer.code)
         self.ownership = outer.ownership
         self.key_prefix = f"{outer.key_prefix}{key}/"
         self.outbox = outer.outbox
-        self.tool_failures = outer.tool_failures
         self.records = RunRecords(config, outer.records.run_id)
         self.hooks = StepHooks(outer.records.run_id, outer.deps, has_log=run.state.is_logged)
         if outer.run.state.price_of is not None:
@@ -46,6 +48,11 @@ class InnerDrivenRun(DrivenRun):
     @is_cancelled.setter
     def is_cancelled(self, value: bool) -> None:
         self._is_cancelled = value
+
+    def take_ends(self, events: list[StreamEvent]) -> None:
+        super().take_ends(events)
+        if self.tool_failures:
+            self._outer.raised[self._key] = Raised(self.tool_failures, self.error, self.run.state.error)
 
     def enter(self) -> None:
         self.scope.enter(self.config, self.records, None)

@@ -128,6 +128,7 @@ class Dispatcher:
         is_notable = not LOGGED.isdisjoint(map(type, events))
         if is_notable:
             driven.records.add(events)
+            driven.take_ends(events)
         growing = self.tools.preparations.growing
         if growing.names or growing.config is not driven.config:
             growing.add(events)

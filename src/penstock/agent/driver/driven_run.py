@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from typing import Any
 
+from msgspec import Struct
+
 from penstock.agent.calls.step_hooks import StepHooks
 from penstock.agent.calls.step_tools import StepTools
 from penstock.agent.calls.tool_exceptions import MAX_FAILURES
@@ -16,15 +18,16 @@ from penstock.agent.driver.user_code import UserCode
 from penstock.agent.observer import RunObserver
 from penstock.agent.pricing import Pricing
 from penstock.agent.records import RunRecords
-from penstock.agent.run_errors import as_exception, error_event, is_interrupt, provider_error
+from penstock.agent.run_errors import as_exception, error_event, is_interrupt, logged_error
 from penstock.errors import MissingKeyError, ProviderError
+from penstock.events import Error
 from penstock.log.outbox import LoggedOutbox
 from penstock.log.store import OwnedRun
 from penstock.messages import Message
 from penstock.results import Outcome
 from penstock.run.calls.execution import ToolTime
 from penstock.run.commands import AskModel, Command
-from penstock.run.events import Done
+from penstock.run.events import Done, StreamEvent, ToolEnd
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
 from penstock.run.step_changes import ModelUsage
@@ -66,6 +69,17 @@ class RunScope:
             self.observer.close()
 
 
+class Raised(Struct, frozen=True, eq=False):
+    """What a tool raised that is not a `ToolError`, or the tools of an agent that is a tool.
+
+    `first` is what ends the run where `tool_exceptions="raise"`, and `event` the event for it.
+    """
+
+    exceptions: list[Exception]
+    first: Exception | None
+    event: Error | None
+
+
 class DrivenRun:
     """A run with its outbox, its configuration at this step, and how it ended.
 
@@ -94,8 +108,10 @@ class DrivenRun:
         self._is_cancelled = False
         self.done: Done | None = None
         self.error: Exception | None = None
+        self.raised: dict[str, Raised] = {}  # by the keys of executions whose end is not emitted yet
         self.tool_failures: list[Exception] = []
         run.state.has_hooks = config.has_hooks
+        run.state.rules.raises = config.tool_exceptions == "raise"
         self.pricing = None if config.prices is None else Pricing(config.prices)
         if config.limits.cost is not None:
             self.limit_cost()
@@ -151,11 +167,20 @@ class DrivenRun:
         self, key: str, outcome: Outcome, time: ToolTime | None, exceptions: list[Exception]
     ) -> list[Command]:
         """The commands after a tool ended, perhaps with an exception that is not a `ToolError`."""
-        self.tool_failures += exceptions[: MAX_FAILURES - len(self.tool_failures)]
-        if not exceptions or self.config.tool_exceptions == "report" or self.run.state.is_over:
+        if not exceptions:
             return self.run.tool_done(key, outcome, time)
-        self.error = exceptions[0]
-        return self.run.tool_done(key, outcome, time, error_event(self.error))
+        raised = self.raised[key] = Raised(exceptions, exceptions[0], error_event(exceptions[0], "tool"))
+        return self.run.tool_done(key, outcome, time, raised.event)
+
+    def take_ends(self, events: list[StreamEvent]) -> None:
+        """Calls have ended: count what their tools raised, unless it was discarded. It may have ended the run."""
+        for event in events if self.raised else ():
+            if not isinstance(event, ToolEnd) or (raised := self.raised.pop(event.key, None)) is None:
+                continue
+            if event.ending != "discarded":
+                self.tool_failures += raised.exceptions[: MAX_FAILURES - len(self.tool_failures)]
+            if raised.event is not None and raised.event is self.run.state.error:
+                self.error = raised.first
 
     def expired(self) -> list[Command]:
         """The commands after the time limit of the run."""
@@ -165,7 +190,7 @@ class DrivenRun:
         """Keep the last event."""
         self.done = done
         if done.reason == "error" and self.error is None and self.run.state.error is not None:
-            self.error = provider_error(self.run.state.error)
+            self.error = logged_error(self.run.state.error)
 
     @property
     def should_pause(self) -> bool:

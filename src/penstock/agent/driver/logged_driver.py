@@ -18,7 +18,7 @@ from penstock.agent.driver.driven_run import DrivenRun
 from penstock.agent.driver.driver import Driver
 from penstock.agent.driver.sync_driver import SyncDriver
 from penstock.agent.reader_view import OneReader, reader_view, through_view
-from penstock.agent.run_errors import provider_error
+from penstock.agent.run_errors import logged_error
 from penstock.errors import UsageError
 from penstock.log.follow import ringing, wait_for_ring
 from penstock.log.follower import MAX_WAIT, Follower, LoggedStart, Settings
@@ -101,7 +101,7 @@ class LoggedDriver(Generic[D]):
         if self.owner is not None:
             return self.owner.errors
         done, error = self._follower.done, self.run.state.error
-        return provider_error(error) if done and done.reason == "error" and error else None, ()
+        return logged_error(error) if done and done.reason == "error" and error else None, ()
 
     def dump(self) -> bytes:
         """The run as JSON."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from penstock.errors import ArgumentsError, UsageError
-from penstock.events import StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, ToolCallStart
-from penstock.jsontext.values import canonical_json
+from penstock.events import Error, StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, ToolCallStart
 from penstock.messages import ToolResult
 from penstock.results import Outcome, error_outcome
 from penstock.run.calls.call_order import CallOrder
@@ -24,6 +22,7 @@ from penstock.run.calls.execution import (
 from penstock.run.calls.start_rules import StartRules
 from penstock.run.calls.step_calls import StepCalls
 from penstock.run.commands import CallReview, CancelTool, ExpireLater, Output, ReviseResult, StartTool
+from penstock.run.input_checks import own_arguments
 from penstock.run.limits import Tally
 from penstock.run.rules import RunRules, Starts
 from penstock.sentences import (
@@ -51,6 +50,8 @@ class Executions:
         self._starts = starts
         self.order = CallOrder(self.table, rules)
         self._start = StartRules(self.table, self.order, rules, tally, starts)
+        self._errors: dict[str, Error] = {}  # exceptions that end the run when their calls are settled, by key
+        self.failure: Error | None = None  # the one that ends it now: nothing starts any more
 
     # -- what happened ---------------------------------------------------------------------------------------------
 
@@ -153,7 +154,7 @@ class Executions:
         if not approved:
             return [self.table.finish(execution, error_outcome(declined(reason)), "declined"), *self.proceed()]
         before = execution.arguments
-        execution.approve(None if arguments is None else json.loads(_json(arguments)))
+        execution.approve(None if arguments is None else own_arguments(arguments))
         discarded = [] if execution.arguments is before else self._discard_prepared(execution)
         return [*discarded, *self._start.queue(execution), *self.proceed()]
 
@@ -204,8 +205,12 @@ class Executions:
         """The reader has come to the start of a tool; returns whether it is still to begin."""
         return self._start.begin(start.key)
 
-    def done(self, key: str, outcome: Outcome, time: ToolTime | None = None) -> list[Output]:
-        """An execution ended; a voided call is ignored."""
+    def done(
+        self, key: str, outcome: Outcome, time: ToolTime | None = None, error: Error | None = None
+    ) -> list[Output]:
+        """An execution ended, perhaps with an error that its tool raised; a voided call is ignored."""
+        if error is not None and error.origin == "tool" and self._rules.raises:
+            self._errors[key] = error
         return self.proceed() if self.returned(key, outcome, time) else []
 
     def returned(self, key: str, outcome: Outcome, time: ToolTime | None) -> bool:
@@ -289,7 +294,7 @@ class Executions:
 
     def check(self, call_id: str, arguments: Any) -> None:
         """Raise if a waiting call cannot run with these arguments of a person."""
-        arguments = json.loads(_json(arguments))
+        arguments = own_arguments(arguments)
         execution = self.table.waiting.get(call_id)
         if execution is not None and execution.kind == "approval":
             raise UsageError(f"the provider runs the call {call_id!r}: it can be approved or declined, but not changed")
@@ -330,7 +335,11 @@ class Executions:
             self.table.ended.clear()
             following: list[Output] = [self._skip(*pair) for pair in self.order.take_stopped()]
             following += self._end_unprepared()
-            following += [output for execution in self.order.take_settled() for output in self._settle(execution)]
+            settled = self.order.take_settled()
+            if failed := [self._errors[each.key] for each in settled if each.key in self._errors]:
+                self.failure = failed[0]
+                return outputs + following
+            following += [output for execution in settled for output in self._settle(execution)]
             following = following or self._start.start_next()  # an end may stop what would start
             following = following or self._start.prepare_next() or self._start.ask_prepared()
             if not following:
@@ -388,13 +397,3 @@ class Executions:
     def _refuse(self, execution: Execution) -> Output:
         """End a call beyond `Limits.calls_per_answer`."""
         return self.table.finish(execution, error_outcome(surplus_call(self._rules.limits.calls_per_answer or 0)))
-
-
-def _json(arguments: Any) -> str:
-    """Arguments of a person as JSON; a `UsageError` if they have no JSON form."""
-    try:
-        if isinstance(arguments, dict):
-            return canonical_json(arguments)
-    except (TypeError, ValueError, RecursionError):
-        pass
-    raise UsageError(f"the arguments of a call must be a dict that can be written as JSON, not {arguments!r}")
