@@ -82,7 +82,9 @@ class Scenario:
         """The run at this size; its input is created now, outside of the measurement."""
         arguments = SHAPES[self.shape](size)
         if self.through == GROWING:
-            return partial(_read_growing, b"".join(CALL_STREAMS["openai-chat"]("one tool", [arguments]).frames))
+            return partial(
+                _read_growing, _pieces(b"".join(CALL_STREAMS["openai-chat"]("one tool", [arguments]).frames))
+            )
         if self.through == OUTPUT:
             return partial(_read_output, OUTPUTS[self.shape], b"".join(openai_chat_text(cut(arguments)).frames))
         if self.through:
@@ -105,7 +107,7 @@ def _first_line(report: Report) -> Table:
     """How long after the request the first line of a long argument is in the hands of `prepare`."""
     say("partial, first line")
     body = b"".join(CALL_STREAMS["openai-chat"]("one tool", [document(SIZES[-1])]).frames)
-    median = statistics.median(_read_growing(body) for _ in range(TRIALS)) * 1000
+    median = statistics.median(_read_growing(_pieces(body)) for _ in range(TRIALS)) * 1000
     report.rows.append({"first_line_ms": median})
     row = [GROWING, report.judge("first line of a growing argument, ms", median, FIRST_LINE)]
     return Table(
@@ -185,26 +187,30 @@ def _read_output(kind: type, body: bytes) -> None:
         raise AssertionError(f"the output should be a {kind.__name__}, and is {run.output!r}")
 
 
-class _Pieces(Scripted):
-    """Sends a body in pieces of 4 KB, and notes when it began."""
+def _pieces(body: bytes) -> tuple[bytes | Wait, ...]:
+    """A body in pieces of 4 KB, which a connection would bring one by one."""
+    return tuple(action for at in range(0, len(body), 4096) for action in (body[at : at + 4096], Wait(0.0)))
 
-    def __init__(self, body: bytes) -> None:
-        super().__init__([Raw(body), "Done."])
+
+class _Pieces(Scripted):
+    """Sends these pieces, and notes when it began. They are cut before, so that their memory is not measured."""
+
+    def __init__(self, pieces: tuple[bytes | Wait, ...]) -> None:
+        super().__init__([Raw(b"data: [DONE]\n\n"), "Done."])
+        self.pieces = pieces
         self.began = 0.0
 
     def _respond(self, command: OpenRequest) -> Response | Hang | Reset:
         played = super()._respond(command)
         if len(self.requests) > 1 or not isinstance(played, Response):
             return played
-        body = b"".join(action for action in played.actions if isinstance(action, bytes))
-        pieces = [action for at in range(0, len(body), 4096) for action in (body[at : at + 4096], Wait(0.0))]
         self.began = time.perf_counter()
-        return Response(played.status, played.headers, tuple(pieces))
+        return Response(played.status, played.headers, self.pieces)
 
 
-def _read_growing(body: bytes) -> float:
+def _read_growing(pieces: tuple[bytes | Wait, ...]) -> float:
     """Let `prepare` read the arguments; returns the seconds until it had the first line."""
-    script = _Pieces(body)
+    script = _Pieces(pieces)
     first: list[float] = []
     read: list[str] = []
 
