@@ -19,7 +19,7 @@ from penstock.errors import UsageError
 from penstock.gateway import endpoints
 from penstock.gateway.answer import Circuits
 from penstock.gateway.answering import Answering
-from penstock.gateway.config.settings import GatewaySettings, Upstream, upstreams_by_name
+from penstock.gateway.config.settings import HEALING, GatewaySettings, Upstream, upstreams_by_name
 from penstock.gateway.config.upstream_names import read_upstream
 from penstock.gateway.context import LIMITS, Call, Endpoint, FixedSettings, GatewayContext, SettingsSource
 from penstock.gateway.counting import count_tokens
@@ -66,7 +66,7 @@ def app(
         raise UsageError("settings has the upstreams, the model and the healing: put them there, or leave out settings")
     if settings is None:
         settings = GatewaySettings(
-            upstreams=upstreams_by_name(_upstreams(upstreams)), model=model, healing=healing or Healing()
+            upstreams=upstreams_by_name(_upstreams(upstreams)), model=model, healing=healing or HEALING
         )
     metrics = _metrics()
     context = GatewayContext(

@@ -20,7 +20,7 @@ from penstock.healing.report import CALL_IN_REASONING, HealingReport
 
 MAX_TAIL = 16 * 1024
 """How many characters of the end of the reasoning are looked at."""
-_WHOLE = ("stop", "tool_calls", "other")
+_WHOLE = ("stop", "tool_calls")
 """The finish reasons of a response that has ended as the model wanted."""
 
 

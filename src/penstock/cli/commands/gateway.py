@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.cli.commands.completion import complete_file
 from penstock.cli.exit_signals import exit_signals
@@ -149,10 +150,9 @@ def _exit_signals(source: SettingsSource) -> list[int]:
 def _settings(options: Options) -> SettingsSource:
     """The settings of the options, or of a file."""
     from penstock.gateway.config.file import FileSettings
-    from penstock.gateway.config.settings import GatewaySettings, upstreams_by_name
+    from penstock.gateway.config.settings import HEALING, GatewaySettings, upstreams_by_name
     from penstock.gateway.config.upstream_names import read_upstream
     from penstock.gateway.context import FixedSettings
-    from penstock.healing.settings import Healing
 
     if options.config or not options.upstreams:
         path = Path(options.config or CONFIG)
@@ -163,7 +163,7 @@ def _settings(options: Options) -> SettingsSource:
         if not options.rescue or options.repair != "safe":
             raise UsageError("--rescue and --repair cannot be combined with --config: set them in the file")
         return FileSettings(path)
-    healing = Healing(rescue=options.rescue, repair=options.repair)  # type: ignore[arg-type]  # click checks it
+    healing = replace(HEALING, rescue=options.rescue, repair=options.repair)  # click checks their values
     upstreams = upstreams_by_name(map(read_upstream, options.upstreams))
     return FixedSettings(GatewaySettings(upstreams=upstreams, model=options.model, healing=healing))
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from penstock.errors import UnknownNameError, UsageError, type_name
-from penstock.gateway.config.settings import GatewaySettings, HostedTools, ModelRoute, Target, Upstream
+from penstock.gateway.config.settings import HEALING, GatewaySettings, HostedTools, ModelRoute, Target, Upstream
 from penstock.gateway.config.upstream_names import read_upstream
 from penstock.healing.settings import Healing
 from penstock.providers import find_provider
@@ -146,7 +146,8 @@ def settings_from(table: Mapping[str, Any]) -> GatewaySettings:
     file = read_table("the file", table, _File)
     if not file.upstreams:
         raise UsageError("there is no upstream: write a table [upstreams.NAME] with a url")
-    healing = read_table("healing", file.healing, Healing)  # before the routes, which inherit it, and its mistakes
+    # before the routes, which inherit it, and its mistakes
+    healing = read_table("healing", _healing(file.healing), Healing)
     return GatewaySettings(
         upstreams={name: _upstream(name, row) for name, row in file.upstreams.items()},
         routes=tuple(_route(pattern, row, file) for pattern, row in file.models.items()),
@@ -193,9 +194,14 @@ def _route(pattern: str, table: Any, file: _File) -> ModelRoute:
         pattern=pattern,
         target=read_target(row.to),
         fallbacks=tuple(map(read_target, row.fallbacks)),
-        healing=read_table(f"{section}.healing", {**file.healing, **row.healing}, Healing),
+        healing=read_table(f"{section}.healing", _healing({**file.healing, **row.healing}), Healing),
         hosted_tools=row.hosted_tools or file.hosted_tools,
     )
+
+
+def _healing(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The switches of healing, with the defaults of a gateway."""
+    return {"reasoning_calls": HEALING.reasoning_calls, **table}
 
 
 def read_target(text: str) -> Target:

@@ -54,13 +54,17 @@ class Target(Struct, frozen=True):
     model: str = ""
 
 
+HEALING = Healing(reasoning_calls=True)
+"""What a gateway heals unless it is told otherwise: its clients are agents, which stop at a call in reasoning."""
+
+
 class ModelRoute(Struct, frozen=True, kw_only=True):
     """Where requests for the models with a name, or a pattern such as `gpt-*`, go; `fallbacks` are tried in order."""
 
     pattern: str
     target: Target
     fallbacks: tuple[Target, ...] = ()
-    healing: Healing = Healing()
+    healing: Healing = HEALING
     hosted_tools: HostedTools = "drop"
 
 
@@ -74,7 +78,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     upstreams: Mapping[str, Upstream]
     routes: tuple[ModelRoute, ...] = ()
     model: str = ""
-    healing: Healing = Healing()
+    healing: Healing = HEALING
     hosted_tools: HostedTools = "drop"
 
     def __post_init__(self) -> None:
