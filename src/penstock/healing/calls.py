@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from penstock.calls.arguments import strict_object
 from penstock.events import (
     Finish,
     Retry,
@@ -26,6 +27,7 @@ from penstock.healing.names import ToolNames
 from penstock.healing.repairs import repair_arguments
 from penstock.healing.report import HealingReport
 from penstock.healing.settings import Repair
+from penstock.healing.wrapped import WRAPPED, unwrapped, wrapping_keys
 from penstock.jsontext.strict import MAX_HELD, StrictObject
 
 T = TypeVar("T", ToolCall, ToolCallInvalid)
@@ -62,8 +64,9 @@ class CallHealing:
     def _heal(self, event: StreamChunk) -> StreamChunk | None:
         match event:
             case ToolCallStart():
-                self._open[event.block] = _SentArguments()
                 name, quirk = self._declared_name(event.name)
+                keys = wrapping_keys(self._names.schema(name)) if self._repair != "off" else frozenset[str]()
+                self._open[event.block] = _SentArguments(keys)
                 return replace(event, name=name) if quirk else event
             case ToolCallDelta():
                 return self._delta(event)
@@ -72,9 +75,10 @@ class CallHealing:
                 return None if call is not None and call.is_holding else event
             case ToolCall():
                 self._reasons.add_call(event)
-                return self._named(event)
+                return self._unwrapped(self._named(event))
             case ToolCallInvalid():
-                return self._invalid(self._named(event))
+                healed = self._invalid(self._named(event))
+                return self._unwrapped(healed) if isinstance(healed, ToolCall) else healed
             case Finish():
                 return self._reasons.heal(event)
             case Retry():
@@ -93,6 +97,16 @@ class CallHealing:
         if event.kind == "function" and not self._names.has(name):
             self._report.note_undeclared(name)
         return event
+
+    def _unwrapped(self, event: ToolCall) -> ToolCall:
+        """The call with the arguments that are inside another object."""
+        if self._repair == "off" or event.kind != "function" or len(event.arguments) > MAX_WRAPPING:
+            return event
+        raw = unwrapped(event.arguments_raw, event.name, self._names.schema(event.name))
+        if raw is None or (arguments := strict_object(raw)) is None:
+            return event
+        self._report.add(WRAPPED)
+        return replace(event, arguments=arguments, arguments_raw=raw, quirks=(*event.quirks, WRAPPED))
 
     def _declared_name(self, name: str) -> tuple[str, int]:
         """The declared name for the name of a call, and its quirk; 0 if the name is unchanged."""
@@ -133,6 +147,9 @@ class CallHealing:
 
 
 _EMPTY = re.compile(r"\s*+\{\s*+\}")
+_FIRST_KEY = re.compile(r'\s*+\{\s*+"([a-z_]{0,16}+)("?)')
+MAX_WRAPPING = 5
+"""How many fields an object around the arguments may have."""
 _MAY_BE_EMPTY = re.compile(r"\s*+(?:\{\s*+(?:\}\s*+)?)?")
 """The beginning of arguments that may still turn out to be an empty object."""
 
@@ -140,14 +157,16 @@ _MAY_BE_EMPTY = re.compile(r"\s*+(?:\{\s*+(?:\}\s*+)?)?")
 class _SentArguments:
     """The arguments of an open call, and how many characters of them were sent.
 
-    An empty object is held: the arguments may follow it in another one (QUIRKS 180).
+    An empty object is held: the arguments may follow it in another one (QUIRKS 180). So is an object that begins with
+    one of the `wrapping` keys: the arguments may be inside it (QUIRKS 182).
     """
 
-    __slots__ = ("_json", "_received", "_start", "size")
+    __slots__ = ("_json", "_received", "_start", "_wrapping", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, wrapping: frozenset[str]) -> None:
         self._json = StrictObject()
-        self._start: str | None = ""  # the text so far, while it may be an empty object
+        self._wrapping = wrapping
+        self._start: str | None = ""  # the text so far, while it may be an empty object, or one around the arguments
         self._received = 0
         self.size = 0
 
@@ -169,12 +188,19 @@ class _SentArguments:
         self._received += len(piece)
         if self._start is not None:
             piece = self._start + piece
-            if len(piece) <= MAX_HELD and _MAY_BE_EMPTY.fullmatch(piece):
+            key = _FIRST_KEY.match(piece) if self._wrapping else None
+            if len(piece) <= MAX_HELD and (_MAY_BE_EMPTY.fullmatch(piece) or self._may_wrap(key)):
                 self._start = piece
                 return ""
             self._start = None
-            if _EMPTY.match(piece):
+            if _EMPTY.match(piece) or (key is not None and key[2] and key[1] in self._wrapping):
                 self._json.is_deviating = True
         sent = self._json.feed(piece)
         self.size += len(sent)
         return sent
+
+    def _may_wrap(self, key: re.Match[str] | None) -> bool:
+        """Whether the text so far may be the beginning of a key of an object around the arguments."""
+        if key is None or key[2] or key.end() < len(key.string):
+            return False
+        return any(word.startswith(key[1]) for word in self._wrapping)

@@ -40,6 +40,7 @@ IN_WORDS = {
     174: "the name of a call as templates write it",
     180: "an empty object before the arguments",
     181: "a call at the end of the reasoning, and nothing after it",
+    182: "arguments inside another object",
 }
 """What a server sent, by the number of the quirk."""
 
@@ -79,6 +80,10 @@ class HealingReport:
     def note_text(self, name: str, fault: Fault | None) -> None:
         """Note a call in the text that stays text: it has a fault, or its tool is not declared."""
         why = "no such tool is declared" if fault is None else IN_TEXT.get(fault, fault)
+        self.note(f"the call of {_shown(name)} stays text: {why}")
+
+    def note_unsettled(self, name: str, why: str) -> None:
+        """Note a call without marks in the text that stays text."""
         self.note(f"the call of {_shown(name)} stays text: {why}")
 
     def note_unwanted(self, name: str, _fault: Fault | None) -> None:

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from penstock.calls.tool_names import meant_tool
 from penstock.jsontext.scan import is_too_deep
 from penstock.tools.declare import declare
 
@@ -45,6 +46,10 @@ class Tools:
     @property
     def names(self) -> list[str]:
         return list(self._schemas)
+
+    def meant(self, name: str) -> str:
+        """The tool with this name, or the only one that the name can mean; "" if there is none."""
+        return name if name in self._schemas else meant_tool(name, self._schemas)
 
     def fit(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Whether a tool has all of these arguments, and requires no others."""
