@@ -7,6 +7,7 @@ tree of errors is that of errors.py. Each table stands between two comments in i
 from __future__ import annotations
 
 import ast
+import html
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -16,8 +17,11 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import penstock
 from penstock import errors
+from penstock.dialects.doubtful_words import WORDS
+from penstock.dialects.unmarked import READINGS
 from penstock.healing.repairs import REPAIRS
 from penstock.tools.options import ToolOptions
+from tests.healing.rescue_corpus import FORMS
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 PAGES = PAGE, PAGE.with_name("healing.md")
@@ -174,6 +178,30 @@ def repair_table() -> str:
     return "\n".join(rows) + "\n"
 
 
+def form_table() -> str:
+    """The forms of calls without marks, all of which are in the corpus of the tests."""
+    rows = ["| form | for example |", "|---|---|"]
+    for form, example in FORMS.items():
+        code = html.escape(example, quote=False).replace("|", "&#124;").replace("`", "&#96;").replace("\n", "<br>")
+        rows.append(f"| {form} | <code>{code}</code> |")
+    return "\n".join(rows) + "\n"
+
+
+def reading_table() -> str:
+    """Where a form without marks stands, and what it is."""
+    rows = ["| where it stands | what it is |", "|---|---|"]
+    return "\n".join([*rows, *(f"| {place} | {reading} |" for place, reading in READINGS)]) + "\n"
+
+
+def word_table() -> str:
+    """The words before a form without marks that make it text, by language."""
+    rows = ["| language | negation | condition | option | example | report |", "|---|---|---|---|---|---|"]
+    for row in WORDS:
+        parts = (row.negation, row.condition, row.option, row.example, row.report)
+        rows.append(f"| {row.language} | " + " | ".join(part.replace("*", "\\*") for part in parts) + " |")
+    return "\n".join(rows) + "\n"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "model": lambda: option_table("Model", options_in(penstock.Model, "name")),
     "requests": request_table,
@@ -185,6 +213,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "limits": lambda: field_table(penstock.Limits),
     "buffers": limit_table,
     "repairs": repair_table,
+    "forms": form_table,
+    "readings": reading_table,
+    "words": word_table,
 }
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import penstock
 from penstock import Finish, Reasoning, StreamChunk, Text, TextCalls, TextParser, ToolCallInvalid
 from penstock.declarations import read_declarations
+from penstock.dialects.mark_table import KEPT_TABLES, mark_table
 from penstock.dialects.prompts.listings import python_stubs
-from penstock.dialects.reading.reader import KEPT_TABLES, mark_table
 from penstock.events import FinishReason
 from penstock.testing import Reply, Scripted, drop, say
 from tests.budget import places

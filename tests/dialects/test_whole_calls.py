@@ -42,7 +42,7 @@ TEXTS = [
 def stage(quoted: str = "", stays_text: StaysText = lambda name, fault: None) -> WholeCalls:
     return WholeCalls(
         RESCUED, TOOLS, reasoning=True, inside_reasoning=False, id_prefix="c", provenance=Provenance([user(quoted)]),
-        repair=lambda call: None, stays_text=stays_text,
+        repair=lambda call: None, stays_text=stays_text, unsettled=lambda name, why: None,
     )  # fmt: skip
 
 

@@ -741,6 +741,7 @@ ELSEWHERE = {
     "dialects.MAX_VALUE": "dialects/test_source_calls.py",
     "dialects.MAX_READINGS": "dialects/test_provenance.py",
     "dialects.MAX_SEARCHES": "dialects/test_provenance.py",
+    "dialects.MAX_BEFORE": "healing/test_rescue_corpus.py",
     "dialects.MAX_VALUES": "dialects/test_provenance.py",
     "guard.MAX_HELD": "guard/test_guard.py",
     "log.MAX_BYTES": "log/test_log_open.py",

@@ -35,6 +35,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
     - `tokens` are the control tokens around its messages, which are always removed from the text: with an opening token
       also the closing one. END_TOKENS are removed at the end of a text, in every dialect.
     - `think` are the pairs of marks around reasoning, the most frequent first.
+    - `is_marked` is False if prose and code also have its opening marks.
     - `begins_inside`: the text may start inside a block, because the prompt ended with the opening mark. At the start,
       `block` is tried with an empty mark.
     """
@@ -46,6 +47,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
     tokens: tuple[str, ...] = ()
     think: tuple[tuple[str, str], ...] = THINK
     begins_inside: bool = False
+    is_marked: bool = True
 
     def opening_marks(self, tool_names: Sequence[str]) -> tuple[str, ...]:
         return self.opens(tool_names) if callable(self.opens) else self.opens

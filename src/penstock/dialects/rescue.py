@@ -25,6 +25,8 @@ LEAKS = (
 class Rescue(TextCalls):
     """Finds calls to declared tools that leaked into the text of a stream with native calls.
 
+    Calls without marks, of dialects that were named, count only as the last thing of a message.
+
     rescue = Rescue(tools)
     rescued = [event for chunk in chunks for event in rescue.feed(chunk)] + rescue.close()
     """
@@ -40,7 +42,12 @@ class Rescue(TextCalls):
     ) -> None:
         tools = list(tools)
         super().__init__(
-            dialects, tools, only_declared=True, id_prefix=id_prefix, provenance=provenance, is_structured=is_structured
-        )
+            dialects, tools, only_declared=True, id_prefix=id_prefix, provenance=provenance, unsettled=_ignore,
+            is_structured=is_structured,
+        )  # fmt: skip
         if not Tools(tools):
             raise UsageError("Rescue needs declared tools: without them, a call cannot be distinguished from prose")
+
+
+def _ignore(name: str, why: str) -> None:
+    """Ignores a call that stays text."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from penstock.calls.numbering import Numbering
 from penstock.dialects.provenance import Provenance
@@ -15,6 +15,7 @@ from penstock.dialects.reading.reader import Reader
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.source import Source
 from penstock.dialects.registry import find_dialects
+from penstock.dialects.unmarked import TextBefore, Unsettled
 from penstock.events import (
     Confirm,
     Finish,
@@ -40,7 +41,9 @@ class TextCalls:
     With `provenance`, a call that is a quotation from the conversation is invalid. An invalid call for which `restores`
     returns True becomes the text again that the model wrote; that needs `provenance`. With `only_declared`, calls of
     other tools stay text, and `undeclared` is called with the name of each. `confirm` is that of `TextParser`.
-    With `is_structured` the answer was asked for as JSON, and what is inside its strings is text.
+    With `unsettled`, a call without marks counts only as the last thing of a message, and it is called with the name of
+    each that stays text, and why. With `is_structured` the answer was asked for as JSON, and what is inside its strings
+    is text.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class TextCalls:
         confirm: Confirm = "end",
         restores: Callable[[ToolCallInvalid], bool] | None = None,
         undeclared: Callable[[str], None] | None = None,
+        unsettled: Unsettled | None = None,
         is_structured: bool = False,
     ) -> None:
         names = [dialects] if isinstance(dialects, str) else dialects
@@ -63,7 +67,7 @@ class TextCalls:
         self._dialects = find_dialects(*names)
         self._new_source = partial(
             Source, Tools(tools), numbering, only_declared=only_declared, provenance=provenance, restores=restores,
-            undeclared=undeclared, confirm=confirm, is_structured=is_structured,
+            undeclared=undeclared, unsettled=unsettled, confirm=confirm, is_structured=is_structured,
         )  # fmt: skip
         self._reasoning = reasoning
         self._inside = inside_reasoning
@@ -89,7 +93,7 @@ class TextCalls:
                     self._provenance.add_state(event)
                 return [self._blocks.renumber(event)]
             case Finish():
-                return [*self._end(event.choice, is_cut=event.reason in _CUT), self._finish(event)]
+                return [*self._end(event.choice, is_cut=event.reason in _CUT, is_last=True), self._finish(event)]
             case Retry():
                 self._choices.clear()
                 return [event]
@@ -118,17 +122,19 @@ class TextCalls:
         is_inside = self._inside and event.choice not in self._choices
         choice = self._choices.setdefault(event.choice, ChoiceText())
         choice.block = event.block
+        source = self._new_source()
+        source.output.before = choice.before
         choice.reader = Reader(
-            self._new_source(), self._dialects, splits_reasoning=self._reasoning or is_inside, starts_inside=is_inside
+            source, self._dialects, splits_reasoning=self._reasoning or is_inside, starts_inside=is_inside
         )
         return choice
 
-    def _end(self, index: int, *, is_cut: bool = False) -> list[StreamChunk]:
+    def _end(self, index: int, *, is_cut: bool = False, is_last: bool = False) -> list[StreamChunk]:
         choice = self._choices.get(index)
         if choice is None or choice.reader is None:
             return []
         reader, choice.reader = choice.reader, None
-        return self._register(reader.close(is_cut=is_cut), index, choice)
+        return self._register(reader.close(is_cut=is_cut, is_last=is_last), index, choice)
 
     def _register(self, events: list[StreamChunk], index: int, choice: ChoiceText) -> list[StreamChunk]:
         for event in events:
@@ -148,10 +154,11 @@ class TextCalls:
 
 
 class ChoiceText(Struct):
-    """The text of one choice: the block that is open, its reader, and whether there was a call."""
+    """The text of one choice: the block that is open, its reader, its text so far, and whether there was a call."""
 
     block: int = -1
     reader: Reader | None = None
+    before: TextBefore = field(default_factory=TextBefore)
     has_call: bool = False
 
 

@@ -19,6 +19,7 @@ from penstock.dialects.provenance import Provenance
 from penstock.dialects.reading.marks import is_half_word
 from penstock.dialects.reading.reader import Reader
 from penstock.dialects.stage import TextCalls
+from penstock.dialects.unmarked import Unsettled
 from penstock.events import (
     Fault,
     Finish,
@@ -56,11 +57,12 @@ class WholeCalls:
         provenance: Provenance,
         repair: Repair,
         stays_text: StaysText,
+        unsettled: Unsettled,
     ) -> None:
         self._calls = TextCalls(
             dialects, tools, only_declared=True, reasoning=reasoning, inside_reasoning=inside_reasoning,
             id_prefix=id_prefix, provenance=provenance, restores=self._restores,
-            undeclared=lambda name: stays_text(name, None),
+            undeclared=lambda name: stays_text(name, None), unsettled=unsettled,
         )  # fmt: skip
         self._repair = repair
         self._stays_text = stays_text

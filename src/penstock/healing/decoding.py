@@ -150,6 +150,7 @@ class HealedDecoding:
             provenance=self._provenance(),
             repair=self._calls.repaired,
             stays_text=self._note_text(has_tools=has_tools),
+            unsettled=self._report.note_unsettled,
         )  # fmt: skip
 
     def _note_text(self, *, has_tools: bool) -> StaysText:

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from penstock.dialects.rescue import LEAKS
 
-RESCUED = (*LEAKS, "md_json_fence", "bare_json")
+RESCUED = (*LEAKS, "gemma_tool_code", "md_json_fence", "bare_json", "llama3_json", "pythonic", "cline_xml")
 """Dialects without marks are last, so that marks count more."""

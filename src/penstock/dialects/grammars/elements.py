@@ -371,7 +371,7 @@ DIALECTS = {
         closes=("</tool_input>",),
         tags=CallTags(call=INPUT.value),
     ),
-    "cline_xml": Dialect(block=cline_xml, opens=tool_tags),
+    "cline_xml": Dialect(block=cline_xml, opens=tool_tags, is_marked=False),
     "minimax_m3": Dialect(
         block=tag_block(element_parameter, MINIMAX),
         opens=MINIMAX.opening_marks,

@@ -87,7 +87,19 @@ class Functions(Struct, frozen=True):
             yield from source.accept(*self.layout)
         write = call.schema.field(key).writer
         mark = (yield from tagged_value(source, call, write, self.ends(call))).lstrip()
+        if mark in PARAMETER_ENDS and (yield from self.is_left_open(source, call)):
+            return FUNCTION_END
         return (yield from self.tag(source)) if mark in PARAMETER_ENDS else mark
+
+    def is_left_open(self, source: Source, call: TextCall) -> Reading[bool]:
+        """Whether the model ended its text after a parameter, with all that the tool requires: only the end tag lacks.
+
+        That counts in a rescue only. If the text was cut, another parameter may be missing.
+        """
+        if not source.only_declared:
+            return False
+        yield from source.space()
+        return not (yield from source.peek()) and not source.is_cut and call.schema.required <= call.keys
 
     def tag(self, source: Source) -> Reading[str]:
         """Reads the next tag: a parameter's start tag, or the call's end tag."""

@@ -251,7 +251,7 @@ def pythonic(source: Source, mark: str) -> Reading[None]:
     yield from source.space()
     name = yield from name_of(source)
     key = ""
-    if source.tools and name not in source.tools:
+    if source.tools and source.tool_name(name) not in source.tools:
         raise Mismatch(f"{name!r} is not a tool")
     if not source.tools:
         yield from source.space()

@@ -77,6 +77,7 @@ def dots(source: Source, mark: str) -> Reading[None]:
 
 _PLAIN = Tags(bare=True)
 _PREFIXED = _PLAIN.prefixed("antml:")
+ATEM = _PLAIN.prefixed("atem:")
 ANTHROPIC = msgspec.structs.replace(_PLAIN, others=(_PREFIXED,))
 ANTML = msgspec.structs.replace(_PREFIXED, others=(_PLAIN,))
 DSML = Tags(bare=True, is_token=True).prefixed("｜DSML｜")
@@ -112,10 +113,10 @@ def _dsml(tags: Tags) -> Dialect:
 
 DIALECTS = {
     "anthropic_xml": Dialect(
-        block=tag_block(parameter, ANTHROPIC, ANTML),
-        opens=ANTHROPIC.opening_marks + ANTML.opening_marks,
-        closes=_closing(ANTHROPIC, ANTML),
-        tags=ANTHROPIC.pairs,
+        block=tag_block(parameter, ANTHROPIC, ANTML, ATEM),
+        opens=ANTHROPIC.opening_marks + ANTML.opening_marks + ATEM.opening_marks,
+        closes=_closing(ANTHROPIC, ANTML, ATEM),
+        tags=msgspec.structs.replace(_PLAIN, others=(_PREFIXED, ATEM)).pairs,
     ),
     "deepseek_dsml": _dsml(DSML),
     "deepseek_dsml_v4": _dsml(DSML_V4),

@@ -11,7 +11,9 @@ A call begins when both are known, and everything before that is held back.
 | a name that is not accepted: tools were declared, and it is not one of them | text, with all the fields that follow |
 | a key that calls do not have | text, with all the fields that follow |
 | a value that its key does not have in a call | text, with all the fields that follow |
-| `id`, or `type` with the value `function` | the id of the call; `type` is ignored |
+| `id`, or `type` with a value of `TYPES` | the id of the call; `type` is ignored |
+| the fields of the call in an object (`INNER`): `"function": {…}` | the same as without it |
+| a list of calls (`LIST`): `{"tool_calls": […]}`, and nothing else | these calls |
 | a thought (`FENCED.thoughts`) | reasoning, before the call |
 | an input (`FENCED.text`) that is an object, or a string with one | the arguments |
 | any other input | the only argument of the tool |
@@ -31,6 +33,7 @@ from penstock.dialects.reading.call_objects import (
     ARGUMENTS,
     Keys,
     arguments,
+    call_array,
     object_end_ahead,
     only_key,
     skip_fields,
@@ -51,6 +54,7 @@ from penstock.dialects.reading.raw_values import write_value
 from penstock.dialects.reading.schema import quote
 from penstock.dialects.reading.source import Reading, Source
 from penstock.dialects.reading.text_call import TextCall
+from penstock.dialects.unmarked import admits
 from penstock.events import Reasoning, Text
 
 
@@ -67,8 +71,13 @@ class BareKeys(Keys, frozen=True):
     thoughts: tuple[str, ...] = ()
 
 
-USUAL = BareKeys()
-FENCED = BareKeys(("name", "action", "tool"), (*ARGUMENTS, "args", "params", "kwargs"), ("id",),
+NAMES = ("name", "tool", "function", "tool_name")
+IDS = ("id", "call_id")
+INNER = ("function", "function_call", "tool_call")
+LIST = "tool_calls"
+TYPES = ("function", "function_call", "tool_call", "tool_use")
+USUAL = BareKeys(NAMES, id=IDS)
+FENCED = BareKeys((*NAMES, "action"), (*ARGUMENTS, "args", "params", "kwargs"), IDS,
                   text=("action_input", "tool_input", "input"), answers=("final answer", "final_answer"),
                   thoughts=("thought", "thoughts", "reasoning"))  # fmt: skip
 
@@ -88,7 +97,7 @@ class NotACall(Exception):
 
 def declared(source: Source, name: str) -> bool:
     """Accepts the declared tools; any name if no tools were declared."""
-    return name in source.tools if source.tools else bool(name)
+    return source.tool_name(name) in source.tools if source.tools else bool(name)
 
 
 def anything(source: Source, name: str) -> bool:
@@ -99,7 +108,9 @@ def anything(source: Source, name: str) -> bool:
 @cache
 def beginnings(keys: BareKeys) -> dict[str, tuple[str, ...]]:
     """Returns the keys of a call, with their quotes, and what the value of each begins with."""
-    begins = dict.fromkeys(keys.name, ('"',)) | dict.fromkeys(keys.id, ('"', *_NUMBER)) | {"type": ('"function"',)}
+    begins = dict.fromkeys(keys.name, ('"',)) | dict.fromkeys(keys.id, ('"', *_NUMBER)) | {"index": _NUMBER}
+    begins |= {key: (*begins.get(key, ()), *_OBJECT) for key in INNER}
+    begins |= {"type": tuple(f'"{kind}"' for kind in TYPES), LIST: ("[",)}
     begins |= dict.fromkeys(keys.arguments, (*_OBJECT, '"{', "null"))
     begins |= dict.fromkeys(keys.thoughts, ('"',))
     begins |= dict.fromkeys(keys.text, (*_OBJECT, '"', "[", "true", "false", "null", *_NUMBER))
@@ -115,9 +126,14 @@ def bare_call(source: Source, keys: BareKeys = USUAL) -> Reading[None]:
 def bare_fields(source: Source, keys: BareKeys = USUAL, accepts: Accepts = declared) -> Reading[None]:
     """Reads a bare call object, after its brace."""
     fields = EarlyFields()
-    while (yield from at_key(source)):
+    while (yield from at_key(source)) or (yield from fields.close_inner(source)):
         key = yield from call_key(source, keys)
-        if key in keys.name:
+        if key == LIST:
+            yield from listed_calls(source, keys, fields)
+            return
+        if key in INNER and (yield from source.accept("{")):
+            fields.open_inner(source)
+        elif key in keys.name:
             fields.name = yield from short_string(source)
             if is_answer(source, keys, fields):
                 yield from answer(source, keys, fields.thought)
@@ -140,6 +156,18 @@ class EarlyFields(Struct):
     thought: str = ""
     arguments: str = ""
     is_text: bool = False  # whether the arguments were a `BareKeys.text` field
+    is_inner: bool = False  # whether the fields are those of an object inside the call object
+
+    def open_inner(self, source: Source) -> None:
+        """Begins the object inside the call object; there is only one, and it has the name."""
+        if self.is_inner or self.name or self.arguments:
+            source.fail("expected one call")
+        self.is_inner = True
+
+    def close_inner(self, source: Source) -> Reading[bool]:
+        """At the end of an object: whether it was the inner one, and another field follows."""
+        is_inner, self.is_inner = self.is_inner, False
+        return is_inner and (yield from at_key(source))
 
     def read(self, source: Source, keys: BareKeys, key: str) -> Reading[None]:
         """Reads the value of a field other than the name."""
@@ -148,7 +176,7 @@ class EarlyFields(Struct):
             self.id = as_text(raw)
         elif key in keys.thoughts:
             self.thought = as_text(raw)
-        elif key != "type":
+        elif key not in ("type", "index"):
             self.arguments, self.is_text = raw, key in keys.text
 
 
@@ -160,18 +188,37 @@ def is_answer(source: Source, keys: BareKeys, fields: EarlyFields) -> bool:
 
 def late_arguments(source: Source, fields: EarlyFields, *, is_text: bool) -> Reading[None]:
     """Reads the rest of a call object after its name, from the value of its arguments."""
+    if not admits(source, fields.name):
+        yield from emit_value(source)
+        yield from refuse(source)
     emit_thought(source, fields.thought)
     call = source.begin(fields.name, fields.id)
     yield from (one_argument if is_text else arguments)(source, call)
     yield from skip_fields(source)
+    if fields.is_inner:
+        yield from skip_fields(source)
     yield from object_end_ahead(source)
     source.end()
 
 
+def listed_calls(source: Source, keys: BareKeys, fields: EarlyFields) -> Reading[None]:
+    """Reads the rest of `{"tool_calls": […]}`, from the list; it has no other fields."""
+    if fields != EarlyFields():
+        source.fail("expected one call")
+    yield from source.expect("[")
+    yield from source.space()
+    yield from call_array(source, partial(bare_call, keys=keys))
+    yield from source.space()
+    yield from source.expect("}")
+
+
 def early_call(source: Source, fields: EarlyFields) -> None:
     """Emits the call of an object that has ended; its arguments came before its name, or there are none."""
-    if not fields.name or not (fields.arguments or fields.name in source.tools):
+    if not fields.name or not (fields.arguments or source.tool_name(fields.name) in source.tools):
         source.fail("expected a call")
+    if not admits(source, fields.name):
+        source.release()
+        raise NotACall
     emit_thought(source, fields.thought)
     call = source.begin(fields.name, fields.id)
     raw = one_argument_of(call, fields.arguments) if fields.is_text else unwrapped(fields.arguments)

@@ -123,6 +123,11 @@ class CodeSpans:
         self._has_call = True
 
     @property
+    def is_at_line_start(self) -> bool:
+        """Whether the last line has only white space so far."""
+        return not self._run and not self._start.strip()
+
+    @property
     def is_in_code(self) -> bool:
         """Whether the next character is in code, if it is not a backtick."""
         self._leave_quote()

@@ -33,6 +33,10 @@ class EndedCalls:
         self._handed_over = confirm == "close"  # whether no call waits for what follows it
         self._is_restored = False  # whether the last call has become text
 
+    def blank(self) -> EndedCalls:
+        """Another one, for what is read without effect."""
+        return EndedCalls(None, None, "end")
+
     def add(self, call: TextCall, output: Output, tags: CallTags, markup: str) -> None:
         """Emits a call, now or when what follows has confirmed it and the calls before it; or restores its text."""
         arguments = call.seal(self.provenance, markup, is_in_string=output.json.is_in_string)

@@ -9,6 +9,7 @@ from penstock.dialects.reading.code_spans import CodeSpans
 from penstock.dialects.reading.schema import Schema
 from penstock.dialects.reading.text_call import TextCall
 from penstock.dialects.reading.unconfirmed import AMBIGUOUS, Unconfirmed
+from penstock.dialects.unmarked import MAX_BEFORE, TextBefore
 from penstock.events import Fault, Reasoning, StreamChunk, Text
 from penstock.jsontext.scan import ValueScanner
 
@@ -46,7 +47,7 @@ class AnswerJSON:
 class Output:
     """Collects `events`. `kind` is the type of event that text becomes: `Text` or `Reasoning`."""
 
-    __slots__ = ("_block", "_block_kind", "_numbering", "code", "events", "has_answer", "json", "kind",
+    __slots__ = ("_block", "_block_kind", "_numbering", "before", "code", "events", "has_answer", "json", "kind",
                  "unconfirmed")  # fmt: skip
 
     def __init__(self, numbering: Numbering) -> None:
@@ -54,11 +55,21 @@ class Output:
         self.kind: type[Text | Reasoning] = Text
         self.code = CodeSpans()  # the code spans of the text so far
         self.json = AnswerJSON()  # the answer as JSON, if it is that
+        self.before = TextBefore()  # the text so far, which decides on calls without marks
         self.has_answer = False  # whether there was a call, or visible text other than white space
         self.unconfirmed: Unconfirmed | None = None  # the calls that wait for what follows them
         self._numbering = numbering
         self._block = -1
         self._block_kind: type[Text | Reasoning] | None = None
+
+    def blank(self) -> Output:
+        """Another output, for what is read without effect."""
+        return Output(Numbering(""))
+
+    @property
+    def is_at_line_start(self) -> bool:
+        """Whether text that is added here begins a line."""
+        return self._block_kind is not self.kind or self.code.is_at_line_start
 
     def take(self) -> list[StreamChunk]:
         """Returns the events since the last time."""
@@ -76,6 +87,8 @@ class Output:
             self.code.add(text)
             if self.json.is_open and self.kind is Text:
                 self.json.add(text)
+            if self.kind is Text and len(self.before.text) <= MAX_BEFORE:
+                self.before.text += text[: MAX_BEFORE + 1]
             if not self.has_answer:
                 self.has_answer = self.kind is Text and not text.isspace()
 

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
-
-from msgspec import Struct
 
 from penstock.calls.numbering import Numbering
-from penstock.dialects.dialect import END_TOKENS, THINK, Dialects
+from penstock.dialects.dialect import END_TOKENS, Dialects
+from penstock.dialects.mark_table import STRIKE, STRIKE_END, DialectMarks, mark_table
 from penstock.dialects.reading.held_text import MAX_HELD
 from penstock.dialects.reading.marks import FindStart, Marks, marks_of
 from penstock.dialects.reading.output import Output
 from penstock.dialects.reading.recovery import give_up
 from penstock.dialects.reading.source import Mismatch, Reading, Source
 from penstock.dialects.reading.unconfirmed import AMBIGUOUS
+from penstock.dialects.unmarked import BROKEN, FOLLOWED, TOO_LONG, UnmarkedForms, next_form
 from penstock.events import Reasoning, StreamChunk, Text
 
-_CONTROL = ("<|", "<｜", "]<]", "[TOOL_CALLS]")  # how control tokens begin; they are markup even in code
-
-STRIKE, STRIKE_END = "<s>", "</s>"
-"""Tags of HTML; the second is also an end token."""
-KEPT_TABLES = 64
-"""For how many sets of dialects and tools the marks are kept; some marks contain the names of tools."""
+_AFTER_FORM = ("}", "]", "</tool_call>", "</tool_calls>", "</function>", *END_TOKENS)
 
 
 class Reader:
@@ -34,8 +28,10 @@ class Reader:
         self._events = source.output.events
         self._dialects = dialects.rows
         self._starts_inside = starts_inside
-        self._marks = DialectMarks(mark_table(dialects, tuple(source.tools.names), source.only_declared))
+        table = mark_table(dialects, tuple(source.tools.names), source.only_declared)
+        self._marks = DialectMarks(table, has_unmarked=source.unsettled is not None)
         self._strikes = 0  # how many `<s>` are open
+        self._is_last = True  # whether nothing follows the text in its message; known at its end
         self._reading = self.read()
 
     def feed(self, text: str) -> list[StreamChunk]:
@@ -51,10 +47,14 @@ class Reader:
         self._events.clear()
         return events
 
-    def close(self, *, is_cut: bool = False) -> list[StreamChunk]:
-        """Ends the text, and returns the events that were held back. `is_cut`: the model did not finish its text."""
+    def close(self, *, is_cut: bool = False, is_last: bool = True) -> list[StreamChunk]:
+        """Ends the text, and returns the events that were held back.
+
+        `is_cut`: the model did not finish its text. `is_last`: nothing follows it in its message.
+        """
         self._source.is_over = True
         self._source.is_cut = is_cut
+        self._is_last = is_last
         next(self._reading, None)
         if is_cut:
             self._source.output.fail("cut", "the text was cut off before it was clear where the call ends")
@@ -71,7 +71,7 @@ class Reader:
     def flows(self) -> bool:
         """Whether nothing is held back, and no call is open or waits for what follows it."""
         source = self._source
-        return source.is_read and source.output.unconfirmed is None
+        return source.is_read and source.output.unconfirmed is None and source.forms is None
 
     @property
     def find_start(self) -> FindStart:
@@ -97,6 +97,8 @@ class Reader:
                 yield from self._end_token(mark)
             elif self._is_in_code(mark):
                 self._add_code(mark)
+            elif mark in marks.unmarked:
+                yield from self._unmarked(mark)
             elif mark in marks.opens:
                 yield from self._block(mark)
             elif mark in marks.missing:
@@ -167,6 +169,7 @@ class Reader:
             source.output.add(mark)
             source.output.add((yield from source.flow(source.output.add, marks_of(closer))))
             source.output.code.end_code()
+            source.output.before.text = ""
             return
         source.hold(mark)
         if (yield from source.accept_spaced(closer)):
@@ -185,7 +188,7 @@ class Reader:
         source = self._source
         if source.splits_reasoning:
             source.output.kind = Reasoning
-        marks = marks_of(*closers, *filter(None, self._marks.opens))
+        marks = marks_of(*closers, *(mark for mark in self._marks.opens if mark and mark not in self._marks.unmarked))
         while mark := (yield from source.flow(source.output.add, marks)):
             if mark in closers:
                 yield from self._close_reasoning(mark)
@@ -261,18 +264,22 @@ class Reader:
         names = self._marks.opens[mark] if mark else self._marks.inside
         calls, source.last_closer = source.call_count, ""
         for name in names:
-            source.hold(mark)
+            held = source.hold(mark)
             source.dialect, source.tags = name, self._dialects[name].tags
             source.is_enclosed = any(mark in pair.starts for pair in source.tags.outer)
             source.call_ends = (*self._dialects[name].closes, *([mark] if len(mark) > 1 else []))
             try:
                 yield from self._dialects[name].block(source, mark)
             except Mismatch as why:
+                has_call = source.call is not None or source.call_count > calls
+                if has_call and source.forms is not None and source.forms.is_suspended:
+                    source.forms.fail(BROKEN, is_broken=True)
+                    return True
                 if source.call is not None:
                     source.last_closer = yield from give_up(source, why)
                     source.drop()
                     break
-                if source.call_count > calls or name == names[-1]:
+                if source.call_count > calls or name == names[-1] or not source.is_held(held):
                     source.release()
                     break
                 source.rewind()
@@ -285,6 +292,45 @@ class Reader:
         if source.call_count > calls:
             yield from self._close(self._dialects[source.dialect].closes)
         return source.call_count > calls
+
+    def _unmarked(self, mark: str) -> Reading[None]:
+        """Reads forms without marks: without effect until the end of the text shows that they are calls."""
+        source, forms = self._source, UnmarkedForms()
+        source.forms, reading = forms, self._forms(mark, forms)
+        for _ in reading:
+            if forms.is_suspended and source.recording is not None and source.recording.size > MAX_HELD:
+                forms.fail(TOO_LONG)
+                break
+            yield
+        reading.close()
+        if forms.is_suspended:
+            text = forms.resume(source)
+            if forms.why:
+                forms.note(source)
+                source.output.add(text)
+                yield from source.flow(source.output.add, marks_of()) if forms.is_broken else ()
+            else:
+                forms.is_final = True
+                source.unread(text)
+                yield from self._forms((yield from source.accept(mark)), forms)
+        source.forms = None
+
+    def _forms(self, mark: str, forms: UnmarkedForms) -> Reading[None]:
+        """Reads forms without marks, as long as one follows the other."""
+        source = self._source
+        while (yield from self._block(mark)) and not forms.why:
+            after, mark = yield from next_form(source, self._marks.unmarked, _AFTER_FORM)
+            if forms.is_final and (mark or after.strip()):
+                source.ended.add_ends(source.output, after)
+            elif forms.is_final:
+                source.unread(after)
+            if mark:
+                continue
+            if (yield from source.peek()) or source.is_cut or not self._is_last:
+                forms.fail(FOLLOWED)
+            return
+        if forms.is_suspended and not forms.why:
+            forms.fail(FOLLOWED)
 
     def _close(self, closes: tuple[str, ...]) -> Reading[None]:
         """Removes closing marks that follow a call. If there is none, one may still come after some text."""
@@ -313,70 +359,3 @@ class Reader:
         if unconfirmed is not None and unconfirmed.is_stray(mark, is_direct=is_direct):
             output.fail("ambiguous", AMBIGUOUS)
         self._source.ended.add_ends(output, spaces + mark)
-
-
-class MarkTable(Struct, frozen=True, eq=False):
-    """The marks of dialects that are read together. Where only declared tools are called, control tokens stay text.
-
-    - `opens`: the dialects that each opening mark may open, in order. `control`: opening marks that are control tokens.
-    - `think`: the marks around reasoning. `ends`: tokens to strip at the end of the text.
-    - `always`: all of these, and the control tokens to strip.
-    - `inside`: the dialects whose blocks may begin in the prompt.
-    """
-
-    opens: dict[str, list[str]]
-    control: tuple[str, ...]
-    think: dict[str, str]
-    ends: tuple[str, ...]
-    always: tuple[str, ...]
-    inside: list[str]
-
-
-@lru_cache(maxsize=KEPT_TABLES)
-def mark_table(dialects: Dialects, tool_names: tuple[str, ...], only_declared: bool) -> MarkTable:
-    """Returns the marks of the dialects, prepared once per set of tools: a server reads many texts with the same."""
-    rows = dialects.rows.values()
-    opens: dict[str, list[str]] = {}
-    for name, dialect in dialects.rows.items():
-        for mark in dialect.opening_marks(tool_names):
-            opens.setdefault(mark, []).append(name)
-    think = dict(pair for row in rows for pair in (THINK if only_declared else row.think))
-    tokens = () if only_declared else tuple(dict.fromkeys(token for row in rows for token in row.tokens))
-    own = {*opens, *think, *tokens}
-    ends = () if only_declared else tuple(mark for mark in (*END_TOKENS, STRIKE) if mark not in own)
-    return MarkTable(
-        opens=opens,
-        control=() if only_declared else tuple(mark for mark in opens if mark.startswith(_CONTROL)),
-        think=think,
-        ends=ends,
-        always=(*own, *ends),
-        inside=[name for name, row in dialects.rows.items() if row.begins_inside],
-    )
-
-
-class DialectMarks:
-    """The marks of one text: those of the table, and the closing marks that are still `missing`.
-
-    These did not follow their call; they are removed when they come.
-    """
-
-    def __init__(self, table: MarkTable) -> None:
-        self.opens, self.control, self.inside = table.opens, table.control, table.inside
-        self.think, self.ends = table.think, table.ends
-        self._always = table.always
-        self.set_missing(frozenset())
-
-    def set_missing(self, missing: frozenset[str]) -> None:
-        self.missing = missing
-        self._all: Marks | None = None
-        self._everywhere: Marks | None = None
-
-    def all(self) -> Marks:
-        """The marks of a text outside of reasoning."""
-        self._all = self._all or marks_of(*self._always, *self.missing)
-        return self._all
-
-    def everywhere(self) -> Marks:
-        """The marks of a text that may be reasoning, which ends with a mark."""
-        self._everywhere = self._everywhere or marks_of(*self._always, *self.missing, *self.think.values())
-        return self._everywhere

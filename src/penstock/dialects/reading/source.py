@@ -21,6 +21,7 @@ from penstock.dialects.reading.markup import Markup, Recording
 from penstock.dialects.reading.output import Output
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.text_call import TextCall
+from penstock.dialects.unmarked import UnmarkedForms, Unsettled, admits
 from penstock.events import Confirm, Fault, ToolCallInvalid
 from penstock.jsontext.scan import ValueScanner
 
@@ -58,6 +59,7 @@ class Source:
         "call_ends",
         "dialect",
         "ended",
+        "forms",
         "is_cut",
         "is_enclosed",
         "is_over",
@@ -71,6 +73,7 @@ class Source:
         "tags",
         "tools",
         "undeclared",
+        "unsettled",
     )
 
     def __init__(
@@ -82,6 +85,7 @@ class Source:
         provenance: Provenance | None = None,
         restores: Callable[[ToolCallInvalid], bool] | None = None,
         undeclared: Callable[[str], None] | None = None,
+        unsettled: Unsettled | None = None,
         confirm: Confirm = "end",
         is_structured: bool = False,
     ) -> None:
@@ -97,7 +101,9 @@ class Source:
         self.only_declared = only_declared  # whether only declared tools are called
         self.markup = None if provenance is None else Markup()
         self.undeclared = undeclared  # is called with the name of a call that stays text, as nobody declared its tool
-        self.recording: Recording | None = None  # what is read of a call that may be reasoning
+        self.unsettled = unsettled  # if not None, calls without marks count only as the last thing of a message
+        self.forms: UnmarkedForms | None = None  # those that are read
+        self.recording: Recording | None = None  # what is read of a call that may be reasoning, or text
         self.splits_reasoning = False  # whether reasoning is separated from the answer
         self.dialect = ""
         self.tags: CallTags = NO_TAGS  # the tags around its calls
@@ -246,17 +252,24 @@ class Source:
 
     def begin(self, name: str, id: str = "") -> TextCall:
         """Starts a call: what was held is its markup. From here on a mismatch makes the call invalid."""
-        name = name.strip()
-        if not name or (self.only_declared and name not in self.tools):
-            if name and self.undeclared is not None:
-                self.undeclared(name)
-            raise Mismatch(f"{name!r} is not a tool")
+        written = name.strip()
+        name = self.tool_name(written)
+        if not name:
+            if written and self.undeclared is not None:
+                self.undeclared(written)
+            raise Mismatch(f"{written!r} is not a tool")
+        if not admits(self, name):
+            raise Mismatch("it stays text")
         self.drop()
         if self.output.unconfirmed is not None and self.output.unconfirmed.begin():
             self.output.confirm()
         self.call_count += 1
         self.call = self.output.new_call(name, id, f"text:{self.dialect}", self.tools.schema(name))
         return self.call
+
+    def tool_name(self, name: str) -> str:
+        """The name of the tool that is called by this name; "" if only declared tools are called, and it is none."""
+        return self.tools.meant(name) if self.only_declared else name
 
     def end(self) -> None:
         """Ends the call, and holds what follows until it is known what it is."""
@@ -280,11 +293,16 @@ class Source:
 
     # -- held text (see `held_text`) -------------------------------------------------------------------------------
 
-    def hold(self, mark: str = "", written: str = "") -> None:
+    def hold(self, mark: str = "", written: str = "") -> HeldText:
         """Holds back what is read from here on, and the mark before it; `written` is the mark with what was dropped."""
-        self._held = HeldText(mark)
+        self._held = held = HeldText(mark)
         if self.markup is not None and self.call is None:
             self.markup.begin(written or mark, self._text, self._position)
+        return held
+
+    def is_held(self, held: HeldText) -> bool:
+        """Whether this is held still, from its mark on."""
+        return self._held is held
 
     def release(self) -> None:
         """Emits what was held as text."""
