@@ -98,8 +98,8 @@ def test_a_file_has_upstreams_routes_and_healing(tmp_path: Path) -> None:
     assert (fast.target, fast.fallbacks) == (
         Target("local", "qwen3"), (Target("cloud", "claude-sonnet-5"), Target("local"))
     )  # fmt: skip
-    assert fast.healing == Healing(repair="guess")
-    assert gpt.healing == Healing(repair="guess", rescue=("hermes",))
+    assert fast.healing == Healing(repair="guess", reasoning_calls=True)
+    assert gpt.healing == Healing(repair="guess", rescue=("hermes",), reasoning_calls=True)
 
     def found(model: str) -> list[tuple[str, str]]:
         return [(one.upstream.name, one.model) for one in find_candidates(settings, model)]
