@@ -17,6 +17,7 @@ CHUNKS = 2_000
 ROUNDS = 7
 TEXT = "text"
 CALL = "one long call"
+FIELDS = "one call with many fields"
 MOST = 1.15
 """The target: the CPU time with healing, relative to that of the SDK alone."""
 TOOLS: Any = [{"type": "function", "function": {"name": f"tool_{number}", "parameters": {"type": "object"}}} for number in range(5)]  # noqa: E501  # fmt: skip
@@ -24,7 +25,7 @@ WAYS = ("alone", "healed")
 
 
 def _chunks(kind: str) -> list[bytes]:
-    """A right response: a text, or a call with long arguments."""
+    """A right response: a text, a call with one long string, or a call with many short values."""
 
     def frame(delta: dict[str, Any], reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
@@ -38,9 +39,19 @@ def _chunks(kind: str) -> list[bytes]:
             b"data: [DONE]\n\n",
         ]
     entry = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "tool_1", "arguments": '{"text": "'}}
-    pieces = [frame({"tool_calls": [{"index": 0, "function": {"arguments": "word "}}]})] * CHUNKS
-    end = frame({"tool_calls": [{"index": 0, "function": {"arguments": '"}'}}]})
-    return [frame({"tool_calls": [entry]}), *pieces, end, frame({}, "tool_calls"), b"data: [DONE]\n\n"]
+    pieces = ["word "] * CHUNKS if kind == CALL else _cut(_many_fields())
+    sent = [frame({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}) for piece in (*pieces, '"}')]
+    return [frame({"tool_calls": [entry]}), *sent, frame({}, "tool_calls"), b"data: [DONE]\n\n"]
+
+
+def _many_fields() -> str:
+    """The arguments after the beginning of a first string, up to the end of the last one."""
+    rows = [{"id": number, "name": f"row {number}", "price": 1.5, "is_new": True} for number in range(CHUNKS // 13)]
+    return f'", "rows": {json.dumps(rows)}, "note": "'
+
+
+def _cut(text: str, size: int = 5) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
 
 
 class _Played(httpx2.SyncByteStream):
@@ -70,7 +81,7 @@ def _runner(kind: str, *, heals: bool) -> Callable[[], object]:
 def measure() -> Report:
     """Measure both kinds of responses in turns."""
     report, rows = Report(), []
-    for kind in (TEXT, CALL):
+    for kind in (TEXT, CALL, FIELDS):
         say(f"openai {openai.__version__}, {kind}: {CHUNKS} chunks, with and without healing")
         best = race({way: _runner(kind, heals=way == "healed") for way in WAYS}, rounds=ROUNDS)
         alone, healed = (best[way] / CHUNKS * 1e6 for way in WAYS)

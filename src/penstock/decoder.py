@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from penstock.declarations import read_declarations, tool_names
 from penstock.errors import AlreadyReadError, UsageError, type_name
-from penstock.events import Progress, StreamChunk, Text
+from penstock.events import Progress, StreamChunk, Text, ToolCallDelta
 from penstock.framing import Body, Frames
 from penstock.framing.sdk_objects import payload_of
 from penstock.framing.sniff import CLOSED
 from penstock.wires import WireName, find_wire
+from penstock.wires.shared.decode_response.open_call import OpenCall
+from penstock.wires.shared.decode_response.piece_frames import PieceFrames, ReadPiece, ReadText
 from penstock.wires.shared.decode_response.response_decoder import ResponseDecoder
-from penstock.wires.shared.decode_response.text_frames import ReadText, TextFrames
 
 if TYPE_CHECKING:
     from penstock.healing.settings import Healing
@@ -42,9 +43,9 @@ class Decoder:
     without one.
 
     `feed` has a fast lane for a read that is exactly one frame (`Body.fast_lane`, `ResponseDecoder.feed_one`), and a
-    faster one for frames that differ from the last one only in their piece of text (`TextFrames`). The reference is
-    `Body.feed` and `ResponseDecoder.feed`; test_laws cuts every vector frame by frame and elsewhere, and expects the
-    same events.
+    faster one for frames that differ from the last one only in their piece of text or arguments (`PieceFrames`). The
+    reference is `Body.feed` and `ResponseDecoder.feed`; test_laws cuts every vector frame by frame and elsewhere, and
+    expects the same events.
     """
 
     def __init__(self, wire: WireName, tools: Iterable[Any] | None = None, *, id_prefix: str = "call_") -> None:
@@ -53,7 +54,9 @@ class Decoder:
         self._response = ResponseDecoder(self._wire)
         self._end_signs = self._wire.answers.end_signs
         self._body = Body(kind.framing)
-        self._texts = TextFrames(kind.text_key) if kind.text_key else None
+        self._texts = PieceFrames(kind.text_key, Text) if kind.text_key else None
+        self._pieces = PieceFrames(kind.arguments_key, ToolCallDelta) if kind.arguments_key else None
+        self._call: OpenCall | None = None  # the call that `_pieces` has a template for
         self._is_closed = False
         self._last: list[StreamChunk] = []  # the events of the last read, once there is a sign that the response ends
 
@@ -63,6 +66,8 @@ class Decoder:
         try:
             if texts is not None and (text := texts.read(data)) is not None:
                 return [text]
+            if self._call is not None and (piece := self._read_piece(data)) is not None:
+                return [piece]
             payload = lane.single_frame(data)
             if payload is not None:
                 chunks = self._response.feed_one(payload, lane.event)
@@ -76,14 +81,36 @@ class Decoder:
             raise UsageError(f"feed takes bytes, not {type_name(data)}; feed_any also takes text and dicts") from None
         if self._end_signs.has_any:
             self._last = chunks
+            self._forget_templates()
+            return chunks
         if texts is not None:
-            if self._end_signs.has_any:
-                texts.clear()
-            elif payload is not None:
-                texts.learn(data, self._wire.plain_text)
-            else:
-                texts.keep(data, chunks)
+            plain = self._wire.plain_text if payload is not None else None
+            texts.learn(data, plain, "" if plain is None else plain.text)
+        if self._call is not None or self._wire.plain_call is not None:
+            self._learn_call(data, chunks)
         return chunks
+
+    def _learn_call(self, data: bytes, chunks: list[StreamChunk]) -> None:
+        """Makes a template from a read that was a piece of one call, or forgets the last one."""
+        assert self._pieces is not None
+        call, self._wire.plain_call = self._wire.plain_call, None
+        piece = chunks[0] if call is not None and len(chunks) == 1 else None  # none: the call is held back
+        if isinstance(piece, ToolCallDelta):
+            self._pieces.learn(data, piece, piece.piece)
+        else:
+            self._pieces.clear()
+        self._call = call if self._pieces.is_ready else None
+
+    def _forget_templates(self) -> None:
+        self._call = None
+        if self._texts is not None:
+            self._texts.clear()
+
+    def _read_piece(self, data: bytes) -> ToolCallDelta | None:
+        assert self._pieces is not None
+        assert self._call is not None
+        piece = self._pieces.read(data)
+        return piece if piece is not None and self._call.takes(piece.piece) else None
 
     @property
     def read_text(self) -> ReadText | None:
@@ -97,6 +124,15 @@ class Decoder:
     def read_texts(self, data: bytes) -> list[Text] | None:
         """Reads several frames of plain text without parsing them, as the function `read_text` reads one."""
         return None if self._texts is None else self._texts.read_several(data)
+
+    @property
+    def read_piece(self) -> ReadPiece | None:
+        """A function that reads frames with a piece of one call's arguments; None if there is none at present.
+
+        It returns the event that `feed` would return, and the bytes count as fed; or None for bytes that must be fed.
+        It is valid until `feed` is called.
+        """
+        return None if self._call is None else self._read_piece
 
     def progress(self) -> Progress:
         """How far the response is: ask after each `feed`, and stop reading when it has `ended`.
@@ -114,8 +150,7 @@ class Decoder:
         if self._is_closed:
             raise UsageError(CLOSED)
         payload = payload_of(item)
-        if self._texts is not None:
-            self._texts.clear()
+        self._forget_templates()
         return [] if payload is None else self._response.feed([Frames("", [payload], is_json=True)])
 
     def close(self) -> list[StreamChunk]:
@@ -123,7 +158,7 @@ class Decoder:
         if self._is_closed:
             return []
         self._is_closed = True
-        self._texts = None
+        self._texts = self._call = None
         return self._response.close(self._body.close())
 
     def feed_any(self, item: Any) -> list[StreamChunk]:

@@ -18,10 +18,11 @@ from aiohttp import web
 import penstock.heal
 from penstock import Healing, UsageError
 from penstock.heal import HealReport
-from penstock.heal import response as healed_response
 from penstock.heal.exchange import Healer
 from penstock.heal.frame_cuts import FrameCuts
-from penstock.heal.response import HealedStream, ResponseHealing
+from penstock.heal.frame_lane import FrameLane
+from penstock.heal.response import ResponseHealing
+from penstock.heal.stream import HealedStream
 from penstock.healing.decoding import HealedDecoding
 from tests.budget import places
 from tests.cases import each
@@ -226,6 +227,48 @@ def test_a_healed_stream_does_not_depend_on_the_cuts(habit: str) -> None:
         assert found(cutting) == whole
 
 
+def call_frames(arguments: str, size: int) -> list[bytes]:
+    """A call whose arguments come in pieces of this size, and text before it."""
+    entry = {"index": 0, "id": "a", "type": "function", "function": {"name": "look", "arguments": ""}}
+    pieces = [arguments[at : at + size] for at in range(0, len(arguments), size)]
+    deltas = [delta(content=word) for word in ("Let ", "me ", "look < ", "at [it] ", "and `so`\n", "on. ")]
+    deltas += [delta(tool_calls=[entry])]
+    deltas += [delta(tool_calls=[{"index": 0, "function": {"arguments": piece}}]) for piece in pieces]
+    frames = [b"data: %b\n\n" % json.dumps(one).encode() for one in (*deltas, delta("tool_calls"))]
+    return [*frames, b"data: [DONE]\n\n"]
+
+
+DAMAGED = ("{text}", "{}{text}", "{text},", "```json\n{text}\n```", "{text}</tool_call>", "{half}", "{text}{text}")
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_the_fast_lane_sends_what_the_reference_sends(damage: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = json.dumps({"files": [{"name": "größer", "n": 1.5, "is": True}] * 9, "command": 'a "b" \n c ' * 9})
+    frames = call_frames(damage.replace("{text}", text).replace("{half}", text[: len(text) // 2]), size)
+    reads = ([*frames], random_pieces(b"".join(frames), size))
+    fast = [ask(Server(Pieces([*pieces]))) for pieces in reads]
+    monkeypatch.setattr(FrameLane, "open_after", lambda *_: None)
+    slow = [ask(Server(Pieces([*pieces]))) for pieces in reads]
+    assert fast[0] == slow[0]
+    assert [calls_in("openai-chat", one) for one in fast] == [calls_in("openai-chat", one) for one in slow]
+    assert (fast[0] == b"".join(frames)) == (damage == "{text}")
+
+
+def test_nearly_all_frames_of_a_call_take_the_fast_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed: list[bytes] = []
+    feed = HealedDecoding.feed
+
+    def count(self: HealedDecoding, data: bytes) -> Any:
+        fed.append(data)
+        return feed(self, data)
+
+    monkeypatch.setattr(HealedDecoding, "feed", count)
+    frames = call_frames(json.dumps({"text": "words \n" * 200, "rows": [1, 2, 3] * 50}), 4)
+    assert ask(Server(Pieces([*frames]))) == b"".join(frames)
+    assert len(fed) < len(frames) / 10
+
+
 HERMES = '<tool_call>\n{"name": "look", "arguments": {"command": "ls"}}\n</tool_call>'
 
 
@@ -343,7 +386,7 @@ def test_a_gzip_bomb_is_read_as_without_healing() -> None:
 
 
 def test_an_endless_line_is_passed_on_after_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(healed_response, "MAX_KEPT", 10_000)
+    monkeypatch.setattr("penstock.heal.stream.MAX_KEPT", 10_000)
     reports: list[HealReport] = []
     for path in ("/v1/chat/completions", "/v1/messages"):
         line: list[bytes | Exception] = [b"data: " + b"x" * 1000] * 50
@@ -354,7 +397,7 @@ def test_an_endless_line_is_passed_on_after_the_cap(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_large_body_is_passed_on_after_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(healed_response, "MAX_KEPT", 10_000)
+    monkeypatch.setattr("penstock.heal.response.MAX_KEPT", 10_000)
     body = json.dumps({"choices": [{"message": {"content": "x" * 20_000, "tool_calls": {}}}]}).encode()
     assert ask(Server(body, {"content-type": "application/json"}), stream=False) == body
 
@@ -518,14 +561,14 @@ def test_a_larger_request_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_id_is_looked_for_in_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(healed_response, "MAX_HEAD", 1)
+    monkeypatch.setattr("penstock.heal.frame_lane.MAX_HEAD", 1)
     body = sse(b"data: {}\n\n", delta(content="Hi. "), delta(content=HERMES), delta("stop"))
     assert b'"gen-1"' not in ask(Server(body)).split(b"tool_calls")[-1]
 
 
 def test_text_that_is_held_for_long_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the text before it would be delayed."""
-    monkeypatch.setattr(healed_response, "MAX_HELD_READS", 1)
+    monkeypatch.setattr("penstock.heal.frame_lane.MAX_HELD_READS", 1)
     exchange = Healer().begin("POST", URL, "", json.dumps({**ASKED, "stream": True}).encode(), 200, "text/event-stream")
     assert exchange is not None
     first, *others = (

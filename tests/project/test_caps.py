@@ -801,7 +801,7 @@ ELSEWHERE = {
     "serve.MAX_KEPT_BYTES": "serve/test_feeds.py",
     "serve.MAX_LISTED": "serve/test_serve.py",
     "serve.MAX_POLL": "serve/test_serve.py",
-    "transport.MAX_PASSED": "gateway/test_text_lane.py",
+    "transport.MAX_PASSED": "gateway/test_piece_lane.py",
     "dialects.MAX_UNCONFIRMED": "dialects/test_ambiguous_ends.py",
     "transport.MAX_PAUSES": "transport/test_shared_limits.py",
     "serve.MAX_RUNS": "serve/test_front_ends.py",

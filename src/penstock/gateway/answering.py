@@ -18,8 +18,8 @@ from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.failures import in_band, rejection
 from penstock.gateway.inspecting import InspectedCall
 from penstock.gateway.journal import Journal, Reads
+from penstock.gateway.piece_lane import PieceLane
 from penstock.gateway.routing import Candidate, find_candidates
-from penstock.gateway.text_lane import TextLane
 from penstock.history.client_request import ClientRequest, decode_request
 from penstock.jsontext.scan import MAX_DEPTH
 from penstock.wires import find_response_frames
@@ -94,7 +94,7 @@ class Answering:
         record = self._context.memory.record(request, self._caller.key, self._caller.id)
         upstream, chunks = answer.upstream_request, answer.first
         show = self._inspected.shows
-        lane = TextLane(encoder, stream, None if record is None else record.add_one, show)
+        lane = PieceLane(encoder, stream, None if record is None else record.add_one, show)
         decoded = 0
         try:
             while True:

@@ -6,7 +6,8 @@ import logging
 from typing import Any
 
 from penstock.heal.requests import read_request
-from penstock.heal.response import HealedBody, HealedStream, HealReport, OnHealed, ResponseHealing
+from penstock.heal.response import HealedBody, HealReport, OnHealed, ResponseHealing
+from penstock.heal.stream import HealedStream
 from penstock.healing.settings import Healing
 from penstock.wires import find_response_frames
 
@@ -72,6 +73,17 @@ class HealedExchange:
     def content_type(self) -> str:
         """The content type of the healed response."""
         return self._stream_type if self.is_streaming else _WHOLE
+
+    def end(self) -> list[bytes]:
+        """The last bytes of the body, which has ended, if there are any."""
+        rest = self.stage.close()
+        self.report()
+        return [rest] if rest else []
+
+    def break_off(self) -> list[bytes]:
+        """What is held of a body whose connection broke, as it came, if there is anything."""
+        held = self.stage.held()
+        return [held] if held else []
 
     def report(self) -> None:
         """Report what was healed, once."""

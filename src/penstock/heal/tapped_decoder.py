@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.decoder import Decoder
 from penstock.events import Progress, StreamChunk, Text
-from penstock.wires.shared.decode_response.text_frames import ReadText
+from penstock.wires.shared.decode_response.piece_frames import ReadPiece, ReadText
 
 
 class TappedDecoder:
@@ -22,6 +22,10 @@ class TappedDecoder:
 
     def read_texts(self, data: bytes) -> list[Text] | None:
         return self._decoder.read_texts(data)
+
+    @property
+    def read_piece(self) -> ReadPiece | None:
+        return self._decoder.read_piece
 
     def feed(self, data: bytes) -> list[StreamChunk]:
         self.chunks = chunks = self._decoder.feed(data)

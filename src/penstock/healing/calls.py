@@ -7,6 +7,7 @@ sent cannot be taken back: at its end the rest is sent, repaired or as it came.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -131,6 +132,11 @@ class CallHealing:
         if event.why != "withdrawn":
             self._report.note_call(event.name, event.why)
         return event
+
+    def taking(self, block: int) -> Callable[[str], str] | None:
+        """What reads a piece of an open call and returns the text that can be sent; None if there is no such call."""
+        call = self._open.get(block)
+        return None if call is None else call.feed
 
     def repaired(self, event: ToolCallInvalid, sent: int = 0) -> ToolCall | None:
         """The call with repaired arguments; None if there is no repair that continues the characters already sent."""

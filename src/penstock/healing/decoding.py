@@ -11,7 +11,19 @@ from msgspec.structs import replace
 from penstock.declarations import ToolDeclaration
 from penstock.dialects.provenance import Provenance
 from penstock.dialects.whole_calls import StaysText, WholeCalls
-from penstock.events import Error, Finish, Opaque, Progress, Reasoning, StreamChunk, Text, ToolCall, Unknown, Usage
+from penstock.events import (
+    Error,
+    Finish,
+    Opaque,
+    Progress,
+    Reasoning,
+    StreamChunk,
+    Text,
+    ToolCall,
+    ToolCallDelta,
+    Unknown,
+    Usage,
+)
 from penstock.healing.calls import CallHealing
 from penstock.healing.estimate import estimate_input, tokens_of
 from penstock.healing.finish_reasons import FinishReasons
@@ -28,8 +40,8 @@ from penstock.healing.report import (
 from penstock.healing.settings import Healing
 from penstock.messages import Message
 from penstock.wires import WireName, error_statuses
+from penstock.wires.shared.decode_response.piece_frames import ReadPiece, ReadText, ReadTexts
 from penstock.wires.shared.decode_response.reports import KEEP_ALIVE
-from penstock.wires.shared.decode_response.text_frames import ReadText, ReadTexts
 from penstock.wires.shared.encode_request.foreign_blocks import content_of
 
 T = TypeVar("T")
@@ -82,6 +94,8 @@ class ResponseDecoder(Protocol):
     @property
     def read_text(self) -> ReadText | None: ...
     def read_texts(self, data: bytes, /) -> list[Text] | None: ...
+    @property
+    def read_piece(self) -> ReadPiece | None: ...
     def feed(self, data: bytes, /) -> list[StreamChunk]: ...
     def feed_any(self, item: Any, /) -> list[StreamChunk]: ...
     def close(self) -> list[StreamChunk]: ...
@@ -130,6 +144,11 @@ class HealedDecoding:
             return TextFlow(read, read_several, _take_any, _take_any, self.output)
         lane = texts.lane
         return None if lane is None else TextFlow(read, read_several, lane.take_text, lane.take_texts, self.output)
+
+    def call_flow(self, last: ToolCallDelta) -> CallFlow | None:
+        """How the pieces after this one, the only event of the last bytes, are read; None if bytes have to be fed."""
+        read, take = self._decoder.read_piece, self._calls.taking(last.block)
+        return None if read is None or take is None else CallFlow(read, take, self._habits.skip, last.block)
 
     def close(self) -> list[StreamChunk]:
         """The events that were held back."""
@@ -239,6 +258,19 @@ class TextFlow(Struct, frozen=True):
     take: Callable[[str], str | None]
     take_several: Callable[[list[str]], list[str] | None]
     output: Output
+
+
+class CallFlow(Struct, frozen=True):
+    """The arguments of a call that flow through all stages, until other bytes are fed.
+
+    If `read` returns a piece for some bytes, they are that piece and nothing else, and they count as fed. `take` then
+    returns how much of the arguments can be sent, of the call with this `block`. `skip` gets the number of the bytes.
+    """
+
+    read: ReadPiece
+    take: Callable[[str], str]
+    skip: Callable[[int], None]
+    block: int
 
 
 def _take_any(text: T) -> T:

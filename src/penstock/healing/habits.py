@@ -62,6 +62,10 @@ class Habits:
             self._line.append(data)
             self._line_size += len(data)
 
+    def skip(self, size: int) -> None:
+        """Count a frame that is like one before, except for its piece of arguments, in which no habit shows."""
+        self._size += size
+
     def close(self) -> None:
         """Report the habits."""
         if self._find is None or not self._kept:

@@ -50,18 +50,21 @@ class ChatCalls:
                 orphans.append(orphan)
         return orphans
 
-    def add_piece(self, fragments: list[Fragment]) -> bool:
-        """Adds a fragment that is alone and only has more arguments; returns False for any other, which is not read."""
+    def add_piece(self, fragments: list[Fragment]) -> OpenCall | None:
+        """Adds a fragment that is alone and only has more arguments; returns its call.
+
+        None for any other, which is not read.
+        """
         fragment = fragments[0]
         function = fragment.function
         if function is None or fragment.id or function.name or len(fragments) > 1 or self.answer.raw_reason is not None:
-            return False
+            return None
         call = self.by_label.get(fragment.index)  # type: ignore[arg-type]  # None is not a label
         if call is None or fragment.extra_content is not None or fragment.custom is not None:
-            return False
+            return None
         if function.arguments:
             call.add(function.arguments)
-        return True
+        return call
 
     def add_one(self, fragment: Fragment) -> Fragment | None:
         """Adds a fragment of any shape."""

@@ -52,6 +52,7 @@ class OpenAIChat(Wire):
     wraps_calls: ClassVar[bool] = True
     has_short_path: ClassVar[bool] = True
     text_key: ClassVar[bytes] = b'"content"'
+    arguments_key: ClassVar[bytes] = b'"arguments"'
     decode = staticmethod(msgspec.json.Decoder(Chunk).decode)
 
     def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
@@ -135,7 +136,9 @@ class OpenAIChat(Wire):
                 if delta.reasoning_content or delta.reasoning or delta.reasoning_details or delta.refusal:
                     pass
                 elif delta.tool_calls:
-                    if not delta.content and choice.calls.add_piece(delta.tool_calls):
+                    call = None if delta.content else choice.calls.add_piece(delta.tool_calls)
+                    if call is not None:
+                        self.plain_call = call
                         return
                 elif delta.content and choice.answer.open_kind == "text":
                     self.plain_text = Text(choice.answer.open_block, delta.content, entry.index)

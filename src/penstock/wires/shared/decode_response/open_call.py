@@ -1,8 +1,9 @@
 """A native call in progress: its pieces, the point where its JSON closes, and its result when it ends.
 
 `OpenCall.add` is the reference; pieces after the first two take a short path in it, and `_add_carefully` does what the
-others need. `add_all` is `add` for the pieces of one read: it joins those between two closing brackets. test_laws cuts
-every vector whole, frame by frame and byte by byte and expects the same events.
+others need. `add_all` is `add` for the pieces of one read: it joins those between two closing brackets. `takes` is
+`add` for a piece whose event the caller has already. test_laws cuts every vector whole, frame by frame and byte by byte
+and expects the same events.
 """
 
 from __future__ import annotations
@@ -88,6 +89,15 @@ class OpenCall(GrowingCall):
                 self._look()
         else:
             self._add_carefully(piece, size)
+
+    def takes(self, piece: str) -> bool:
+        """Adds a piece that cannot close the JSON, without an event; False for any other, which is not added."""
+        size = self.size + len(piece)
+        if size >= self._next_settle or self._held is not None or ("}" in piece and _may_close(piece)):
+            return False
+        self.size = size
+        self._append(piece)
+        return True
 
     def add_all(self, pieces: list[str]) -> None:
         """Adds the pieces of one read; empty ones do not count."""

@@ -66,7 +66,7 @@ class ResponseDecoder:
     def feed_one(self, payload: bytes, event: str) -> list[StreamChunk]:
         """`feed` for a read that is exactly one frame, as reads are while a model streams."""
         wire = self._wire
-        wire.plain_text = None
+        wire.plain_text = wire.plain_call = None
         if wire.is_ended or wire.loose.surrogates is not None or not (payload.isascii() or is_utf8(payload)):
             return self.feed([Frames(event, [payload])])
         if wire.model.is_wanted:
@@ -79,7 +79,7 @@ class ResponseDecoder:
         if wire.has_short_path:
             wire.read_typed_one(value, payload, event)
             if wire.model.is_wanted:
-                wire.plain_text = None  # the next frames have to be searched for the name
+                wire.plain_text = wire.plain_call = None  # the next frames have to be searched for the name
         else:
             wire.read_typed([value], [payload], event)
         out = wire.out

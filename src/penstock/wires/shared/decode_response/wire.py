@@ -17,6 +17,7 @@ from penstock.framing import FramingName
 from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
 from penstock.wires.shared.decode_response.answers import Answers
 from penstock.wires.shared.decode_response.loose_frames import LooseFrames
+from penstock.wires.shared.decode_response.open_call import OpenCall
 from penstock.wires.shared.decode_response.progress import ResponseProgress, is_interruption
 from penstock.wires.shared.decode_response.reports import Reports
 from penstock.wires.shared.token_counts import UsageTable, UsageWriter
@@ -49,6 +50,8 @@ class Wire:
     """Whether the wire implements `read_typed_one`."""
     text_key: ClassVar[bytes] = b""
     """The quoted name of the field that has a piece of text, if `read_typed_one` tells frames of nothing but text."""
+    arguments_key: ClassVar[bytes] = b""
+    """The same for the field that has a piece of a call's arguments."""
 
     def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
         self.tools = tuple(tools)
@@ -63,6 +66,7 @@ class Wire:
         self.model = ModelName()
         self.inner: list[bytes] = []
         self.plain_text: Text | None = None  # the frame that `read_typed_one` read, if it was nothing but this
+        self.plain_call: OpenCall | None = None  # the call of which it was a piece, if it was nothing else
 
     # What a subclass implements.
 

@@ -1,8 +1,8 @@
-"""The fast path of plain text through a gateway, from the bytes of an upstream to those of a client.
+"""The fast path of text and arguments through a gateway, from the bytes of an upstream to those of a client.
 
 Nearly all reads of a long answer are one frame with a piece of text in which nothing has to be healed, or several such
-frames. Such a read is neither parsed nor fed to the stages: each piece is cut out of its frame and put into a frame of
-the client's protocol.
+frames; those of a call are one frame with a piece of its arguments. Such a read is neither parsed nor fed to the
+stages: each piece is cut out of its frame and put into a frame of the client's protocol.
 The stages are the reference: they get all other reads, and any of them may end the fast path at any time.
 """
 
@@ -13,8 +13,8 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from penstock.events import StreamChunk, Text
-from penstock.healing.decoding import HealedDecoding
+from penstock.events import StreamChunk, Text, ToolCallDelta
+from penstock.healing.decoding import CallFlow, HealedDecoding
 from penstock.transport.commands import Take
 from penstock.wires.shared.encode_response.json_writing import quote
 from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
@@ -30,7 +30,7 @@ class Writer(Protocol):
     async def write(self, piece: bytes) -> None: ...
 
 
-class TextLane:
+class PieceLane:
     """The fast path of one response, while it is open.
 
     `note` gets the events, if they are remembered, and `show` the bytes for the client, if they are inspected.
@@ -39,6 +39,7 @@ class TextLane:
     __slots__ = (
         "_after",
         "_before",
+        "_call",
         "_encoder",
         "_note",
         "_output",
@@ -59,12 +60,16 @@ class TextLane:
         self._note = note
         self._show = show
         self._before = self._after = b""
+        self._call: CallFlow
         self.taken = 0  # reads that were passed on
         self.left = 0  # reads that were not, although the path was open
 
     def open_after(self, chunks: list[StreamChunk], decoding: HealedDecoding) -> Take | None:
         """Open the fast path after these events; None if the next bytes have to be decoded."""
         last = chunks[-1] if chunks else None
+        if isinstance(last, ToolCallDelta) and len(chunks) == 1 and (call := decoding.call_flow(last)) is not None:
+            self._call = call
+            return self._take_piece
         if not isinstance(last, Text) or (flow := decoding.text_flow()) is None:
             return None
         self._read, self._read_several = flow.read, flow.read_several
@@ -113,6 +118,26 @@ class TextLane:
         if self._note is not None:
             self._note(event)
         piece = self._encoder.feed([event])
+        if self._show is not None:
+            self._show(piece)
+        return self._write_now(piece) or self._write(piece)
+
+    def _take_piece(self, data: bytes) -> Awaitable[None] | bool:
+        """Sends the piece of arguments in these bytes; False if they are anything else."""
+        call = self._call
+        if self._encoder.error is not None or (event := call.read(data)) is None:
+            self.left += 1
+            return False
+        self.taken += 1
+        call.skip(len(data))
+        if not (text := call.take(event.piece)):
+            return True
+        event = ToolCallDelta(call.block, text, event.choice)
+        if self._note is not None:
+            self._note(event)
+        piece = self._encoder.feed([event])
+        if not piece:  # a protocol that sends calls whole
+            return True
         if self._show is not None:
             self._show(piece)
         return self._write_now(piece) or self._write(piece)

@@ -1,4 +1,4 @@
-"""Frames of text that differ in nothing but the text are read without the parser, and mean the same."""
+"""Frames that differ in nothing but their piece of text or arguments are read without the parser, and mean the same."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import json
 import pytest
 
 import penstock
-from penstock import StreamChunk, Text
+from penstock import StreamChunk, Text, ToolCall
 from penstock.wires.openai_chat.decode_response import OpenAIChat
-from penstock.wires.shared.decode_response.text_frames import ATTEMPTS
+from penstock.wires.shared.decode_response.piece_frames import ATTEMPTS
 from penstock.wires.shared.decode_response.wire import SEARCHED_FRAMES
 from tests.support import joined
 
@@ -105,10 +105,10 @@ def test_several_frames_of_text_in_a_read_are_not_parsed(monkeypatch: pytest.Mon
     assert parsed(reads, monkeypatch) == 2
 
 
-def test_an_escape_in_a_read_of_several_frames_does_not_end_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_escape_does_not_end_that(monkeypatch: pytest.MonkeyPatch) -> None:
     words, lines = text_frame("word "), text_frame("a line\n")
     reads = [words, words, *[words + lines, words + words] * 3 * ATTEMPTS]
-    assert parsed(reads, monkeypatch) == 2 + 2 * 3 * ATTEMPTS
+    assert parsed(reads, monkeypatch) == 2
 
 
 def test_a_field_that_changes_now_and_then_does_not_end_that(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,3 +140,59 @@ def test_a_field_that_only_looks_like_the_text_is_not_read(name: str) -> None:
     first, second = MISLEADING[name]
     events = read_one_by_one([first, first, first, second])
     assert [event.text for event in events if isinstance(event, Text)] == ["one"] * 4
+
+
+# Pieces of calls.
+
+
+def piece_frame(piece: str, index: int = 0, more: str = "") -> bytes:
+    arguments = json.dumps(piece, ensure_ascii=False)
+    return frame(f'{{"tool_calls":[{{"index":{index}{more},"function":{{"arguments":{arguments}}}}}]}}')
+
+
+def start_frame(name: str, index: int = 0) -> bytes:
+    call = f'{{"index":{index},"id":"{name}{index}","type":"function","function":{{"name":"{name}","arguments":""}}}}'
+    return frame(f'{{"tool_calls":[{call}]}}')
+
+
+CALL_END = frame("{}", '"finish_reason":"tool_calls"')
+ARGUMENTS = '{"command": "ls -l", "files": [{"name": "größer 😀"}, {"n": 1.5, "is": true}], "note": "a \\"b\\" \\n c"}'
+BETWEEN_PIECES = {
+    **BETWEEN,
+    "another call": start_frame("g", 1),
+    "a piece of another call": start_frame("g", 1) + piece_frame('{"a', 1),
+    "the same index again": start_frame("g", 0),
+    "a wrapper": start_frame("parallel", 1),
+    "an id again": piece_frame("", more=',"id":"f0"'),
+    "half of a pair in arguments": piece_frame("x").replace(b'"x"', b'"\\ud83d"'),
+    "an empty piece": piece_frame(""),
+    "a piece with text": frame('{"content":"so","tool_calls":[{"index":0,"function":{"arguments":"x"}}]}'),
+}
+
+
+def cut(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+@pytest.mark.parametrize("name", BETWEEN_PIECES)
+@pytest.mark.parametrize("size", [1, 4])
+def test_pieces_of_calls_mean_the_same_with_and_without_the_parser(name: str, size: int) -> None:
+    pieces = [piece_frame(piece) for piece in cut(ARGUMENTS, size)]
+    for place in (0, 3, 7, len(pieces)):
+        frames = [start_frame("f"), *pieces[:place], BETWEEN_PIECES[name], *pieces[place:], CALL_END]
+        assert joined(read_one_by_one(frames)) == joined(read_byte_by_byte(frames)), place
+
+
+def test_pieces_of_two_calls_in_turns_mean_the_same() -> None:
+    first, second = cut(ARGUMENTS, 3), cut(ARGUMENTS, 3)
+    both = [piece_frame(piece, index) for pair in zip(first, second, strict=True) for index, piece in enumerate(pair)]
+    frames = [start_frame("f"), start_frame("g", 1), *both, CALL_END]
+    assert joined(read_one_by_one(frames)) == joined(read_byte_by_byte(frames))
+    calls = [event for event in read_one_by_one(frames) if isinstance(event, ToolCall)]
+    assert [call.arguments_raw for call in calls] == [ARGUMENTS, ARGUMENTS]
+
+
+def test_pieces_of_a_call_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = [piece_frame(piece) for piece in ['{"a": "b', *["word \\n"] * 100, '"}']]
+    text = text_frame("Hi.")
+    assert parsed([text, start_frame("f"), *pieces, CALL_END], monkeypatch) <= 8

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock import AsyncStream, ConnectionFailed, Decoder, Model, StreamChunk, Usage
 from penstock.declarations import ToolDeclaration
 from penstock.gateway import Healing
-from penstock.gateway.text_lane import TextLane
+from penstock.gateway.piece_lane import PieceLane
 from penstock.healing.decoding import HealedDecoding, ResponseContext
 from penstock.healing.report import HealingReport
 from penstock.testing import Scripted
@@ -56,7 +56,7 @@ class Relay:
         self.shown: list[bytes] = []
         self.taken = 0
         self._turn = TurnBuilder()
-        self.lane = lane = TextLane(self.encoder, self, self._turn.add, self.shown.append)
+        self.lane = lane = PieceLane(self.encoder, self, self._turn.add, self.shown.append)
         take = None
         for data in reads:
             if take is not None and take(data):
@@ -68,6 +68,7 @@ class Relay:
         self._feed(self.decoding.close())
         self.sent.append(self.encoder.close())
         self.turn = self._turn.build()
+        self.report = (context.report.build(), context.report.notes)
 
     @property
     def frames(self) -> bytes:
@@ -95,6 +96,7 @@ def assert_same(reads: list[bytes], front: str, healing: Healing | None = None) 
     assert direct.frames == reference.frames
     assert direct.turn == reference.turn
     assert direct.decoding.output.size == reference.decoding.output.size
+    assert direct.report == reference.report
     assert len(direct.shown) <= direct.taken == direct.lane.taken
     return direct.taken
 
@@ -143,6 +145,39 @@ def test_any_text_arrives_as_by_the_stages(
     frames = [frame(piece.encode("utf-8", "replace").decode(), choice) for piece, choice in pieces]
     reads = [b"".join(frames[at : at + together]) for at in range(0, len(frames), together)]
     assert_same([*reads, END], front, Healing() if is_healed else Healing(rescue=False, reasoning=False))
+
+
+ARGUMENTS = {"command": "ls -l", "files": [{"name": "größer 😀"}, {"n": 1.5, "is": True}], "note": 'a "b" \n c' * 9}
+DAMAGED = ("{}{text}", "{text},", "```json\n{text}\n```", "{text}</tool_call>", "{{}}{text}", "{half}", "{text}{text}")
+
+
+def call_reads(arguments: str, size: int) -> list[bytes]:
+    """A call whose arguments come in pieces of this size."""
+    entry = {"index": 0, "id": "a", "type": "function", "function": {"name": "shell", "arguments": ""}}
+    pieces = [arguments[at : at + size] for at in range(0, len(arguments), size)]
+    deltas: list[dict[str, Any]] = [
+        {"tool_calls": [entry]},
+        *({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in pieces),
+    ]
+    frames = [b"data: " + json.dumps(delta(**one), ensure_ascii=False).encode() + b"\n\n" for one in deltas]
+    return [*frames, sse(delta("tool_calls"))]
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_pieces_of_arguments_take_the_direct_way(front: str, size: int) -> None:
+    reads = call_reads(json.dumps(ARGUMENTS), size)
+    assert assert_same(reads, front) >= len(reads) // 3
+    assert_same([*PLAIN[:5], *reads[:-1], *PLAIN[:5], reads[-1]], front)
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("damage", DAMAGED)
+@pytest.mark.parametrize("size", [1, 4])
+def test_damaged_arguments_arrive_as_by_the_stages(front: str, damage: str, size: int) -> None:
+    text = json.dumps(ARGUMENTS)
+    reads = call_reads(damage.replace("{text}", text).replace("{half}", text[: len(text) // 2]), size)
+    assert_same(reads, front)
 
 
 @pytest.mark.parametrize("front", FRONTS)
