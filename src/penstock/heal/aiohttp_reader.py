@@ -28,19 +28,18 @@ class HealedReader(StreamReader):
 
     async def _wait(self, func_name: str) -> None:
         """Read what comes next; aiohttp calls this when its buffer is empty."""
-        stage = self._exchange.stage
+        exchange = self._exchange
         while not self._buffer and not self._eof:
             try:
                 data = await self._inner.readany()
             except aiohttp.ClientError:
-                if held := stage.held():
+                for held in exchange.break_off():
                     self.feed_data(held)
                     return
                 raise
-            if healed := stage.feed(data) if data else stage.close():
+            for healed in [exchange.stage.feed(data)] if data else exchange.end():
                 self.feed_data(healed)
             if not data:
-                self._exchange.report()
                 self.feed_eof()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.errors import UsageError
 from penstock.heal.exchange import HealedExchange, Healer, body_of, healed_headers
@@ -16,10 +16,9 @@ def transport(inner: Any, healer: Healer) -> Any:
     module = library_of(inner, "BaseTransport", "AsyncBaseTransport")
     if module is None:
         raise UsageError(f"{inner!r} is not a transport of httpx2 or httpx")
-    sync, asynchronous = transports(module)
-    if isinstance(inner, (sync, asynchronous)):  # attached again, with other settings
+    if isinstance(inner, HealingTransport):  # attached again, with other settings
         inner = inner.inner
-    return sync(inner, healer) if isinstance(inner, module.BaseTransport) else asynchronous(inner, healer)
+    return of_library(HealingTransport, module)(inner, healer)
 
 
 def library_of(value: Any, *classes: str) -> ModuleType | None:
@@ -33,180 +32,127 @@ def library_of(value: Any, *classes: str) -> ModuleType | None:
     return None
 
 
-def _decoded(response: Any) -> Any:
-    """The bytes of a response, without its encoding; if it has none, by the shortest way."""
-    return response.iter_bytes() if response.headers.get("content-encoding") else response.stream
+class HealedBytes:
+    """The body of a healed stream, for sync and async code."""
+
+    def __init__(self, response: Any, exchange: HealedExchange) -> None:
+        self._response = response
+        self._exchange = exchange
+        self._is_encoded = "content-encoding" in response.headers
+
+    def __iter__(self) -> Iterator[bytes]:
+        response, feed = self._response, self._exchange.stage.feed
+        try:
+            for data in response.iter_bytes() if self._is_encoded else response.stream:
+                if healed := feed(data):
+                    yield healed
+        except Exception:
+            yield from self._exchange.break_off()
+            raise
+        yield from self._exchange.end()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        response, feed = self._response, self._exchange.stage.feed
+        try:
+            async for data in response.aiter_bytes() if self._is_encoded else response.stream:
+                if healed := feed(data):
+                    yield healed
+        except Exception:
+            for held in self._exchange.break_off():
+                yield held
+            raise
+        for rest in self._exchange.end():
+            yield rest
+
+    def close(self) -> None:
+        self._response.close()
+        self._exchange.report()
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+        self._exchange.report()
 
 
-def _adecoded(response: Any) -> Any:
-    return response.aiter_bytes() if response.headers.get("content-encoding") else response.stream
+class ReadBytes:
+    """A body that was read already, in its own encoding."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._body
 
 
-@cache
-def _healed_bytes(module: Any) -> Any:
-    """The class of healed bodies for a library."""
+class HealingTransport:
+    """Heals the responses of another transport; the client decides whether it is used in sync or async code."""
 
-    class HealedBytes(module.SyncByteStream):  # type: ignore[misc]
-        def __init__(self, response: Any, exchange: HealedExchange) -> None:
-            self._response = response
-            self._exchange = exchange
+    library: ClassVar[Any]
 
-        def __iter__(self) -> Iterator[bytes]:
-            stage = self._exchange.stage
-            try:
-                for data in _decoded(self._response):
-                    if healed := stage.feed(data):
-                        yield healed
-            except Exception:
-                if held := stage.held():
-                    yield held
-                raise
-            if rest := stage.close():
-                yield rest
-            self._exchange.report()
+    def __init__(self, inner: Any, healer: Healer) -> None:
+        self.inner = inner
+        self._healer = healer
 
-        def close(self) -> None:
-            self._response.close()
-            self._exchange.report()
+    def handle_request(self, request: Any) -> Any:
+        response = self.inner.handle_request(request)
+        exchange = self._begun(request, response)
+        if exchange is None or exchange.is_streaming:
+            return self._healed(response, exchange)
+        try:
+            raw = b"".join(response.iter_raw())
+        finally:
+            response.close()
+        return self._whole(response, exchange, raw)
 
-    return HealedBytes
+    async def handle_async_request(self, request: Any) -> Any:
+        response = await self.inner.handle_async_request(request)
+        exchange = self._begun(request, response)
+        if exchange is None or exchange.is_streaming:
+            return self._healed(response, exchange)
+        try:
+            raw = b"".join([piece async for piece in response.aiter_raw()])
+        finally:
+            await response.aclose()
+        return self._whole(response, exchange, raw)
 
+    def close(self) -> None:
+        self.inner.close()
 
-@cache
-def _async_healed_bytes(module: Any) -> Any:
-    """The class of healed bodies for a library, in async code."""
+    async def aclose(self) -> None:
+        await self.inner.aclose()
 
-    class AsyncHealedBytes(module.AsyncByteStream):  # type: ignore[misc]
-        def __init__(self, response: Any, exchange: HealedExchange) -> None:
-            self._response = response
-            self._exchange = exchange
+    def _begun(self, request: Any, response: Any) -> HealedExchange | None:
+        url, kind = request.url, response.headers.get("content-type", "")
+        body, query = body_of(request, self.library.RequestNotRead), url.query.decode("ascii", "replace")
+        return self._healer.begin(request.method, url.path, query, body, response.status_code, kind)
 
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            stage = self._exchange.stage
-            try:
-                async for data in _adecoded(self._response):
-                    if healed := stage.feed(data):
-                        yield healed
-            except Exception:
-                if held := stage.held():
-                    yield held
-                raise
-            if rest := stage.close():
-                yield rest
-            self._exchange.report()
+    def _healed(self, response: Any, exchange: HealedExchange | None) -> Any:
+        """A response that passes unchanged, or is healed while it is read."""
+        if exchange is None:
+            return response
+        stream = of_library(HealedBytes, self.library)(response, exchange)
+        return self._response(response, healed_headers(response.headers.raw, exchange), stream)
 
-        async def aclose(self) -> None:
-            await self._response.aclose()
-            self._exchange.report()
+    def _whole(self, response: Any, exchange: HealedExchange, raw: bytes) -> Any:
+        """The response to a request that is not streamed: its body as it came, or healed."""
+        body = self.library.Response(200, headers=response.headers, content=raw).content
+        healed = b"".join([exchange.stage.feed(body), *exchange.end()])
+        is_same, headers = healed == body, response.headers.raw
+        stream = of_library(ReadBytes, self.library)(raw if is_same else healed)
+        return self._response(response, headers if is_same else healed_headers(headers, exchange), stream)
 
-    return AsyncHealedBytes
-
-
-@cache
-def _bytes(module: Any) -> Any:
-    """The class of bodies in memory for a library."""
-
-    class Bytes(module.SyncByteStream, module.AsyncByteStream):  # type: ignore[misc]
-        """A body that was read already, in its own encoding."""
-
-        def __init__(self, body: bytes) -> None:
-            self._body = body
-
-        def __iter__(self) -> Iterator[bytes]:
-            yield self._body
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            yield self._body
-
-    return Bytes
-
-
-def _healed(module: Any, response: Any, exchange: HealedExchange, stream: Any) -> Any:
-    headers = healed_headers(response.headers.raw, exchange)
-    return module.Response(200, headers=headers, stream=stream, extensions=response.extensions)
-
-
-def _whole(module: Any, response: Any, exchange: HealedExchange, raw: bytes) -> Any:
-    """The response to a request that is not streamed: its body as it came, or healed."""
-    body = module.Response(200, headers=response.headers, content=raw).content
-    new = exchange.stage.feed(body) + exchange.stage.close()
-    exchange.report()
-    if new == body:
-        return module.Response(
-            200, headers=response.headers.raw, stream=_bytes(module)(raw), extensions=response.extensions
-        )
-    return _healed(module, response, exchange, _bytes(module)(new))
-
-
-def _begun(module: Any, healer: Healer, request: Any, response: Any) -> HealedExchange | None:
-    url, kind = request.url, response.headers.get("content-type", "")
-    body = body_of(request, module.RequestNotRead)
-    return healer.begin(
-        request.method, url.path, url.query.decode("ascii", "replace"), body, response.status_code, kind
-    )
-
-
-def transports(module: Any) -> tuple[Any, Any]:
-    """The two classes of transports for a library."""
-    return _sync_transport(module), _async_transport(module)
+    def _response(self, response: Any, headers: list[tuple[bytes, bytes]], stream: Any) -> Any:
+        return self.library.Response(200, headers=headers, stream=stream, extensions=response.extensions)
 
 
 @cache
-def _sync_transport(module: Any) -> Any:
-    healed_bytes = _healed_bytes(module)
-
-    class HealingTransport(module.BaseTransport):  # type: ignore[misc]
-        """Heals the responses of another transport."""
-
-        def __init__(self, inner: Any, healer: Healer) -> None:
-            self.inner = inner
-            self._healer = healer
-
-        def handle_request(self, request: Any) -> Any:
-            response = self.inner.handle_request(request)
-            if (exchange := _begun(module, self._healer, request, response)) is None:
-                return response
-            if exchange.is_streaming:
-                return _healed(module, response, exchange, healed_bytes(response, exchange))
-            try:
-                raw = b"".join(response.iter_raw())
-            finally:
-                response.close()
-            return _whole(module, response, exchange, raw)
-
-        def close(self) -> None:
-            self.inner.close()
-
-    return HealingTransport
-
-
-@cache
-def _async_transport(module: Any) -> Any:
-    healed_bytes = _async_healed_bytes(module)
-
-    class AsyncHealingTransport(module.AsyncBaseTransport):  # type: ignore[misc]
-        """Heals the responses of another async transport."""
-
-        def __init__(self, inner: Any, healer: Healer) -> None:
-            self.inner = inner
-            self._healer = healer
-
-        async def handle_async_request(self, request: Any) -> Any:
-            response = await self.inner.handle_async_request(request)
-            if (exchange := _begun(module, self._healer, request, response)) is None:
-                return response
-            if exchange.is_streaming:
-                return _healed(module, response, exchange, healed_bytes(response, exchange))
-            try:
-                raw = b"".join([piece async for piece in response.aiter_raw()])
-            finally:
-                await response.aclose()
-            return _whole(module, response, exchange, raw)
-
-        async def aclose(self) -> None:
-            await self.inner.aclose()
-
-    return AsyncHealingTransport
+def of_library(kind: type, library: Any) -> Any:
+    """A class of this module as a class of httpx2 or httpx, for sync and async code."""
+    if kind is HealingTransport:
+        return type(kind.__name__, (kind, library.BaseTransport, library.AsyncBaseTransport), {"library": library})
+    return type(kind.__name__, (kind, library.SyncByteStream, library.AsyncByteStream), {})
 
 
 def attach_client(client: Any, healer: Healer) -> None:
