@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
 
+import penstock
 from penstock import StreamingToolCallAccumulator, UsageError
 
 DELTAS: list[list[dict[str, Any]]] = [
@@ -232,3 +234,26 @@ def test_parts_of_chunks_without_calls_are_accepted(part: dict[str, Any]) -> Non
     calls = StreamingToolCallAccumulator()
     calls.add_chunk(part)
     assert calls.tool_calls == {}
+
+
+def test_a_wrapper_call_is_replaced_by_the_calls_inside_it_as_in_decode() -> None:
+    uses = [{"recipient_name": f"functions.{name}", "parameters": {"n": number}} for number, name in enumerate("ab")]
+    entry = {"index": 0, "id": "w", "function": {"name": "multi_tool_use.parallel", "arguments": ""}}
+    chunks: list[dict[str, Any]] = [
+        {"choices": [{"index": 0, "delta": {"tool_calls": [entry]}}]},
+        {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {
+            "arguments": json.dumps({"tool_uses": uses})}}]}, "finish_reason": "tool_calls"}]},
+    ]  # fmt: skip
+    for tools, names in ((["a", "b"], ["a", "b"]), (["a"], ["multi_tool_use.parallel"]), (None, ["a", "b"])):
+        calls = penstock.StreamingToolCallAccumulator(tools)
+        for chunk in chunks:
+            calls.add_chunk(chunk)
+        complete = calls.get_complete_tool_calls()
+        decoded = penstock.extract(penstock.decode([*chunks, b"data: [DONE]\n\n"], "openai-chat", tools))
+        assert [call.name for call in complete] == names
+        assert [(call.id, call.name, call.arguments) for call in complete] == [
+            (call.id, call.name, call.arguments) for call in decoded
+        ]
+        assert complete == calls.get_complete_tool_calls(), "asked again, it says the same"
+        calls.clear(only_complete=True)
+        assert not calls.get_complete_tool_calls()

@@ -22,6 +22,7 @@ from penstock.wires.openai_chat.reasoning_fields import TEXT_FIELDS, ReasoningSt
 from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
 from penstock.wires.shared.decode_response.loose import items
 from penstock.wires.shared.decode_response.open_call import OpenCall, diagnosed
+from penstock.wires.shared.decode_response.wrapped_calls import WrappedCalls
 
 
 class StreamingToolCallAccumulator:
@@ -79,8 +80,17 @@ class StreamingToolCallAccumulator:
         return bool(self._complete_calls())
 
     def get_complete_tool_calls(self) -> list[ToolCall]:
-        """The complete calls, in order. A call that was sent again, with the same id, is in it once."""
-        return [self._call(call) for call in self._complete_calls()]
+        """The complete calls, in order. A call that was sent again, with the same id, is in it once.
+
+        A wrapper call (`multi_tool_use.parallel`) is replaced by the calls inside it, as `decode` does.
+        """
+        calls = [self._call(call) for call in self._complete_calls()]
+        numbering = Numbering("call_")  # of its own: it may be asked again
+        numbering.next_block = len(self._answer.calls) and self._answer.calls[-1].block + 1
+        for known in self._answer.calls:
+            numbering.unique_id(known.id)
+        wrapped = WrappedCalls(self._tools, numbering)
+        return [inner for call in calls for inner in wrapped.calls_in(call) or [call]]
 
     def _call(self, call: OpenCall) -> ToolCall:
         """A complete call, repaired if it has to be."""

@@ -75,18 +75,29 @@ class WrappedCalls:
     def _expand(self, wrapper: ToolCall) -> list[StreamChunk]:
         """The events of the calls inside; none if it is not a wrapper after all."""
         events: list[StreamChunk] = []
-        choice = wrapper.choice
-        for number, (name, raw, arguments) in enumerate(self._inner_calls(wrapper), 1):
-            id, block = self._numbering.unique_id(f"{wrapper.id}_{number}"), self._numbering.new_block()
+        for call in self.calls_in(wrapper):
+            block, id, name, raw, choice = call.block, call.id, call.name, call.arguments_raw, call.choice
             events += [
                 ToolCallStart(block, id, name, choice),
                 ToolCallDelta(block, raw, choice),
-                ToolCallClosed(block, id, name, arguments, choice),
-                ToolCall(id, name, arguments, raw, "native", wrapper.sealed_by, block=block, choice=choice),
+                ToolCallClosed(block, id, name, call.arguments, choice),
+                call,
             ]
         if events:
             self._expanded.add(wrapper.block)
         return events
+
+    def calls_in(self, wrapper: ToolCall) -> list[ToolCall]:
+        """The calls inside of a call, each with its own id and block; none if it is not a wrapper."""
+        if wrapper.name not in self._wrappers:
+            return []
+        return [
+            ToolCall(
+                self._numbering.unique_id(f"{wrapper.id}_{number}"), name, arguments, raw, "native", wrapper.sealed_by,
+                block=self._numbering.new_block(), choice=wrapper.choice,
+            )
+            for number, (name, raw, arguments) in enumerate(self._inner_calls(wrapper), 1)
+        ]  # fmt: skip
 
     def _inner_calls(self, wrapper: ToolCall) -> list[InnerCall]:
         try:
