@@ -17,6 +17,7 @@ import sys
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
 
 import penstock.heal
 from penstock import Healing
-from tests.heal.habit_replies import CHAT, NEEDS, REPLIES, expected, habit_loopback
+from tests.heal.habit_replies import CHAT, IMPOSSIBLE, NEEDS, expected, habit_loopback, habits_of
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "keep-your-framework.md"
 SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
@@ -63,6 +64,11 @@ def of_message(response: Any) -> Calls:
     choice = response.choices[0]
     calls = [(call.id, json.loads(call.function.arguments)) for call in choice.message.tool_calls or ()]
     return calls if choice.finish_reason == "tool_calls" else []
+
+
+def in_order(calls: Calls) -> Calls:
+    """The calls that an agent has run, which may run at the same time."""
+    return sorted(calls, key=lambda one: str(one[1]))
 
 
 async def all_of(stream: Any) -> list[Any]:
@@ -227,13 +233,23 @@ def ollama() -> list[Way]:
     return [streamed, whole, async_streamed, async_whole]
 
 
-def langchain() -> list[Way]:
-    def model_of(base: str, attach: Attach, *, streaming: bool) -> Any:
-        from langchain_openai import ChatOpenAI
+def langchain_openai(base: str, *, streaming: bool) -> Any:
+    from langchain_openai import ChatOpenAI
 
-        options: Any = {"base_url": f"{base}/v1", "api_key": "-", "model": "m", "max_retries": 0}
-        model = ChatOpenAI(**options, streaming=streaming, use_responses_api=False, timeout=PATIENCE)
-        return attach(model).bind_tools(TOOLS)
+    options: Any = {"base_url": f"{base}/v1", "api_key": "-", "model": "m", "max_retries": 0}
+    return ChatOpenAI(**options, streaming=streaming, use_responses_api=False, timeout=PATIENCE)
+
+
+def langchain_anthropic(base: str, *, streaming: bool) -> Any:
+    from langchain_anthropic import ChatAnthropic
+
+    options: Any = {"base_url": base, "api_key": "-", "model": "m", "max_retries": 0, "max_tokens": 1000}
+    return ChatAnthropic(**options, streaming=streaming, timeout=PATIENCE)
+
+
+def langchain(new: Callable[..., Any]) -> list[Way]:
+    def model_of(base: str, attach: Attach, *, streaming: bool) -> Any:
+        return attach(new(base, streaming=streaming)).bind_tools(TOOLS)
 
     def of(message: Any) -> Calls:
         return [(call["id"], call["args"]) for call in message.tool_calls]
@@ -276,18 +292,28 @@ def pydantic_ai() -> list[Way]:
 
         return agent
 
+    def streamed(base: str, attach: Attach) -> Calls:
+        calls: Calls = []
+        agent_of(base, attach, calls).run_stream_sync(ASK).get_output()
+        return in_order(calls)
+
+    def whole(base: str, attach: Attach) -> Calls:
+        calls: Calls = []
+        agent_of(base, attach, calls).run_sync(ASK)
+        return in_order(calls)
+
     async def async_streamed(base: str, attach: Attach) -> Calls:
         calls: Calls = []
         async with agent_of(base, attach, calls).run_stream(ASK) as run:
             await run.get_output()
-        return calls
+        return in_order(calls)
 
     async def async_whole(base: str, attach: Attach) -> Calls:
         calls: Calls = []
         await agent_of(base, attach, calls).run(ASK)
-        return calls
+        return in_order(calls)
 
-    return [async_streamed, async_whole]
+    return [streamed, whole, async_streamed, async_whole]
 
 
 def openai_agents() -> list[Way]:
@@ -310,16 +336,53 @@ def openai_agents() -> list[Way]:
 
         calls: Calls = []
         await all_of(Runner.run_streamed(agent_of(base, attach, calls), ASK).stream_events())
-        return calls
+        return in_order(calls)
 
     async def async_whole(base: str, attach: Attach) -> Calls:
         from agents import Runner
 
         calls: Calls = []
         await Runner.run(agent_of(base, attach, calls), ASK)
-        return calls
+        return in_order(calls)
 
-    return [async_streamed, async_whole]
+    def whole(base: str, attach: Attach) -> Calls:
+        from agents import Runner
+
+        calls: Calls = []
+        Runner.run_sync(agent_of(base, attach, calls), ASK)
+        return in_order(calls)
+
+    return [whole, async_streamed, async_whole]
+
+
+def mistral() -> list[Way]:
+    def client_of(base: str, attach: Attach) -> Any:
+        from mistralai.client import Mistral
+
+        return attach(Mistral(api_key="-", server_url=base, timeout_ms=int(PATIENCE * 1000)))
+
+    options: Any = {"model": "m", "messages": MESSAGES, "tools": TOOLS}
+
+    def of(events: Iterable[Any]) -> Calls:
+        return of_chunks(event.data for event in events)
+
+    def streamed(base: str, attach: Attach) -> Calls:
+        with client_of(base, attach) as client:
+            return of(client.chat.stream(**options))
+
+    def whole(base: str, attach: Attach) -> Calls:
+        with client_of(base, attach) as client:
+            return of_message(client.chat.complete(**options))
+
+    async def async_streamed(base: str, attach: Attach) -> Calls:
+        async with client_of(base, attach) as client:
+            return of(await all_of(await client.chat.stream_async(**options)))
+
+    async def async_whole(base: str, attach: Attach) -> Calls:
+        async with client_of(base, attach) as client:
+            return of_message(await client.chat.complete_async(**options))
+
+    return [streamed, whole, async_streamed, async_whole]
 
 
 def litellm() -> list[Way]:
@@ -357,12 +420,16 @@ CLIENTS: dict[str, tuple[str, str, Callable[[], list[Way]]]] = {
     "anthropic": ("anthropic", "anthropic", anthropic),
     "google-genai": ("google-genai", "gemini", google),
     "ollama": ("ollama", "ollama", ollama),
-    "LangChain": ("langchain-openai", "openai-chat", langchain),
+    "mistralai": ("mistralai", "openai-chat", mistral),
+    "LangChain (OpenAI)": ("langchain-openai", "openai-chat", partial(langchain, langchain_openai)),
+    "LangChain (Anthropic)": ("langchain-anthropic", "anthropic", partial(langchain, langchain_anthropic)),
     "pydantic-ai": ("pydantic-ai-slim", "openai-chat", pydantic_ai),
     "openai-agents": ("openai-agents", "openai-chat", openai_agents),
     "LiteLLM": ("litellm", "openai-chat", litellm),
 }
 """The package of each client, its protocol, and its ways."""
+LACKING = {"openai-agents": "openai-agents has no streamed way in sync code, so that its cells have three ways"}
+"""The ways that a client does not have."""
 
 
 def is_right(way: Way, base: str, habit: str, attach: Attach, runner: asyncio.Runner) -> str:
@@ -391,11 +458,11 @@ def measure(only: str = "") -> dict[str, dict[str, dict[str, list[str]]]]:
     cells: dict[str, dict[str, dict[str, list[str]]]] = {}
     with habit_loopback() as server, asyncio.Runner() as runner:  # LangChain keeps its clients for other models
         for client, (_, wire, ways) in CLIENTS.items():
-            if only not in client:
+            if only and only != client:
                 continue
-            tried, habits = ways(), CHAT if wire == "openai-chat" else REPLIES[wire]
+            tried = ways()
             cells[client] = {}
-            for habit in habits:
+            for habit in habits_of(wire):
                 settings = Healing(**NEEDS.get(habit, {}))
 
                 def heal(value: Any, settings: Healing = settings) -> Any:
@@ -409,21 +476,26 @@ def measure(only: str = "") -> dict[str, dict[str, dict[str, list[str]]]]:
 
 
 def table(cells: dict[str, dict[str, dict[str, list[str]]]]) -> str:
-    """The cells as a table: how many ways are right, before → after."""
+    """The cells as a table: how many ways are right, before → after. A cell that cannot exist has a number, and why."""
     rows = [f"| habit | {' | '.join(cells)} |", f"|---|{'---|' * len(cells)}"]
+    whys = [*dict.fromkeys(why for client in cells for why in IMPOSSIBLE.get(CLIENTS[client][1], {}).values())]
     for habit in CHAT:
-        row = [_cell(found.get(habit)) for found in cells.values()]
+        row = [
+            _cell(found[habit]) if habit in found else f"– ({whys.index(IMPOSSIBLE[CLIENTS[client][1]][habit]) + 1})"
+            for client, found in cells.items()
+        ]
         mark = f" ({', '.join(f'`{key}={value!r}`' for key, value in NEEDS[habit].items())})" if habit in NEEDS else ""
         rows.append(f"| {habit.replace('_', ' ')}{mark} | {' | '.join(row)} |")
     packages = dict.fromkeys(package for package, _, _ in CLIENTS.values())
     versions = ", ".join(f"{package} {version(package)}" for package in packages)
     made = time.strftime("%Y-%m-%d", time.gmtime())
-    return "\n".join(rows).replace("'", '"') + f"\n\nMade on {made} with {versions}.\n"
+    notes = [f"({number}) {why}" for number, why in enumerate(whys, 1)]
+    lacking = [why for client, why in LACKING.items() if client in cells]
+    notes = [f"–: {'; '.join(notes)}. {'. '.join(lacking)}."] if notes or lacking else []
+    return "\n\n".join(["\n".join(rows).replace("'", '"'), *notes, f"Made on {made} with {versions}.\n"])
 
 
-def _cell(found: dict[str, list[str]] | None) -> str:
-    if found is None:
-        return "–"
+def _cell(found: dict[str, list[str]]) -> str:
     before, after = (sum(not one for one in found[name]) for name in ("before", "after"))
     return f"{before} → {after} of {len(found['after'])}"
 

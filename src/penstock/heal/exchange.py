@@ -26,14 +26,21 @@ class Healer:
         self._on_healed = on_healed
 
     def begin(
-        self, method: str, path: str, query: str, body: bytes | None, status: int, content_type: str
+        self,
+        method: str,
+        path: str,
+        query: str,
+        body: bytes | None,
+        status: int,
+        content_type: str,
+        user_agent: str = "",
     ) -> HealedExchange | None:
         """The healing of a response; None if the response passes unchanged."""
         kind = content_type.partition(";")[0].strip().lower()
         if status != 200 or body is None or kind not in (*_STREAMS, _WHOLE):
             return None
         try:
-            if (request := read_request(method, path, query, body)) is None:
+            if (request := read_request(method, path, query, body, user_agent)) is None:
                 return None
             return HealedExchange(self, ResponseHealing(request, self.healing), path, kind)
         except Exception as error:  # noqa: BLE001  # a fault in healing must not end the user's response

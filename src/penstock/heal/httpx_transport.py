@@ -126,7 +126,8 @@ class HealingTransport:
     def _begun(self, request: Any, response: Any) -> HealedExchange | None:
         url, kind = request.url, response.headers.get("content-type", "")
         body, query = body_of(request, self.library.RequestNotRead), url.query.decode("ascii", "replace")
-        return self._healer.begin(request.method, url.path, query, body, response.status_code, kind)
+        agent = request.headers.get("user-agent", "")
+        return self._healer.begin(request.method, url.path, query, body, response.status_code, kind, agent)
 
     def _healed(self, response: Any, exchange: HealedExchange | None) -> Any:
         """A response that passes unchanged, or is healed while it is read."""

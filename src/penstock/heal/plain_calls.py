@@ -15,13 +15,19 @@ _CALLS, _LEGACY = b"tool_calls", b"function_call"
 
 
 class PlainCalls:
-    """The calls of one stream so far: for each choice, how many there are."""
+    """The calls of one stream so far: for each choice, how many there are. Some clients take only whole calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, only_whole: bool = False) -> None:
+        self._only_whole = only_whole
         self._counts: dict[int, int] = {}
         self._pieces = 0  # pieces of arguments so far
         self._starts = 0  # starts of calls so far
         self._before = self._after = b""  # the bytes around the arguments in the last frame that had only these
+
+    @property
+    def waits_for_end(self) -> bool:
+        """Whether frames are held until the end: an encoder that writes only whole calls would write them again."""
+        return self._only_whole and self._starts > 0
 
     def accepts(self, frame: bytes) -> bool:
         """Whether the calls in a frame begin and continue as the protocol says."""
@@ -38,6 +44,10 @@ class PlainCalls:
         learned = _PIECE.fullmatch(frame) if is_piece else None
         self._before, self._after = (learned[1], learned[2]) if learned else (b"", b"")
         return is_accepted
+
+    def accepts_body(self, _body: bytes) -> bool:
+        """Whether a body that is not streamed is right: the report of its habits says so."""
+        return True
 
     def _reads(self, frame: bytes) -> bool:
         lines = [line[5:] for line in frame.splitlines() if line.startswith(b"data:")]
@@ -67,4 +77,4 @@ class PlainCalls:
             self._starts += 1
             return index == count and isinstance(call["id"], str) and bool(function.get("name"))
         self._pieces += 1
-        return index == count - 1 and not function.get("name")
+        return not self._only_whole and index == count - 1 and not function.get("name")

@@ -23,6 +23,10 @@ _PATHS: tuple[tuple[re.Pattern[str], str], ...] = (
 """The paths of the protocols, by how they end: a server may have them below any prefix."""
 
 
+_CLIENTS = (("mistral-client", "mistral"),)
+"""SDKs that read only their vendor's form of a protocol: how their user agent begins, and that form."""
+
+
 class HealableRequest(Struct, frozen=True):
     """A request whose response can be healed."""
 
@@ -30,13 +34,15 @@ class HealableRequest(Struct, frozen=True):
     request: ClientRequest
     digest: str
     """A few characters that differ from those of the other requests of a conversation."""
+    form: str
+    """The form of the protocol that the client reads."""
 
     @property
     def is_streaming(self) -> bool:
         return self.request.settings.is_streaming
 
 
-def read_request(method: str, path: str, query: str, body: bytes) -> HealableRequest | None:
+def read_request(method: str, path: str, query: str, body: bytes, user_agent: str = "") -> HealableRequest | None:
     """The request if its response can be healed; None for any other, and for one that is not valid."""
     if method != "POST" or not body or len(body) > MAX_REQUEST:
         return None
@@ -52,4 +58,5 @@ def read_request(method: str, path: str, query: str, body: bytes) -> HealableReq
         request = decode_request(value, wire, fields.get("model", ""), is_streaming)
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):  # a `UsageError` is a ValueError, too
         return None
-    return HealableRequest(wire, request, f"{zlib.crc32(body):08x}")
+    form = next((form for name, form in _CLIENTS if user_agent.startswith(name)), wire)
+    return HealableRequest(wire, request, f"{zlib.crc32(body):08x}", form if wire == "openai-chat" else wire)

@@ -22,6 +22,7 @@ from penstock.events import (
     Unknown,
 )
 from penstock.framing import Body, Frames
+from penstock.heal.plain_frames import frame_rules
 from penstock.heal.requests import HealableRequest
 from penstock.heal.same_events import is_same
 from penstock.heal.tapped_decoder import TappedDecoder
@@ -75,7 +76,7 @@ class ResponseHealing:
         self.decoder = TappedDecoder(Decoder(wire, settings.tools, id_prefix=self._generated))
         context = replace(context, client_wire=wire, calls_allowed=settings.tool_choice != "none")
         self.decoding = HealedDecoding(self.decoder, context)
-        self.frames = find_response_frames(wire)
+        self.frames = find_response_frames(request.form)
         self.framing = find_wire(wire).framing
         self._finish_reasons = find_wire(wire).FINISH
         self._has_ids = self.frames.format.has_text_arguments  # the other protocols have none
@@ -165,8 +166,8 @@ class HealedBody:
         plain += healing.decoder.chunks
         if any(isinstance(chunk, Error) for chunk in chunks):
             return body
-        is_json = body.lstrip()[:1] == b"{"
-        if is_json and not healing.report.build() and is_same(plain, chunks) and healing.is_right(plain):
+        is_right = body.lstrip()[:1] == b"{" and frame_rules(healing.request.form).accepts_body(body)
+        if is_right and not healing.report.build() and is_same(plain, chunks) and healing.is_right(plain):
             return body
         head, id = healing.head(body)
         encoded = encode_body(healing.frames, map(healing.expressed, chunks), head)

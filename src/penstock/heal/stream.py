@@ -20,10 +20,9 @@ import msgspec
 from penstock.events import Error, Finish, Retry, StreamChunk, ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart
 from penstock.heal.frame_cuts import FRAME_END, LINE_END, REASON, FrameCuts, is_readable
 from penstock.heal.frame_lane import FrameLane, HeldFrames, PassedFrames, TakeFrame
-from penstock.heal.plain_calls import PlainCalls
+from penstock.heal.plain_frames import frame_rules
 from penstock.heal.response import MAX_KEPT, TOKEN, ResponseHealing
 from penstock.heal.same_events import DELTAS, is_same_piece
-from penstock.wires import find_habits
 from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
 
 _ENDS = (ToolCall, ToolCallInvalid, Finish, Error, Retry)
@@ -43,7 +42,7 @@ class HealedStream:
         self._take: TakeFrame | None = None  # while the lane is open
         self._is_ending = False  # a reason for the end has come: it may have to be another one
         self._cuts = FrameCuts(LINE_END if healing.framing == "ndjson" else FRAME_END)
-        self._calls = PlainCalls() if find_habits(healing.request.wire) is not None else None
+        self._rules = frame_rules(healing.request.form)
         self._must_encode = not is_stream
         self.problem = ""
 
@@ -129,11 +128,9 @@ class HealedStream:
 
     def _is_right(self, frame: bytes, plain: list[StreamChunk]) -> bool:
         """Whether every client reads a frame as we do."""
-        calls = self._calls
-        if calls is not None:
-            self._is_ending = self._is_ending or REASON.search(frame) is not None
-            if not calls.accepts(frame):
-                return False
+        if not self._rules.accepts(frame):
+            return False
+        self._is_ending = self._is_ending or self._rules.waits_for_end or REASON.search(frame) is not None
         if len(plain) == 1 and type(plain[0]) in _PIECES:
             return True
         return (bool(plain) or all(map(is_readable, frame.splitlines()))) and self._healing.is_right(plain)

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.calls.arguments import MAX_ARGUMENTS, WITHOUT_ARGUMENTS, diagnose
 from penstock.calls.closing_json import ClosingJSON
-from penstock.calls.growing import GrowingCall
+from penstock.calls.growing import GrowingCall, may_close
 from penstock.calls.rope import PIECES
 from penstock.events import CallKind, Fault, SealedBy, StreamChunk, ToolCallClosed, ToolCallDelta, ToolCallInvalid
 
@@ -85,19 +85,10 @@ class OpenCall(GrowingCall):
             self.size = size
             self._append(piece)
             self._emit(ToolCallDelta(self.block, piece, self.choice))
-            if "}" in piece and _may_close(piece):
+            if "}" in piece and may_close(piece):
                 self._look()
         else:
             self._add_carefully(piece, size)
-
-    def takes(self, piece: str) -> bool:
-        """Adds a piece that cannot close the JSON, without an event; False for any other, which is not added."""
-        size = self.size + len(piece)
-        if size >= self._next_settle or self._held is not None or ("}" in piece and _may_close(piece)):
-            return False
-        self.size = size
-        self._append(piece)
-        return True
 
     def add_all(self, pieces: list[str]) -> None:
         """Adds the pieces of one read; empty ones do not count."""
@@ -126,12 +117,12 @@ class OpenCall(GrowingCall):
     def _closing_pieces(self, pieces: list[str]) -> list[int]:
         """The numbers of the pieces with which the JSON may close, counted from 1; mostly that is the last of them."""
         last = len(pieces)
-        while last and not _may_close(pieces[last - 1]):
+        while last and not may_close(pieces[last - 1]):
             last -= 1
         more = "".join(pieces[:last])
         if more.count("}") < 2 or self._json.closes_at_most_after(more, self.size + len(more)):
             return [last] if last else []
-        return [number for number, piece in enumerate(pieces[:last], 1) if _may_close(piece)]
+        return [number for number, piece in enumerate(pieces[:last], 1) if may_close(piece)]
 
     def _add_joined(self, pieces: list[str], text: str) -> None:
         """Adds pieces of which only the last may close the JSON; `text` is what they say."""
@@ -157,7 +148,7 @@ class OpenCall(GrowingCall):
         if self.is_started:
             self._emit(ToolCallDelta(self.block, piece, self.choice))
             self._next_settle = 0 if self.last_piece is not None else min(size + PIECES, MAX_ARGUMENTS)
-        if _may_close(piece):
+        if may_close(piece):
             self._look()
 
     def replace(self, raw: str) -> None:
@@ -260,11 +251,6 @@ def diagnosed(call: OpenCall) -> ToolCallInvalid:
     return ToolCallInvalid(
         call.block, call.id, call.name, raw, why, message, repaired, call.origin, call.kind, call.choice
     )
-
-
-def _may_close(piece: str) -> bool:
-    """Whether the JSON may close with this piece."""
-    return "}" in piece and piece.rstrip().endswith("}")
 
 
 def _ignore(event: StreamChunk) -> None:
