@@ -6,13 +6,10 @@ Chat Completions, with the most habits, has its own module (`plain_calls`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import msgspec
-
-from penstock.heal.plain_calls import PlainCalls
 
 Fields = Mapping[str, Any]
 
@@ -137,18 +134,3 @@ class OllamaRules(JSONRules):
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
-
-
-_RULES: Mapping[str, Callable[[], FrameRules]] = {
-    "openai-chat": PlainCalls,
-    "mistral": partial(PlainCalls, only_whole=True),
-    "openai-responses": ResponsesRules,
-    "anthropic": MessagesRules,
-    "gemini": GeminiRules,
-    "ollama": OllamaRules,
-}
-
-
-def frame_rules(form: str) -> FrameRules:
-    """The rules of the form of a protocol that a client reads, for one response."""
-    return _RULES[form]()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import msgspec
 from msgspec import Struct
 
+from penstock.heal.plain_calls import PlainCalls
+from penstock.heal.plain_frames import FrameRules, GeminiRules, MessagesRules, OllamaRules, ResponsesRules
 from penstock.history.client_request import ClientRequest, decode_request
 
 MAX_REQUEST = 64 * 1024 * 1024
@@ -23,8 +27,19 @@ _PATHS: tuple[tuple[re.Pattern[str], str], ...] = (
 """The paths of the protocols, by how they end: a server may have them below any prefix."""
 
 
-_CLIENTS = (("mistral-client", "mistral"),)
-"""SDKs that read only their vendor's form of a protocol: how their user agent begins, and that form."""
+_FORMS = (("mistral-client", "openai-chat", "mistral"),)
+"""SDKs that read only their vendor's form of a protocol: how their user agent begins, the protocol, and that form."""
+
+
+_RULES: Mapping[str, Callable[[], FrameRules]] = {
+    "openai-chat": PlainCalls,
+    "mistral": partial(PlainCalls, only_whole=True),
+    "openai-responses": ResponsesRules,
+    "anthropic": MessagesRules,
+    "gemini": GeminiRules,
+    "ollama": OllamaRules,
+}
+"""The rules of each form, by which it is known whether its client reads a frame as we do."""
 
 
 class HealableRequest(Struct, frozen=True):
@@ -36,6 +51,10 @@ class HealableRequest(Struct, frozen=True):
     """A few characters that differ from those of the other requests of a conversation."""
     form: str
     """The form of the protocol that the client reads."""
+
+    def frame_rules(self) -> FrameRules:
+        """The rules for the frames of its response."""
+        return _RULES[self.form]()
 
     @property
     def is_streaming(self) -> bool:
@@ -58,5 +77,5 @@ def read_request(method: str, path: str, query: str, body: bytes, user_agent: st
         request = decode_request(value, wire, fields.get("model", ""), is_streaming)
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):  # a `UsageError` is a ValueError, too
         return None
-    form = next((form for name, form in _CLIENTS if user_agent.startswith(name)), wire)
-    return HealableRequest(wire, request, f"{zlib.crc32(body):08x}", form if wire == "openai-chat" else wire)
+    forms = {protocol: form for agent, protocol, form in _FORMS if user_agent.startswith(agent)}
+    return HealableRequest(wire, request, f"{zlib.crc32(body):08x}", forms.get(wire, wire))

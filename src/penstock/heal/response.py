@@ -22,7 +22,6 @@ from penstock.events import (
     Unknown,
 )
 from penstock.framing import Body, Frames
-from penstock.heal.plain_frames import frame_rules
 from penstock.heal.requests import HealableRequest
 from penstock.heal.same_events import is_same
 from penstock.heal.tapped_decoder import TappedDecoder
@@ -166,7 +165,7 @@ class HealedBody:
         plain += healing.decoder.chunks
         if any(isinstance(chunk, Error) for chunk in chunks):
             return body
-        is_right = body.lstrip()[:1] == b"{" and frame_rules(healing.request.form).accepts_body(body)
+        is_right = body.lstrip()[:1] == b"{" and healing.request.frame_rules().accepts_body(body)
         if is_right and not healing.report.build() and is_same(plain, chunks) and healing.is_right(plain):
             return body
         head, id = healing.head(body)

@@ -20,7 +20,6 @@ import msgspec
 from penstock.events import Error, Finish, Retry, StreamChunk, ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart
 from penstock.heal.frame_cuts import FRAME_END, LINE_END, REASON, FrameCuts, is_readable
 from penstock.heal.frame_lane import FrameLane, HeldFrames, PassedFrames, TakeFrame
-from penstock.heal.plain_frames import frame_rules
 from penstock.heal.response import MAX_KEPT, TOKEN, ResponseHealing
 from penstock.heal.same_events import DELTAS, is_same_piece
 from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
@@ -42,7 +41,7 @@ class HealedStream:
         self._take: TakeFrame | None = None  # while the lane is open
         self._is_ending = False  # a reason for the end has come: it may have to be another one
         self._cuts = FrameCuts(LINE_END if healing.framing == "ndjson" else FRAME_END)
-        self._rules = frame_rules(healing.request.form)
+        self._rules = healing.request.frame_rules()
         self._must_encode = not is_stream
         self.problem = ""
 
