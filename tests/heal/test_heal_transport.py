@@ -402,6 +402,41 @@ def test_a_large_body_is_passed_on_after_the_cap(monkeypatch: pytest.MonkeyPatch
     assert ask(Server(body, {"content-type": "application/json"}), stream=False) == body
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_encoding_that_the_library_cannot_decode_passes_unchanged(stream: bool) -> None:
+    body = b"\x00\x01 not text"
+    server = Server(body, {**SSE, "content-encoding": "gzip, of-the-future"})
+    with client(server) as http, http.stream("POST", URL, json={**ASKED, "stream": stream}) as response:
+        assert b"".join(response.iter_raw()) == body
+    assert response.headers["content-encoding"] == "gzip, of-the-future"
+
+
+class Redirecting(Server):
+    """A server that redirects once."""
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.startswith("/old"):
+            return httpx2.Response(307, headers={"location": URL})
+        return super().handle_request(request)
+
+
+def test_a_redirected_request_is_healed() -> None:
+    server = Redirecting(sse(delta(content=HERMES), delta("stop")))
+    with client(server) as http:
+        url = "http://server/old/v1/chat/completions"
+        received = http.post(url, json={**ASKED, "stream": True}, follow_redirects=True).content
+    assert calls_in("openai-chat", received)[2:] == [("look", {"command": "ls"})]
+
+
+def test_a_transport_for_sync_and_async_code_heals_in_both() -> None:
+    async def ask_async() -> bytes:
+        server = Server(sse(delta(content=HERMES), delta("stop")))
+        async with httpx2.AsyncClient(transport=penstock.heal.transport(server)) as http:
+            return (await http.post(URL, json={**ASKED, "stream": True})).content
+
+    assert asyncio.run(ask_async()) == ask(Server(sse(delta(content=HERMES), delta("stop"))))
+
+
 @pytest.mark.parametrize("after", [0, 1, 2])
 @pytest.mark.parametrize("stream", [True, False])
 def test_if_healing_fails_the_original_bytes_go_on(after: int, stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:

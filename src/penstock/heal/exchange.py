@@ -114,12 +114,12 @@ def healed_headers(headers: list[tuple[bytes, bytes]], exchange: HealedExchange)
     ]
 
 
-def body_of(request: Any, unread: type[Exception]) -> bytes | None:
-    """The body of a request, if it is in memory as it was written."""
+def body_of(request: Any, library: Any) -> bytes | None:
+    """The body of a request, if it is in memory as it was written; that of a redirected one is not read yet."""
     if request.headers.get("content-encoding"):
         return None
     try:
         content: bytes = request.content
-    except unread:
-        return None
+    except library.RequestNotRead:
+        return b"".join(request.stream) if isinstance(request.stream, library.ByteStream) else None
     return content

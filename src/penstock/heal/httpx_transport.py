@@ -125,7 +125,9 @@ class HealingTransport:
 
     def _begun(self, request: Any, response: Any) -> HealedExchange | None:
         url, kind = request.url, response.headers.get("content-type", "")
-        body, query = body_of(request, self.library.RequestNotRead), url.query.decode("ascii", "replace")
+        if not encodings_of(response) <= decodable(self.library):
+            return None
+        body, query = body_of(request, self.library), url.query.decode("ascii", "replace")
         agent = request.headers.get("user-agent", "")
         return self._healer.begin(request.method, url.path, query, body, response.status_code, kind, agent)
 
@@ -146,6 +148,19 @@ class HealingTransport:
 
     def _response(self, response: Any, headers: list[tuple[bytes, bytes]], stream: Any) -> Any:
         return self.library.Response(200, headers=headers, stream=stream, extensions=response.extensions)
+
+
+def encodings_of(response: Any) -> set[str]:
+    """The encodings of a body."""
+    names = response.headers.get("content-encoding", "").lower().split(",")
+    return {name.strip() for name in names} - {"", "identity"}
+
+
+@cache
+def decodable(library: Any) -> set[str]:
+    """The encodings that a library can decode: br and zstd need packages that may not be there."""
+    with library.Client(transport=library.BaseTransport(), trust_env=False) as client:
+        return {name.strip() for name in client.headers["accept-encoding"].split(",")}
 
 
 @cache

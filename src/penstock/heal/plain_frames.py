@@ -20,18 +20,23 @@ class FrameRules(Protocol):
     @property
     def waits_for_end(self) -> bool:
         """Whether the frames from here on are held until it is known how the response ends."""
+        ...
 
-    def accepts(self, frame: bytes) -> bool:
+    def accepts(self, frame: bytes, /) -> bool:
         """Whether a frame of a stream is right after those before."""
+        ...
 
-    def accepts_body(self, body: bytes) -> bool:
+    def accepts_body(self, body: bytes, /) -> bool:
         """Whether a body that is not streamed is right."""
+        ...
 
 
 class JSONRules:
     """The rules of a protocol whose frames are checked by their values; they are read once more for it."""
 
-    waits_for_end = False
+    @property
+    def waits_for_end(self) -> bool:
+        return False
 
     def accepts(self, frame: bytes) -> bool:
         lines = [line[5:] for line in frame.splitlines() if line.startswith(b"data:")]
