@@ -93,4 +93,4 @@ def test_the_reason_that_was_sent_is_a_word_of_the_clients_protocol(finish_reaso
 def test_the_switch_is_a_key_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "gateway.toml"
     path.write_text("[upstreams.a]\nurl = 'http://x'\n[healing]\nfinish_reasons = false\n")
-    assert read_settings(path).healing == Healing(finish_reasons=False)
+    assert read_settings(path).healing == Healing(finish_reasons=False, reasoning_calls=True)

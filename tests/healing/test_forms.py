@@ -8,6 +8,7 @@ import pytest
 
 from penstock import Healing, ToolCall, ToolCallDelta, collect, decode
 from penstock.dialects.reading.schema import Schema
+from penstock.healing import calls
 from penstock.healing.wrapped import unwrapped
 from tests.healing.forms import SCHEMA, TOOLS, table
 
@@ -113,3 +114,11 @@ def test_a_control_character_after_any_number_of_backslashes_keeps_every_byte(co
         frames = [{"choices": [{"index": 0, "delta": {"content": form.replace("@", raw)}, "finish_reason": "stop"}]}]
         turn = collect(decode(frames, "openai-chat", TOOLS, healing=Healing()))
         assert [call.arguments for call in turn.tool_calls] == [{"command": value}]
+
+
+def test_an_object_with_many_fields_is_not_searched_for_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = f'{{"name": "bash", "arguments": {INNER}}}'
+    for limit, expected in ((2, json.loads(INNER)), (1, json.loads(raw))):
+        monkeypatch.setattr(calls, "MAX_WRAPPING", limit)
+        turn = collect(decode(chunks(raw), "openai-chat", TOOLS, healing=Healing()))
+        assert [call.arguments for call in turn.tool_calls] == [expected]

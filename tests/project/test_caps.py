@@ -742,6 +742,7 @@ ELSEWHERE = {
     "dialects.MAX_READINGS": "dialects/test_provenance.py",
     "dialects.MAX_SEARCHES": "dialects/test_provenance.py",
     "dialects.MAX_BEFORE": "healing/test_rescue_corpus.py",
+    "healing.MAX_WRAPPING": "healing/test_forms.py",
     "dialects.MAX_VALUES": "dialects/test_provenance.py",
     "guard.MAX_HELD": "guard/test_guard.py",
     "log.MAX_BYTES": "log/test_log_open.py",
