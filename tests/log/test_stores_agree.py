@@ -14,6 +14,7 @@ from msgspec.structs import astuple, replace
 
 from penstock import PenstockError
 from penstock.log import RunRow, Store
+from penstock.log.starts.requests import StartRequest, Starts, StoredStart
 from penstock.log.store import Batch, Claim, Cutoff, Input, RunPhase
 from tests.budget import sample
 from tests.log_stores import Clock, open_store
@@ -36,6 +37,7 @@ class Player:
         self._stores = stores
         self._clock = clock
         self._numbers = count()  # so that no two events are equal, as those of an append that is repeated
+        self._requests = count()
         self._trace: list[str] = []
 
     def step(self) -> None:
@@ -45,7 +47,8 @@ class Player:
             self._clock.now -= 20 * LEASE
         run_id = self.chance.choice(RUNS)
         operations = [
-            self.create, self.claim, self.append, self.append, self.renew, self.put, self.list, self.prune, self.move
+            self.create, self.claim, self.append, self.append, self.renew, self.put, self.list, self.prune, self.move,
+            self.start,
         ]  # fmt: skip
         self.chance.choice(operations)(run_id)
         self._compare("find", lambda store: store.find(run_id))
@@ -59,7 +62,41 @@ class Player:
             id=run_id, agent=choose("xy"), thread=choose(["", "t"]), tenant=choose(["", "T"]), version=choose([1, 1, 2])
         )
         start, owner = choose([b'{"a":1}', b'{"a":2}']), choose(["", "one"])
-        self._compare(f"create {row} {start!r} {owner}", lambda store: store.create(row, start, owner=owner))
+        request = choose([None, self._request()])
+        self._compare(
+            f"create {row} {start!r} {owner} {request}",
+            lambda store: store.create(row, start, owner=owner, request=request),
+        )
+
+    def _request(self) -> StartRequest:
+        choose = self.chance.choice
+        return StartRequest(
+            id=f"s{next(self._requests)}", tenant=choose(["", "T"]), key=choose(["", "", "k1", "k2"]),
+            caller=choose("cd"), body=choose("bB"), seconds=choose([0.0, 6.0]),
+        )  # fmt: skip
+
+    def start(self, run_id: str) -> None:
+        """Carry out an operation on the requests of runs."""
+        choose, request = self.chance.choice, self._request()
+        latest = int(request.id[1:])
+        id = f"s{choose(range(max(0, latest - 12), latest + 1))}"
+        known = self._stores[0].starts.find(id)
+        operations: dict[str, Callable[[Starts], Any]] = {
+            "add": lambda starts: starts.add(request, run_id, 3),
+            "renew": lambda starts: starts.renew([id, "s1"], request.seconds),
+            "reopen": lambda starts: starts.reopen(known, 6.0) if known else None,
+            "answer": lambda starts: starts.answer(id),
+            "answer if lost": lambda starts: starts.answer(id, only_lost=True),
+            "remove": lambda starts: starts.remove(id),
+        }
+        name = choose([*operations, "add", "add"])
+        self._compare(f"{name} {id} {request}", lambda store: operations[name](store.starts))
+        for seen in (
+            lambda starts: [starts.find(f"s{number}") for number in range(latest - 12, latest + 1)],
+            lambda starts: [starts.find_key(tenant, key) for tenant in ("", "T") for key in ("", "k1", "k2")],
+            lambda starts: [starts.unanswered(tenant, caller) for tenant in ("", "T") for caller in "cd"],
+        ):
+            self._compare("starts", lambda store, seen=seen: seen(store.starts))  # type: ignore[misc]
 
     def claim(self, run_id: str) -> None:
         wanted, agents = self.chance.choice([None, run_id]), self.chance.choice(AGENTS)
@@ -145,7 +182,7 @@ def _plain(value: Any) -> Any:
             return value.run_id, value.agent, value.epoch, value.seq, value.previous_state
         case Input():
             return value.run_id, value.kind, value.key, bytes(value.body), value.at
-        case RunRow():
+        case RunRow() | StoredStart():
             return astuple(value)
         case list() | tuple():
             return [_plain(one) for one in value]

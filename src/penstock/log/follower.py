@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from penstock.events import Fault
 from penstock.log.bodies import body_of
+from penstock.log.starts.requests import StartRequest
 from penstock.log.store import (
     OwnedRun,
     RunRow,
@@ -59,7 +60,7 @@ class LoggedStart(Struct, frozen=True):
     """The start of a run in a store; an existing run is followed.
 
     The reader has its events until `after`. If the reader leaves, a run that `outlives_reader` is released to the
-    store; any other is cancelled.
+    store; any other is cancelled. The `request` is stored with a new run.
     """
 
     store: Store
@@ -67,6 +68,7 @@ class LoggedStart(Struct, frozen=True):
     start: RunStart
     after: int = 1
     outlives_reader: bool = False
+    request: StartRequest | None = None
 
 
 def stored_start(store: Store, run_id: str, after: int = 1, *, outlives_reader: bool = False) -> LoggedStart:
@@ -117,7 +119,7 @@ class Follower:
     def open(self) -> None:
         """Start or find the run; claim it if it has no owner."""
         start, asked = self._start, time.monotonic()
-        if self.store.create(start.row, body_of(start.start), owner=self._owner):
+        if self.store.create(start.row, body_of(start.start), owner=self._owner, request=start.request):
             claim = first_claim(self.store, start.row, asked)
             self._own(*begin(self.store, claim, start.start, *self._rules))
             self.seq = claim.seq  # a reader gets none of the events before

@@ -16,6 +16,8 @@ from penstock.log.doorbell import Doorbell, wait_for_event
 from penstock.log.forks import Shared
 from penstock.log.media import Rows, put_back, take_out
 from penstock.log.retention.known_runs import same_run
+from penstock.log.starts.in_memory import MemoryStarts
+from penstock.log.starts.requests import StartRequest
 from penstock.log.store import (
     LEASE,
     MAX_LEASES,
@@ -76,17 +78,22 @@ class MemoryStore(Shared):
         self._size = 0
         self._inputs = 0
         self._is_closed = False
+        self.starts = MemoryStarts(self._open, clock)
         super().__init__()
 
     # -- the operations of a store -----------------------------------------------------------------------------------
 
-    def create(self, row: RunRow, start: bytes, *, owner: str = "") -> bool:
+    def create(self, row: RunRow, start: bytes, *, owner: str = "", request: StartRequest | None = None) -> bool:
         now = self._clock()
         with self._open():
+            if request is not None:
+                self.starts.check(request, row.id)
             known = self._runs.get(row.id)
+            if known is not None and known.events[0][2] != take_out(start)[0]:
+                raise run_exists(row.id)
+            if request is not None:
+                self.starts.insert(request, row.id, 0)
             if known is not None:
-                if known.events[0][2] != take_out(start)[0]:
-                    raise run_exists(row.id)
                 return False
             self._make_room([start])
             row = replace(row, epoch=0, owner="", lease_until=0.0, seq=0, created=now, updated=now)
@@ -247,6 +254,7 @@ class MemoryStore(Shared):
         self._over.clear()
         self._media.clear()
         self._media_runs.clear()
+        self.starts.clear()
         self._size = 0
 
     @contextmanager
@@ -343,6 +351,7 @@ class MemoryStore(Shared):
 
     def _delete(self, run: _Run) -> None:
         del self._runs[run.row.id], self._over[run.row.id]
+        self.starts.delete(run.row.id)
         self._size -= run.size
         self._media_runs.subtract(run.media)
         for digest in run.media:

@@ -9,6 +9,7 @@ call `read` from theirs.
 | events | the events of each run, numbered from 1 without gaps |
 | inputs | decisions, results, messages and cancels from any process, until the owner of the run has taken them |
 | media | large images and files that events refer to, by hash |
+| starts | the requests that started runs, so that the same request again joins its run |
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from msgspec import Struct
 
 from penstock.errors import PenstockError, UsageError
 from penstock.events import Text
+from penstock.log.starts.requests import StartRequest, Starts
 from penstock.messages import File, Image
 from penstock.run.events import LogEvent
 
@@ -259,10 +261,16 @@ class Store(Protocol):
     flusher: object  # the flusher of this process, once there is one
     keep: Keep | None  # how long finished runs are kept, if workers and servers delete them
 
-    def create(self, row: RunRow, start: bytes, *, owner: str = "") -> bool:
+    @property
+    def starts(self) -> Starts:
+        """The requests that started runs."""
+        ...
+
+    def create(self, row: RunRow, start: bytes, *, owner: str = "", request: StartRequest | None = None) -> bool:
         """Add a run with its first event. False if there is one with this id and an equal start.
 
-        Raises a `RunExistsError` if its start differs. With an `owner`, it is claimed at once, as its `first_claim`.
+        Raises a `RunExistsError` if its start differs, and a `KeyTakenError` if another run has the key of the
+        `request`, which is added with the run. With an `owner`, it is claimed at once, as its `first_claim`.
         """
         ...
 

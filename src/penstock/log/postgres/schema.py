@@ -69,8 +69,17 @@ CREATE INDEX runs_suspect ON {schema}.runs (suspect, created) WHERE suspect <> '
 _SCHEMA_6 = """
 CREATE INDEX runs_by_end ON {schema}.runs (thread, ended) WHERE thread <> '';
 """
+_SCHEMA_7 = """
+CREATE TABLE {schema}.starts (
+    id text PRIMARY KEY, tenant text NOT NULL, key text NOT NULL, caller text NOT NULL, body text NOT NULL,
+    run_id text NOT NULL, seq bigint NOT NULL, at float8 NOT NULL, open_until float8 NOT NULL, answered bool NOT NULL
+);
+CREATE UNIQUE INDEX starts_by_key ON {schema}.starts (tenant, key) WHERE key <> '';
+CREATE INDEX starts_by_run ON {schema}.starts (run_id);
+CREATE INDEX starts_unanswered ON {schema}.starts (tenant, caller, at DESC) WHERE NOT answered AND key = '';
+"""
 MIGRATIONS = (  # from each version of the tables to the next one
-    _SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5, _SCHEMA_6,
+    _SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5, _SCHEMA_6, _SCHEMA_7,
 )  # fmt: skip
 SCHEMA_VERSION = len(MIGRATIONS)
 OLDEST_VERSION = 4

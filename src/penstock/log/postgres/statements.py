@@ -29,10 +29,10 @@ _MEDIA = f"""
 """
 
 _CREATE = f"""
-WITH changed AS (
+WITH {{started}} changed AS (
         INSERT INTO {{schema}}.runs
         SELECT %(id)s, %(agent)s, %(thread)s, %(tenant)s, %(version)s, {{claimed}}, at, at, 0, 0, %(lease)s
-        FROM (SELECT {NOW} AS at) AS clock
+        FROM (SELECT {NOW} AS at) AS clock WHERE {{is_started}}
         ON CONFLICT DO NOTHING RETURNING id, created, state
     ),
     {_MEDIA}
@@ -70,6 +70,13 @@ SELECT id, {_QUEUED} FROM changed
 """
 CREATE = _CREATE.replace("{claimed}", "%(state)s, 0, '', 0, 1")
 CREATE_CLAIMED = _CREATE.replace("{claimed}", "'running', 1, %(owner)s, at + %(lease)s, 2")
+
+
+def with_start(create: str, started: str = "") -> str:
+    """A statement that creates a run, with the part that adds its request: without that, there is no run."""
+    is_started = "EXISTS (SELECT FROM started)" if started else "true"
+    return create.replace("{started}", started).replace("{is_started}", is_started)
+
 
 _IS_LOST = f"state = 'running' AND lease_until NOT BETWEEN {NOW} AND {NOW} + {MAX_LEASES} * lease"
 _IS_WOKEN = f"state = 'waiting' AND wake_at > 0 AND wake_at <= {NOW}"
@@ -274,6 +281,7 @@ WITH page AS MATERIALIZED (
     without_events AS (DELETE FROM {{schema}}.events USING old WHERE run_id = old.id),
     without_inputs AS (DELETE FROM {{schema}}.inputs USING old WHERE run_id = old.id),
     without_media AS (DELETE FROM {{schema}}.media_uses USING old WHERE run_id = old.id),
+    without_starts AS (DELETE FROM {{schema}}.starts USING old WHERE run_id = old.id),
     deleted AS (DELETE FROM {{schema}}.runs AS run USING old WHERE run.id = old.id RETURNING 1)
 SELECT count(*) FROM deleted
 """

@@ -26,6 +26,8 @@ from penstock.log.postgres.connections import Connections
 from penstock.log.postgres.schema import prepare
 from penstock.log.postgres_columns import Blobs, Floats, Integers, Texts
 from penstock.log.retention.known_runs import same_run
+from penstock.log.starts.postgres import STARTED, PostgresStarts, values_of
+from penstock.log.starts.requests import StartRequest, key_taken
 from penstock.log.store import (
     LEASE,
     QUEUE,
@@ -80,6 +82,7 @@ class PostgresStore:
         self._connections = Connections(url)
         self._doorbell = Doorbell()
         self._listener = Listener(self._connections, self._channel, self._doorbell)
+        self.starts = PostgresStarts(self._execute)
         try:
             prepare(self._connections, schema)
         except BaseException:
@@ -88,19 +91,27 @@ class PostgresStore:
 
     # -- the operations of a store -----------------------------------------------------------------------------------
 
-    def create(self, row: RunRow, start: bytes, *, owner: str = "") -> bool:
+    def create(self, row: RunRow, start: bytes, *, owner: str = "", request: StartRequest | None = None) -> bool:
         start, media = take_out(start)
         values = {name: getattr(row, name) for name in ("id", "agent", "thread", "tenant", "version", "state")}
         statement, bodies = statements.CREATE, [start]
         if owner:
             statement, bodies = statements.CREATE_CLAIMED, [start, encode(Taken(1, owner))]
+        values |= values_of(request) if request is not None else {}
+        statement = statements.with_start(statement, STARTED if request is not None else "")
         if self._execute(statement, owner=owner, bodies=bodies, **values, **_media_values({row.id: media})):
             if row.state == "ready" and not owner:
                 self._doorbell.ring([QUEUE])
             return True
+        if request is not None and self.starts.is_taken(request, row.id):
+            raise key_taken(request.key)
         first = self._execute(statements.FIRST, id=row.id)
         if not first or first[0][0] != start:
+            if request is not None:
+                self.starts.remove(request.id)  # another process has added the run at the same moment
             raise run_exists(row.id)
+        if request is not None:
+            self.starts.add(request, row.id)
         return False
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:

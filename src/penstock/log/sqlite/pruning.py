@@ -100,7 +100,7 @@ def _delete(connection: sqlite3.Connection, rows: list[tuple[str, int]]) -> None
     ids, numbers = [(id,) for id, _ in rows], [(number,) for _, number in rows]
     used = [row for id in ids for row in connection.execute("SELECT hash FROM media_uses WHERE run_id = ?", id)]
     sqlite_events.delete(connection, ids)
-    for table in ("inputs", "media_uses"):
+    for table in ("inputs", "media_uses", "starts"):
         connection.executemany(f"DELETE FROM {table} WHERE run_id = ?", ids)
     connection.executemany("DELETE FROM heads WHERE run = ?", numbers)
     connection.executemany("DELETE FROM runs WHERE number = ?", numbers)

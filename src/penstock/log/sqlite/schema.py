@@ -108,8 +108,18 @@ CREATE INDEX runs_suspect ON runs (suspect, created) WHERE suspect <> '';
 _SCHEMA_9 = """
 CREATE INDEX runs_by_end ON runs (thread, ended) WHERE thread <> '';
 """
+_SCHEMA_10 = """
+CREATE TABLE starts (
+    id TEXT PRIMARY KEY, tenant TEXT NOT NULL, key TEXT NOT NULL, caller TEXT NOT NULL, body TEXT NOT NULL,
+    run_id TEXT NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL, open_until REAL NOT NULL, answered INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX starts_by_key ON starts (tenant, key) WHERE key <> '';
+CREATE INDEX starts_by_run ON starts (run_id);
+CREATE INDEX starts_unanswered ON starts (tenant, caller, at DESC) WHERE answered = 0 AND key = '';
+"""
 MIGRATIONS = (  # from each version of the tables to the next one
     _SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5, _SCHEMA_6, _SCHEMA_7, _SCHEMA_8, _SCHEMA_9,
+    _SCHEMA_10,
 )  # fmt: skip
 SCHEMA_VERSION = len(MIGRATIONS)
 OLDEST_VERSION = 7

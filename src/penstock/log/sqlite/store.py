@@ -27,6 +27,8 @@ from penstock.log.sqlite.file import SQLiteFile
 from penstock.log.sqlite.heads import Heads
 from penstock.log.sqlite.queue import QUEUED, find_claimable, first_claimable, is_claimable
 from penstock.log.sqlite.schema import prepare
+from penstock.log.starts import sqlite as sqlite_starts
+from penstock.log.starts.requests import StartRequest
 from penstock.log.store import (
     FIELDS,
     LEASE,
@@ -82,11 +84,12 @@ class SQLiteStore:
         self._clock = clock
         self._file = SQLiteFile(path, wait=max(0.1, min(5.0, lease / 3)))
         self._heads = Heads(self._file)
+        self.starts = sqlite_starts.SQLiteStarts(self._file, clock)
         self._file.open(prepare)
 
     # -- the operations of a store -----------------------------------------------------------------------------------
 
-    def create(self, row: RunRow, start: bytes, *, owner: str = "") -> bool:
+    def create(self, row: RunRow, start: bytes, *, owner: str = "", request: StartRequest | None = None) -> bool:
         now = self._clock()
         state, until, epoch = ("running", now + self.lease, 1) if owner else (row.state, 0.0, 0)
         bodies = [start, encode(Taken(epoch, owner))] if owner else [start]
@@ -95,6 +98,8 @@ class SQLiteStore:
         )  # fmt: skip
 
         def create(connection: sqlite3.Connection) -> bool:
+            if request is not None:
+                sqlite_starts.insert(connection, request, row.id, 0, now)
             added = connection.execute(_CREATE, values)
             if added.rowcount:
                 assert added.lastrowid is not None
