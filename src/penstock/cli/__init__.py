@@ -1,5 +1,7 @@
 """The command line, `penstock`. It needs click and rich (the extra `cli`); nothing else imports them."""
 
+import atexit
+import gc
 import io
 import os
 import sys
@@ -14,6 +16,7 @@ IS_WINDOWS: bool = os.name == "nt"
 
 def main() -> None:
     """Runs the command line."""
+    atexit.register(gc.freeze)  # the interpreter would search everything for garbage, for about half a second
     try:
         _open_streams()
         from penstock.cli.app import penstock
