@@ -90,6 +90,7 @@ class AgentConversation:
             row = start.row
             state = f"the run {row.id} is {row.state}" if row.seq else "there is none with this prompt yet"
             raise UsageError(f"--yes and --no are for a run that waits: {state}")
+        self._log.explain(start)
         run = self._log.open(self._agent, start)
         self._show(run, self._log.heading(start), is_answered=verdict is not None)
         self._resolve(run, verdict)
@@ -201,6 +202,9 @@ class AgentConversation:
                 raise
         finally:
             is_saved = self._save(run)
+        if self._log is not None and run.done is not None and run.done.reason != "paused":
+            sys.stdout.flush()
+            self._log.note_shown(run.id)
         if run.done is not None and run.done.reason == "paused" and not run.waiting:
             click.echo(escape(f"Error: {run.done.why}"), err=True)
         if is_local_server_down(run.error, self._agent.config.model):

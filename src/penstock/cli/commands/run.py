@@ -30,6 +30,9 @@ from penstock.errors import PenstockError, UsageError
 @click.option(
     "--run-id", metavar="ID", help="The id of the run in the log; a run with this id that exists is continued."
 )
+@click.option(
+    "--new", "is_new", is_flag=True, help="Start a new run in the log, even if an earlier one is not finished or shown."
+)
 @click.option("--resume", metavar="RUN", help="Continue the run of the log with this id, or whose id begins with it.")
 @click.option("--yes/--no", "verdict", default=None,
               help="Approve or decline all calls that wait for approval, without asking.")  # fmt: skip
@@ -38,7 +41,7 @@ from penstock.errors import PenstockError, UsageError
 @click.option("-q", "--quiet", "format", flag_value="quiet", help="Print the final answer, and nothing else.")
 def run(
     target: str, prompt: str | None, history: Path | None, state: Path | None, log: str | None, run_id: str | None,
-    resume: str | None, verdict: bool | None, format: Format,
+    is_new: bool, resume: str | None, verdict: bool | None, format: Format,
 ) -> None:  # fmt: skip
     """Run your own agent and watch it work.
 
@@ -56,9 +59,9 @@ def run(
       penstock run agent.py --state run.json --yes
       penstock run agent.py "Pay the bill." --log runs.db
 
-    With --log, the run survives this process: the same command continues a run that is not over, and starts a new one
-    otherwise. Ctrl-C cancels the run; Ctrl-C twice leaves it in the log, from which --resume, `penstock worker` or the
-    same command continues it.
+    With --log, the run survives this process. The same command continues a run that is not over, and shows a run that
+    ended after its process was killed; otherwise, or with --new, it starts a new one. Ctrl-C cancels the run; Ctrl-C
+    twice leaves it in the log, from which --resume, `penstock worker` or the same command continues it.
 
     \b
     Exit code:
@@ -68,8 +71,10 @@ def run(
       3  the provider failed
       4  a call waits for a person
     """
+    if is_new and (run_id or resume):
+        raise CommandError(f"--new cannot be combined with {'--run-id' if run_id else '--resume'}: omit one of them")
     if (log := _checked_log(log, state, run_id, resume)) is not None:
-        _run_logged(LogOptions(target, log, run_id, resume, verdict), prompt, format, history)
+        _run_logged(LogOptions(target, log, run_id, is_new, resume, verdict), prompt, format, history)
     _run_unlogged(target, prompt, format, history, state, verdict)
 
 
@@ -79,6 +84,7 @@ class LogOptions(Struct, frozen=True):
     target: str
     log: str
     run_id: str | None
+    is_new: bool
     resume: str | None
     verdict: bool | None
 
@@ -109,7 +115,7 @@ def _run_logged(options: LogOptions, prompt: str | None, format: Format, history
     except PenstockError as error:
         raise CommandError(str(error)) from None
     with opened_log(options.log, lease=LEASE) as store:
-        logged = LoggedRuns(store, options.log, options.target, options.run_id)
+        logged = LoggedRuns(store, options.log, options.target, options.run_id, is_new=options.is_new)
         conversation = AgentConversation(agent, format, file, None, logged)
         if options.resume:
             conversation.resume_logged(options.resume, options.verdict)

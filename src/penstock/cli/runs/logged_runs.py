@@ -1,8 +1,8 @@
 """The runs of `penstock run --log`: which one a command continues, and what Ctrl-C does to it.
 
 The id of a run is made from the name of its agent and the messages with which it starts, and a number. The same command
-again has the same beginning of the id: if the last run with it is not over, that run continues, otherwise a new one
-starts, with the next number.
+again has the same beginning of the id: if the last run with it is not over, that run continues; if it is over and no
+command has shown its end, it is shown; otherwise a new one starts, with the next number.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from penstock.log.ending import cancel_claimed, release_claimed
 from penstock.log.follower import LoggedStart, new_owner, stored_start
 from penstock.log.inputs import cancel_input
 from penstock.log.start import new_start
+from penstock.log.starts.requests import StartRequest
 from penstock.log.store import Store, StoreError
 from penstock.messages import Message
 from penstock.redaction import without_secrets
@@ -52,19 +53,24 @@ _RECENT = 20  # examined runs of one command; the last one has the highest numbe
 class LoggedRuns:
     """Starts and continues runs in a log."""
 
-    def __init__(self, store: Store, address: str, target: str, run_id: str | None = None) -> None:
+    def __init__(
+        self, store: Store, address: str, target: str, run_id: str | None = None, *, is_new: bool = False
+    ) -> None:
         self._store = store
         self._address = address
         self._target = target
         self._run_id = run_id
+        self._is_new = is_new
 
     def start(self, agent: Agent, text: str, messages: list[Message]) -> LoggedStart:
-        """A new run with this text, or the unfinished run that started with it."""
+        """A new run with this text, or the unfinished run that started with it, or one whose end was not shown."""
         expect_model(agent.config.model)
         expect_prices(agent.config)
         row, first = new_start(agent.name, agent.first_messages(text, messages), self._run_id)
-        id = self._run_id or next_id(self._store, first)
-        return LoggedStart(self._store, self._store.find(id) or replace(row, id=id), first, outlives_reader=True)
+        id = self._run_id or next_id(self._store, first, is_new=self._is_new)
+        request = StartRequest(id=request_id(id), seconds=LEASE)
+        known = self._store.find(id)
+        return LoggedStart(self._store, known or replace(row, id=id), first, outlives_reader=True, request=request)
 
     def resume(self, agent: Agent, id: str) -> LoggedStart:
         """The run with this id."""
@@ -109,6 +115,18 @@ class LoggedRuns:
             return Remark(f"{begun}, and over: this is what happened", "odd", "↻ ")
         return Remark(f"{begun}: continued", "odd", "↻ ")
 
+    def explain(self, start: LoggedStart) -> None:
+        """Says that the command shows an earlier run, and starts none."""
+        if start.row.state == "over" and not self._run_id and not is_shown(self._store, start.row.id):
+            click.echo(
+                "The run has ended, but its end was not shown; with --new, the command starts another.", err=True
+            )
+
+    def note_shown(self, run_id: str) -> None:
+        """Records that the end of a run was shown, so that the same command starts another."""
+        with suppress(StoreError):  # else it is shown again
+            self._store.starts.answer(request_id(run_id))
+
     def stop(self, run_id: str, interrupts: Interrupts) -> bool:
         """Cancels a run after Ctrl-C, unless another Ctrl-C comes soon; then it is left. Whether it was cancelled."""
         claim = self._store.claim(new_owner(), run_id=run_id)  # so that no worker continues it meanwhile
@@ -124,6 +142,7 @@ class LoggedRuns:
         else:
             self._store.put(cancel_input(run_id, why))
             click.echo("The process that owns the run cancels it.", err=True)
+        self.note_shown(run_id)
         return True
 
     def print_resume(self, run_id: str, *, is_damaged: bool = False) -> None:
@@ -145,8 +164,19 @@ class LoggedRuns:
         return f"the run waits in the log: repeat the command at a terminal{flags}, or use `{commands}`"
 
 
-def next_id(store: Store, start: RunStart) -> str:
-    """The id for a run with this start: the last one if it has not finished, else the next."""
+def request_id(run_id: str) -> str:
+    """The id of the request that started a run; it is answered when a command has shown the end of the run."""
+    return f"run:{run_id}"
+
+
+def is_shown(store: Store, run_id: str) -> bool:
+    """Whether a command has shown the end of a run, or the run was not started by a command."""
+    request = store.starts.find(request_id(run_id))
+    return request is None or request.answered
+
+
+def next_id(store: Store, start: RunStart, *, is_new: bool = False) -> str:
+    """The id for a run with this start: the last one if it has not finished or was not shown, else the next."""
     stem = hashlib.sha256(body_of(start)).hexdigest()[:_DIGITS]
     pattern = re.compile(rf"{stem}-(\d+)", re.ASCII)
     numbers = {
@@ -155,4 +185,5 @@ def next_id(store: Store, start: RunStart) -> str:
         if (match := pattern.fullmatch(row.id))
     }
     last = max(numbers, default=0)
-    return f"{stem}-{last if last and numbers[last].state != 'over' else last + 1}"
+    is_open = last and not is_new and (numbers[last].state != "over" or not is_shown(store, numbers[last].id))
+    return f"{stem}-{last if is_open else last + 1}"
