@@ -746,6 +746,7 @@ ELSEWHERE = {
     "dialects.MAX_VALUES": "dialects/test_provenance.py",
     "guard.MAX_HELD": "guard/test_guard.py",
     "log.MAX_BYTES": "log/test_log_open.py",
+    "serve.MAX_KEY": "serve/test_one_start.py",
     "log.MAX_DELAY": "log/test_flusher.py",
     "log.MAX_GATHERED": "log/test_flusher.py",
     "log.MAX_KNOWN": "log/sqlite/test_sqlite_events.py",

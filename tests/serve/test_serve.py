@@ -266,8 +266,8 @@ def test_a_bad_body_is_refused_and_starts_nothing(tmp_path: Path, body: Any, sta
 
 
 EXPLAINED: list[tuple[Any, str]] = [
-    ({"promt": "Hi"}, "unknown field `promt`; the fields are: prompt, agent, thread"),
-    ({}, "missing field `prompt`; the fields are: prompt, agent, thread"),
+    ({"promt": "Hi"}, "unknown field `promt`; the fields are: prompt, agent, thread, run_id"),
+    ({}, "missing field `prompt`; the fields are: prompt, agent, thread, run_id"),
     ({"prompt": [{"type": "odd"}]}, "Invalid value 'odd' at `$.prompt[0].type`"),
     ({"prompt": "Hi"}, "the request must name an agent; there are: support, sales"),
     ({"prompt": "Hi", "agent": "x"}, "there is no agent 'x' here; there are: support, sales"),

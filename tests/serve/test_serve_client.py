@@ -384,15 +384,14 @@ def test_a_server_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch)
 # -- without I/O -------------------------------------------------------------------------------------------------------
 
 
-def test_a_start_that_may_have_arrived_is_not_sent_again() -> None:
-    steps = request("POST", "/runs", {"prompt": "x"}, tries=3, is_repeatable=False)
-    assert isinstance(next(steps), Send)
-    with pytest.raises(UnreachableError):
-        steps.throw(UnreachableError("broken", was_sent=True))
-    steps = request("POST", "/runs", {"prompt": "x"}, tries=3, is_repeatable=False)
-    next(steps)
-    assert isinstance(steps.throw(UnreachableError("refused", was_sent=False)), Pause)
-    assert isinstance(next(steps), Send)
+def test_a_start_that_may_have_arrived_is_sent_again_with_its_key() -> None:
+    steps = request("POST", "/runs", {"prompt": "x"}, tries=3, key="k1")
+    first = next(steps)
+    for was_sent in (True, False):
+        assert isinstance(steps.throw(UnreachableError("broken", was_sent=was_sent)), Pause)
+        assert next(steps) == first
+    assert isinstance(first, Send)
+    assert first.key == "k1"
 
 
 def test_a_busy_server_is_asked_again_and_a_refusal_is_not_repeated() -> None:

@@ -238,7 +238,8 @@ def test_results_that_come_twice_at_once_resume_the_run_once(tmp_path: Path, pat
         kinds = [event["type"] for event in await events_of(browser, client.run_ids[0])]
         assert kinds.count("step_start") == 2
 
-    run(tmp_path, (lambda request: Reply("begun", wait(60)) if request.results else TWO,), test)
+    limits = penstock.serve.ServerLimits(retry_seconds=0)
+    run(tmp_path, (lambda request: Reply("begun", wait(60)) if request.results else TWO,), test, limits=limits)
 
 
 @every_path
@@ -269,7 +270,8 @@ def test_results_that_come_while_others_are_looked_up_resume_the_run_once(
         assert len(await rows(browser)) == 1
         resumed.leave()
 
-    run(tmp_path, (lambda request: Reply("begun", wait(60)) if request.results else TWO,), test)
+    limits = penstock.serve.ServerLimits(retry_seconds=0)
+    run(tmp_path, (lambda request: Reply("begun", wait(60)) if request.results else TWO,), test, limits=limits)
 
 
 @every_path
@@ -544,7 +546,8 @@ def test_a_client_that_leaves_cancels_the_run_that_it_has_resumed(
         assert again.text == "Again."
 
     answers = iter((Reply("begun", wait(60)), "Again."))
-    run(tmp_path, (lambda request: next(answers) if request.results else TWO,), test)
+    limits = penstock.serve.ServerLimits(retry_seconds=0.1)
+    run(tmp_path, (lambda request: next(answers) if request.results else TWO,), test, limits=limits)
 
 
 def test_a_client_that_leaves_after_the_last_piece_does_not_cancel_the_run(tmp_path: Path) -> None:

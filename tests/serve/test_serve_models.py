@@ -155,7 +155,7 @@ def test_a_client_that_leaves_cancels_its_run(tmp_path: Path) -> None:
         events = await browser.get(f"/runs/{row['id']}/events")
         assert events.frames[-1][1]["reason"] == "cancelled"
 
-    run(tmp_path, (Reply("first ", wait(60), "last"),), test)
+    run(tmp_path, (Reply("first ", wait(60), "last"),), test, limits=ServerLimits(retry_seconds=0))
 
 
 @pytest.mark.parametrize("is_streaming", [True, False])

@@ -99,7 +99,7 @@ class Access(Struct, frozen=True, kw_only=True):
         return {
             "access-control-allow-origin": origin,
             "access-control-allow-credentials": "true",
-            "access-control-expose-headers": "x-request-id, x-run-id",
+            "access-control-expose-headers": "idempotent-replayed, x-request-id, x-run-id",
             "vary": "origin",
         }
 

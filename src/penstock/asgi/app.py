@@ -19,7 +19,9 @@ logger = logging.getLogger("penstock.asgi")
 
 PREFLIGHT = {
     "access-control-allow-methods": "GET, POST",
-    "access-control-allow-headers": "authorization, content-type, last-event-id, x-ai-sdk-version, x-api-key",
+    "access-control-allow-headers": (
+        "authorization, content-type, idempotency-key, last-event-id, x-ai-sdk-version, x-api-key"
+    ),
     "access-control-max-age": "600",
 }
 """The headers of the response to a CORS preflight request."""

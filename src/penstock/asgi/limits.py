@@ -23,6 +23,7 @@ class ServerLimits(Struct, frozen=True, kw_only=True):
     | `keep_alive_seconds` | how long a stream is silent before a comment is sent |
     | `connections` | open connections of the server |
     | `runs`, `tenant_runs` | runs at once: in all, and of one tenant |
+    | `retry_seconds` | how long a run continues after a client that uses it as a model has lost its connection |
     | `run_seconds` | how long a run may take whose agent has no `Limits(seconds=…)`, without its waits for people |
     """
 
@@ -40,4 +41,5 @@ class ServerLimits(Struct, frozen=True, kw_only=True):
     connections: int = 2_000
     runs: int = 1_000
     tenant_runs: int = 100
+    retry_seconds: float = 10.0
     run_seconds: float = 3_600.0

@@ -32,6 +32,7 @@ from penstock.serve.context import Call, Endpoint, ModelApprovals, ServeContext
 from penstock.serve.feeds.feeds import Feeds
 from penstock.serve.hosting import Host
 from penstock.serve.models import api as models_api
+from penstock.serve.models.retries import OpenResponses
 from penstock.serve.public_events import EventFrames
 from penstock.serve.runs import api as runs_api
 from penstock.serve.runs.openapi import description
@@ -92,8 +93,8 @@ def app(
     if model_approvals not in get_args(ModelApprovals):
         raise UsageError(f"model_approvals must be one of {', '.join(get_args(ModelApprovals))}")
     context = ServeContext(
-        host=host, feeds=feeds, messages=SharedAnswers(), access=access, limits=limits, metrics=_metrics(host, feeds),
-        ai_sdk=ai_sdk, model_approvals=model_approvals,
+        host=host, feeds=feeds, messages=SharedAnswers(), responses=OpenResponses(host, limits.retry_seconds),
+        access=access, limits=limits, metrics=_metrics(host, feeds), ai_sdk=ai_sdk, model_approvals=model_approvals,
     )  # fmt: skip
     if abandon_after is not None:
         host.abandonment = Abandonment(host.runs, abandon_after, lambda: host.driven.ids, feeds.readers_of)
@@ -131,6 +132,7 @@ class ServeApp(ASGIApp):
         self.context.feeds.close()
         if self._inspections is not None:
             self._inspections.close()
+        await self.context.responses.close()
         await self.context.host.close(self._shutdown_seconds)
 
     async def route(self, request: HTTPRequest, send: Sender) -> None:

@@ -14,6 +14,7 @@ from penstock.asgi.request import HTTPRequest, Send
 from penstock.serve.ai_sdk.call_parts import Version
 from penstock.serve.feeds.feeds import Feeds
 from penstock.serve.hosting import Host
+from penstock.serve.models.retries import OpenResponses
 from penstock.serve.runs.shared_answers import SharedAnswers
 
 ModelApprovals = Literal["decline", "approve", "wait"]
@@ -26,6 +27,7 @@ class ServeContext(Struct, frozen=True, kw_only=True):
     host: Host
     feeds: Feeds
     messages: SharedAnswers  # messages of runs, as JSON
+    responses: OpenResponses  # to clients of model protocols
     access: Access
     limits: ServerLimits
     metrics: Metrics

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.asgi.request import RejectedRequest
+from penstock.log.starts.requests import StartRequest
 from penstock.log.store import RunRow
 from penstock.log.store_retries import awith_retries
 from penstock.log.take_up import read_start
@@ -83,14 +84,17 @@ class Conversation:
             row = by_id.pop(exchange.after, None)
         return exchanges[::-1]
 
-    async def say(self, message: Message, id: str, agent: str = "", tools: Sequence[dict[str, Any]] = ()) -> str:
+    async def say(
+        self, message: Message, id: str, agent: str = "", tools: Sequence[dict[str, Any]] = (),
+        request: StartRequest | None = None,
+    ) -> str:  # fmt: skip
         """Answer a new message; returns the id of the new run, or of the last run if that answers this message."""
         newest = await self.newest()
         if newest is not None and newest.message_id == id:
             return newest.row.id
         try:
             known = newest.row.id if newest is not None else ""
-            return await self._start(agent, [message], Origin(id, tools=tools), newest=known)
+            return await self._start(agent, [message], Origin(id, tools=tools), newest=known, request=request)
         except RejectedRequest as error:
             # The same message may have been sent twice at once, and the other request have started the run meanwhile.
             newest = await self.newest() if error.code == THREAD_BUSY else None
@@ -98,31 +102,33 @@ class Conversation:
                 return newest.row.id
             raise
 
-    async def replace(self, message: Message, id: str, agent: str = "") -> str:
+    async def replace(self, message: Message, id: str, agent: str = "", request: StartRequest | None = None) -> str:
         """Answer an edited message, from the history before it; returns the id of the run."""
         exchange = await self._find(id)
         history = exchange.start.messages[: -1 if exchange.message else None]
-        return await self._start(agent or exchange.row.agent, [message], Origin(id, exchange.after), history)
+        origin = Origin(id, exchange.after)
+        return await self._start(agent or exchange.row.agent, [message], origin, history, request=request)
 
-    async def repeat(self, id: str = "") -> str:
+    async def repeat(self, id: str = "", request: StartRequest | None = None) -> str:
         """Answer a message again, from the history before its answer; returns the id of the run.
 
         `id` is that of the message or of its answer, which is that of a run; without it, the last answer is repeated.
         """
         exchange = await self._find(id)
         origin = Origin(exchange.message_id, exchange.after)
-        return await self._start(exchange.row.agent, [], origin, exchange.start.messages)
+        return await self._start(exchange.row.agent, [], origin, exchange.start.messages, request=request)
 
     async def _exchange(self, row: RunRow) -> Exchange:
         return Exchange(row, await awith_retries(lambda: read_start(self._host.store, row.id)))
 
     async def _start(
         self, agent: str, new: Sequence[Message], origin: Origin, history: Sequence[Message] | None = None,
-        newest: str | None = None,
+        newest: str | None = None, request: StartRequest | None = None,
     ) -> str:  # fmt: skip
         return await self._host.start_in_thread(
-            agent, new, tenant=self._tenant, thread=self._thread, origin=origin, history=history, newest=newest
-        )
+            agent, new, tenant=self._tenant, thread=self._thread, origin=origin, history=history, newest=newest,
+            request=request,
+        )  # fmt: skip
 
     async def _find(self, id: str) -> Exchange:
         exchanges = await self.exchanges()

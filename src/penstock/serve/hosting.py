@@ -18,13 +18,16 @@ from penstock.agent.pricing import expect_prices
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.request import RejectedRequest
 from penstock.errors import UsageError
+from penstock.log.bodies import body_of
+from penstock.log.start import new_start
+from penstock.log.starts.requests import KeyTakenError, StartRequest
 from penstock.log.store import RunExistsError, RunRow, Store
 from penstock.log.store_retries import awith_retries
 from penstock.log.take_up import fold, read_log
 from penstock.messages import Message
 from penstock.run.events import LogEvent, RunStart
 from penstock.run.machine import Run
-from penstock.runs.client_tools import with_client_tools
+from penstock.runs.client_tools import with_client_tools, with_declarations
 from penstock.runs.runs import Runs
 from penstock.serve.abandonment import Abandonment
 from penstock.serve.runs.bodies import MAX_ID
@@ -73,27 +76,28 @@ class Host:
 
     async def start(
         self, agent: str, messages: Sequence[Message], *, tenant: str, run_id: str | None = None, thread: str = "",
-        origin: Origin | None = None,
+        origin: Origin | None = None, request: StartRequest | None = None,
     ) -> str:  # fmt: skip
-        """Start a run and drive it; returns its id."""
+        """Start a run and drive it; returns its id. A `KeyTakenError` if another run has the key of the `request`."""
         self.driven.check_room(tenant)
         name, origin = self.agent_name(agent), origin or Origin()
-        start = partial(
-            self.runs.start, name, messages=list(messages), run_id=run_id, thread=thread, tenant=tenant,
-            meta={"tenant": tenant, **origin.meta}, client_tools=origin.tools,
-        )  # fmt: skip
         try:
-            id = await awith_retries(start)
+            meta = with_declarations({"tenant": tenant, **origin.meta}, origin.tools)
+            first = self.agents[name].first_messages(None, list(messages))
+            row, start = new_start(name, first, run_id, thread, tenant, meta)
+            await awith_retries(partial(self.store.create, row, body_of(start), request=request))
+        except KeyTakenError:
+            raise
         except RunExistsError as error:
             raise RejectedRequest(409, "run_exists", str(error)) from None
         except UsageError as error:
             raise RejectedRequest(400, "invalid_request", str(error)) from None
-        self.driven.drive(id, tenant)
-        return id
+        self.driven.drive(row.id, tenant)
+        return row.id
 
     async def start_in_thread(
         self, agent: str, new: Sequence[Message], *, tenant: str, thread: str, origin: Origin | None = None,
-        history: Sequence[Message] | None = None, newest: str | None = None,
+        history: Sequence[Message] | None = None, newest: str | None = None, request: StartRequest | None = None,
     ) -> str:  # fmt: skip
         """Continue a conversation with new messages; a thread has one run at a time.
 
@@ -110,7 +114,7 @@ class Host:
         id = _next_id(tenant, thread, last)
         try:
             return await self.start(
-                agent, [*(history or ()), *new], tenant=tenant, run_id=id, thread=thread, origin=origin
+                agent, [*(history or ()), *new], tenant=tenant, run_id=id, thread=thread, origin=origin, request=request
             )
         except RejectedRequest as error:
             raise busy(id) if error.code == "run_exists" else error from None
@@ -144,9 +148,9 @@ class Host:
         """The run as its log has it."""
         return await awith_retries(partial(self.read, row))
 
-    def read(self, row: RunRow) -> Run:
-        """The same for a thread: this blocks."""
-        return self.rebuild(row, read_events(self.store, row.id))
+    def read(self, row: RunRow, last: int | None = None) -> Run:
+        """The same for a thread, with the events until the `last`: this blocks."""
+        return self.rebuild(row, read_events(self.store, row.id)[:last])
 
     def rebuild(self, row: RunRow, events: Sequence[LogEvent]) -> Run:
         """The run whose log has these events."""

@@ -57,8 +57,9 @@ FIELDS = ", ".join(COLUMNS)
 
 def start_of(values: Sequence[Any]) -> StoredStart:
     """The row with the values of `FIELDS`, and whether it is open."""
-    row = dict(zip(StoredStart.__struct_fields__, values, strict=True))
-    return StoredStart(**{**row, "answered": bool(row["answered"]), "is_open": bool(row["is_open"])})
+    *others, answered, is_open = values
+    row = dict(zip(StoredStart.__struct_fields__, others, strict=False))
+    return StoredStart(**row, answered=bool(answered), is_open=bool(is_open))
 
 
 class KeyTakenError(UsageError):

@@ -64,7 +64,7 @@ class SQLiteStarts:
 
     def _update(self, change: str, condition: str, *values: Any) -> bool:
         statement = f"UPDATE starts SET {change} WHERE id = ? AND {condition}"
-        return self._file.write(lambda connection: connection.execute(statement, values).rowcount == 1, durable=True)
+        return self._file.write(lambda connection: connection.execute(statement, values).rowcount == 1, durable=False)
 
     def _rows(self, where: str, *values: Any) -> list[StoredStart]:
         self._file.check()

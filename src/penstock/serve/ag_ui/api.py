@@ -6,6 +6,8 @@ for approvals and for results of the client's tools, and a client that lost its 
 
 from __future__ import annotations
 
+from functools import partial
+
 from msgspec.structs import replace
 
 from penstock.asgi.request import RejectedRequest
@@ -28,25 +30,32 @@ from penstock.serve.context import Call, ServeContext
 from penstock.serve.conversation import Conversation, Exchange
 from penstock.serve.following import stream_run
 from penstock.serve.hosting import read_events
-from penstock.serve.runs.bodies import read_body
+from penstock.serve.runs.bodies import convert
+from penstock.serve.starts import find_start, keyed_request, start_once
 
 
 async def run_agent(context: ServeContext, call: Call) -> None:
     """`POST /agui`: answer a message, continue with answers, or rejoin the current response."""
-    body = await read_body(call.request, RunAgentInput)
+    value = await call.request.json()
+    body = convert(value, RunAgentInput)
     check_input(body, context.limits)
+    request = keyed_request(call.request, value, call.tenant)
     conversation = Conversation(context.host, body.thread_id, call.tenant)
+    is_joined = await find_start(context.host, request) is not None
     newest, turn = await conversation.newest(), last_turn(body, context.limits)
-    if newest is not None and (turn is None or turn.id == newest.message_id):
+    if newest is not None and not is_joined and (turn is None or turn.id == newest.message_id):
         await _go_on(context, call, body, conversation, newest)
         return
     if turn is None or body.resume:
         raise RejectedRequest(400, "nothing_to_answer", "the thread is new here: send a user message")
     tools = [tool.declaration for tool in body.tools]
-    run_id = await conversation.say(turn.message, turn.id, call.request.query.get("agent", ""), tools)
-    row = await context.host.find(run_id, call.tenant)
+    agent = call.request.query.get("agent", "")
+    say = partial(conversation.say, turn.message, turn.id, agent, tools, request)
+    started = await start_once(context.host, request, say)
+    row = await context.host.find(started.run_id, call.tenant)
     head = replace(_head(context, row, body), messages=body.messages)
-    await stream_run(context, call, row.id, AGUIEncoder(head, context.limits.event))
+    encoder = AGUIEncoder(head, context.limits.event)
+    await stream_run(context, call, row.id, encoder, headers=started.headers)
 
 
 async def _go_on(

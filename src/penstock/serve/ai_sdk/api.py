@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, assert_never, cast, get_args
 
 from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond, respond_json
+from penstock.log.starts.requests import StartRequest
 from penstock.log.store import RunRow
 from penstock.log.store_retries import awith_retries
 from penstock.serve.ai_sdk.call_parts import Version
 from penstock.serve.ai_sdk.encoder import UIMessageEncoder
 from penstock.serve.ai_sdk.message import UIMessageFold
 from penstock.serve.ai_sdk.parts import user_parts
-from penstock.serve.ai_sdk.request import ChatAction, ChatBody, Continue, NewMessage, Regenerate, read_action
+from penstock.serve.ai_sdk.request import ChatBody, Continue, NewMessage, Regenerate, read_action
 from penstock.serve.answers import Answer, RunAnswers
 from penstock.serve.context import Call, ServeContext
 from penstock.serve.conversation import Conversation, Exchange
 from penstock.serve.following import stream_run
 from penstock.serve.hosting import read_events
-from penstock.serve.runs.bodies import read_body
+from penstock.serve.runs.bodies import convert
+from penstock.serve.starts import Started, keyed_request, start_once
 
 VERSION_HEADER = "x-ai-sdk-version"
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
@@ -28,10 +31,19 @@ HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
 async def chat(context: ServeContext, call: Call) -> None:
     """`POST /api/chat`: answer a message, answer it again, or continue with approvals and outputs of the client."""
     version = _version(context, call)
-    body = await read_body(call.request, ChatBody)
+    value = await call.request.json()
+    body = convert(value, ChatBody)
     action = read_action(body, context.limits)
-    row, after = await _carry_out(action, context, Conversation(context.host, body.id, call.tenant), body, call.tenant)
-    await stream_run(context, call, row.id, _encoder(context, row, version), after=after, headers=HEADERS)
+    conversation = Conversation(context.host, body.id, call.tenant)
+    if isinstance(action, Continue):
+        started, after = await _continue(context, conversation, action)
+    else:
+        request, after = keyed_request(call.request, value, call.tenant), 0
+        start = partial(_start, action, conversation, body.agent, request)
+        started = await start_once(context.host, request, start)
+    row = await context.host.find(started.run_id, call.tenant)
+    headers = {**HEADERS, **started.headers}
+    await stream_run(context, call, row.id, _encoder(context, row, version), after=after, headers=headers)
 
 
 async def resume(context: ServeContext, call: Call) -> None:
@@ -57,25 +69,27 @@ async def messages(context: ServeContext, call: Call) -> None:
     await respond_json(call.request, call.send, {"id": call.parts["id"], "messages": messages, "active": active})
 
 
-async def _carry_out(
-    action: ChatAction, context: ServeContext, conversation: Conversation, body: ChatBody, tenant: str
-) -> tuple[RunRow, int]:
-    """The run for the client's action, and the number of the last event that the client has."""
+async def _start(
+    action: NewMessage | Regenerate, conversation: Conversation, agent: str, request: StartRequest | None
+) -> str:
+    """Start the run for the client's action; returns its id."""
     match action:
         case NewMessage(is_changed=True):
-            run_id = await conversation.replace(action.message, action.id, body.agent)
+            return await conversation.replace(action.message, action.id, agent, request)
         case NewMessage():
-            run_id = await conversation.say(action.message, action.id, body.agent)
+            return await conversation.say(action.message, action.id, agent, request=request)
         case Regenerate():
-            run_id = await conversation.repeat(action.message_id)
-        case Continue():
-            row = await conversation.last()
-            if row is None:
-                raise RejectedRequest(404, "unknown_chat", "there is no such chat: send a message first")
-            return row, await _give(context, row, action.answers)
+            return await conversation.repeat(action.message_id, request)
         case _:
             assert_never(action)
-    return await context.host.find(run_id, tenant), 0
+
+
+async def _continue(context: ServeContext, conversation: Conversation, action: Continue) -> tuple[Started, int]:
+    """The run that waits for answers, and the number of the last event that the client has."""
+    row = await conversation.last()
+    if row is None:
+        raise RejectedRequest(404, "unknown_chat", "there is no such chat: send a message first")
+    return Started(row.id), await _give(context, row, action.answers)
 
 
 async def _give(context: ServeContext, row: RunRow, answers: Sequence[Answer]) -> int:

@@ -44,6 +44,12 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
         return {"headers": headers, "extensions": {"timeout": waits}}
 
 
+def _headers(command: Send) -> dict[str, str]:
+    """The headers of a request."""
+    content = {"content-type": "application/json"} if command.body else {}
+    return content | ({"idempotency-key": command.key} if command.key else {})
+
+
 class Carrier:
     """An HTTP client for sync code."""
 
@@ -97,7 +103,7 @@ class Carrier:
     def _carry_out(self, command: Command, stream: _Stream) -> Any:
         match command:
             case Send():
-                headers = {"content-type": "application/json"} if command.body else {}
+                headers = _headers(command)
                 response = self._client.request(command.method, command.path, content=command.body, headers=headers)
                 return Response(response.status_code, dict(response.headers), response.content)
             case OpenStream():
@@ -198,7 +204,7 @@ class AsyncCarrier:
     async def _carry_out(self, command: Command, stream: _AsyncStream) -> Any:
         match command:
             case Send():
-                headers = {"content-type": "application/json"} if command.body else {}
+                headers = _headers(command)
                 reply = await self._client.request(command.method, command.path, content=command.body, headers=headers)
                 return Response(reply.status_code, dict(reply.headers), reply.content)
             case OpenStream():

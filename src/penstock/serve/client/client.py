@@ -46,12 +46,14 @@ class Client:
         """Close the connections. Runs continue."""
         self._carrier.close()
 
-    def start(self, prompt: Any, *, agent: str = "", thread: str = "") -> RemoteRun:
+    def start(self, prompt: Any, *, agent: str = "", thread: str = "", key: str = "") -> RemoteRun:
         """Start a run, in the conversation `thread` or alone.
 
-        `prompt` is text, or a list of parts; `agent` may be left out if the server has only one.
+        `prompt` is text, or a list of parts; `agent` may be left out if the server has only one. A start with the `key`
+        of an earlier one joins its run.
         """
-        started = msgspec.convert(self._carrier.send(_start(prompt, agent, thread, self._carrier.tries)), StartedRun)
+        request = _start(prompt, agent, thread, key or self._carrier.new_key(), self._carrier.tries)
+        started = msgspec.convert(self._carrier.send(request), StartedRun)
         return RemoteRun(self._carrier, started.id, thread=thread)
 
     def follow(self, run_id: str, after: int = 0) -> RemoteRun:
@@ -100,9 +102,10 @@ class AsyncClient:
         """Close the connections. Runs continue."""
         await self._carrier.close()
 
-    async def start(self, prompt: Any, *, agent: str = "", thread: str = "") -> AsyncRemoteRun:
+    async def start(self, prompt: Any, *, agent: str = "", thread: str = "", key: str = "") -> AsyncRemoteRun:
         """Start a run, in a thread or alone: see `Client.start`."""
-        reply = await self._carrier.send(_start(prompt, agent, thread, self._carrier.tries))
+        request = _start(prompt, agent, thread, key or self._carrier.new_key(), self._carrier.tries)
+        reply = await self._carrier.send(request)
         return AsyncRemoteRun(self._carrier, msgspec.convert(reply, StartedRun).id, thread=thread)
 
     def follow(self, run_id: str, after: int = 0) -> AsyncRemoteRun:
@@ -137,10 +140,10 @@ def _settings(url: str, token: str, timeout: float, idle: float, tries: int) -> 
     return ClientSettings(url=url, token=token, timeout=timeout, idle=idle, tries=tries)
 
 
-def _start(prompt: Any, agent: str, thread: str, tries: int) -> Exchange[Any]:
-    """The request of a start. It is repeated only if the server did not get it."""
+def _start(prompt: Any, agent: str, thread: str, key: str, tries: int) -> Exchange[Any]:
+    """The request of a start. It can be repeated: the server starts one run per key."""
     body = {"prompt": prompt, "agent": agent, "thread": thread}
-    return request("POST", "/runs", body, tries=tries, is_repeatable=False)
+    return request("POST", "/runs", body, tries=tries, key=key)
 
 
 def _list_path(state: str | None, agent: str | None, thread: str | None) -> str:

@@ -32,6 +32,7 @@ class Send(Struct, frozen=True):
     method: str
     path: str
     body: bytes = b""
+    key: str = ""  # an `Idempotency-Key`
 
 
 class OpenStream(Struct, frozen=True):
@@ -95,19 +96,15 @@ def run_path(run_id: str, below: str = "") -> str:
     return f"/runs/{quote(run_id, safe='')}{below}"
 
 
-def request(method: str, path: str, body: Any = None, *, tries: int, is_repeatable: bool = True) -> Exchange[Any]:
-    """Send a request; returns the JSON of the response. A request with effects is retried only if that is safe."""
+def request(method: str, path: str, body: Any = None, *, tries: int, key: str = "") -> Exchange[Any]:
+    """Send a request; returns the JSON of the response. Each request of a client counts once, so it can be repeated."""
     count = Tries(tries)
     data = b"" if body is None else msgspec.json.encode(body)
     while True:
         try:
-            response: Response = yield Send(method, path, data)
+            response: Response = yield Send(method, path, data, key)
             return _json(response)
-        except UnreachableError as error:
-            if error.was_sent and not is_repeatable:
-                raise
-            pause = count.pause(error)
-        except RefusedError as error:
+        except ServerError as error:
             pause = count.pause(error)
         yield pause
 

@@ -95,7 +95,7 @@ class Feeds:
         self._feeds: dict[str, Feed] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._reads = SharedReads(self._read)
-        self._is_closed = False
+        self.is_closed = False  # whether the server stops
 
     @property
     def readers(self) -> int:
@@ -134,7 +134,7 @@ class Feeds:
 
     def close(self) -> None:
         """End all readers: the server stops."""
-        self._is_closed = True
+        self.is_closed = True
         for feed in self._feeds.values():
             feed.close()
         for task in self._tasks.values():
@@ -154,7 +154,7 @@ class Feeds:
 
     def _open(self, feed: Feed) -> None:
         self._feeds[feed.run_id] = feed
-        if self._is_closed:
+        if self.is_closed:
             feed.close()
         elif not feed.is_over:
             source = FeedSource(feed, self._reads.read)

@@ -75,6 +75,9 @@ class ModelResponse:
         self._last_block = 0
         self._line_breaks = LineBreaks()
         self._has_text = False
+        self._step = StepStart(1)
+        self._is_withdrawable = True  # whether the client has nothing of the current attempt
+        self._withdrawn = answering.withdrawn
         self._is_without_key = False  # whether that was the last error
         self._draft: list[StreamChunk] | None = None  # the text of a step that may not be the output
         if host.has_output(answering.agent):
@@ -85,13 +88,17 @@ class ModelResponse:
         chunks: list[StreamChunk] = []
         for item in items:
             event = item.event
+            if item.seq in self._withdrawn:
+                continue
             if isinstance(event, ApprovalRequest):
                 self._asked[event.call_id] = item.seq
             if isinstance(request := innermost(event), ApprovalRequest):
                 await self._answer(event, request)
             chunks += self._chunks(event)
-        if isinstance(items[-1].event, Waiting):
-            chunks += await self._wait(items[-1])
+            if isinstance(event, Waiting):
+                chunks += await self._wait(item)
+                if self.is_over:
+                    break
         return chunks
 
     def feed_pieces(self, items: Sequence[Item]) -> list[StreamChunk] | None:
@@ -99,7 +106,8 @@ class ModelResponse:
         take them."""
         if any(type(item.event) not in PIECES for item in items):
             return None
-        return [chunk for item in items for chunk in self._chunks(item.event)]
+        withdrawn = self._withdrawn
+        return [chunk for item in items if item.seq not in withdrawn for chunk in self._chunks(item.event)]
 
     def _chunks(self, event: LogEvent) -> Sequence[StreamChunk]:
         match event:
@@ -107,22 +115,31 @@ class ModelResponse:
                 return self._text(event)
             case Reasoning() | Refusal():
                 self._last_block = max(self._last_block, event.block)
+                self._is_withdrawable = False
                 return (event,)
             case StepStart():
-                self._line_breaks.feed(event)
-                if self._draft is not None:
-                    self._draft = []  # what came before was not the output
+                self._step = event
+                self._begin_attempt()
                 return ()
             case Error():
                 self._is_without_key = is_without_key(event)
                 return ()
             case Retry():
-                return (Retry(WITHDRAWN),)  # its reason may be the words of a provider
+                is_unseen = self._is_withdrawable
+                self._begin_attempt()
+                return () if is_unseen else (Retry(WITHDRAWN),)  # its reason may be the words of a provider
             case Done():
                 self.is_over = True
                 return self._end(event)
             case _:
                 return ()
+
+    def _begin_attempt(self) -> None:
+        """Begin the text of a step, or begin it again."""
+        self._line_breaks.feed(self._step)
+        self._is_withdrawable = True
+        if self._draft is not None:
+            self._draft = []  # what came before was not the output
 
     def _text(self, event: Text) -> Sequence[StreamChunk]:
         """The chunks for a piece of text. Each later step begins on its own line; structured output waits."""
@@ -130,6 +147,7 @@ class ModelResponse:
         if self._draft is not None:
             self._draft.append(event)
             return ()
+        self._is_withdrawable = False
         separated = self._line_breaks.feed(event)
         chunk = separated if self._has_text and isinstance(separated, Text) else event
         self._has_text = self._has_text or bool(event.text)
@@ -145,11 +163,11 @@ class ModelResponse:
         return usage, Error(public_end(done) or f"the run ended: {done.reason}", code), Finish("error")
 
     async def _wait(self, last: Item) -> Sequence[StreamChunk]:
-        """The calls for the client, if the run cannot continue without their results."""
+        """The calls for the client, if the run cannot continue without their results, or has waited for them here."""
         row = await awith_retries(partial(self._host.store.find, self._run_id))
-        if row is None or row.state != "waiting" or row.seq != last.seq:
+        if row is None or (row.seq == last.seq and row.state != "waiting"):
             return ()
-        run = await self._host.rebuilt(row)
+        run = await awith_retries(partial(self._host.read, row, last.seq))
         calls = [request for request in run.state.waiting if self._is_of_client(request)]
         if not calls or len(calls) < len(run.waiting):
             return ()

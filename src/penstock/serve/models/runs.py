@@ -7,6 +7,8 @@
 | results that this run has got already, and it is under way | none: status 409, which clients send again |
 | results of a run that has ended, or has gone on | a new one, from the state in which that run asked for them |
 | results of calls of a run that does not exist for this tenant | none: status 404 |
+
+A request that was sent before, and comes again with its key or as a retry, joins the run that answered it.
 """
 
 from __future__ import annotations
@@ -16,15 +18,17 @@ from functools import partial
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.asgi.request import RejectedRequest
 from penstock.errors import UsageError
-from penstock.events import Usage
+from penstock.events import Reasoning, Refusal, Retry, Text, Usage
+from penstock.log.starts.requests import StartRequest, StoredStart
 from penstock.log.store import RunRow
 from penstock.log.store_retries import awith_retries
 from penstock.messages import Message
 from penstock.results import ToolResult, as_outcome
-from penstock.run.events import ApprovalRequest, LogEvent, ToolEnd
+from penstock.run.events import ApprovalRequest, LogEvent, StepStart, ToolEnd
 from penstock.run.machine import Run
 from penstock.runs.client_tools import client_tool_names
 from penstock.serve.hosting import Host, Origin, read_events, start_meta
@@ -36,7 +40,8 @@ class Answering(Struct, frozen=True):
     """A run that answers a request: its events after `after` are the response.
 
     `tools` are the names of the client's tools, `asked` the calls so far with the numbers of the events that asked for
-    them, and `usage` is what earlier responses have reported.
+    them, and `usage` is what earlier responses have reported. `withdrawn` are the numbers of events that the model has
+    withdrawn, for a client that has not seen them.
     """
 
     run_id: str
@@ -45,16 +50,20 @@ class Answering(Struct, frozen=True):
     after: int = 0
     asked: Mapping[str, int] = {}
     usage: Usage = Usage()
+    withdrawn: frozenset[int] = frozenset()
 
 
-async def find_run(host: Host, tenant: str, read: ModelRequest) -> Answering:
-    """Start or continue the run that answers a request; a `RejectedRequest` if nothing was done."""
+async def find_run(host: Host, tenant: str, read: ModelRequest, start: StartRequest) -> Answering:
+    """Start or continue the run that answers a request, which is stored as `start`.
+
+    A `RejectedRequest` if nothing was done, and a `KeyTakenError` if another run has the key of the request.
+    """
     request, results = read.request, read.results
     agent = host.agent_name(request.settings.model)
     tools = await client_tools(request, host.agent(agent))
     names = frozenset(tool["name"] for tool in tools)
     if results is None:
-        id = await host.start(agent, read.messages, tenant=tenant, origin=Origin(tools=tools))
+        id = await host.start(agent, read.messages, tenant=tenant, origin=Origin(tools=tools), request=start)
         return Answering(id, agent, names)
     row = await _find(host, tenant, results.run_id)
     if row.agent != agent:
@@ -63,13 +72,47 @@ async def find_run(host: Host, tenant: str, read: ModelRequest) -> Answering:
         )
     waiting = await awith_retries(lambda: WaitingRun(host, row, results))
     if waiting.has_open:
-        return await waiting.give()
+        return await waiting.give(start)
     row = await _find(host, tenant, row.id)  # again: it may have changed before its events were read
     if row.state in ("ready", "running"):
         raise under_way()
     messages = await awith_retries(waiting.history)
     origin = Origin(after=row.id, tools=tools)
-    return Answering(await host.start(agent, messages, tenant=tenant, origin=origin), agent, names)
+    return Answering(await host.start(agent, messages, tenant=tenant, origin=origin, request=start), agent, names)
+
+
+async def join_run(host: Host, tenant: str, read: ModelRequest, start: StoredStart) -> Answering:
+    """The run that answers an equal request which was sent before."""
+    row = await _find(host, tenant, start.run_id)
+    if row.state == "ready":
+        host.driven.drive(row.id, tenant)
+    withdrawn = withdrawn_by(await awith_retries(partial(read_events, host.store, row.id)))
+    if not start.seq or read.results is None:
+        tools = await client_tools(read.request, host.agent(row.agent))
+        return Answering(row.id, row.agent, frozenset(tool["name"] for tool in tools), withdrawn=withdrawn)
+    results = read.results
+    waiting = await awith_retries(lambda: WaitingRun(host, row, results))
+    if waiting.has_open:  # a server has died before it stored the results
+        return await waiting.give(None)
+    return replace(await awith_retries(partial(waiting.answering, start.seq)), withdrawn=withdrawn)
+
+
+def withdrawn_by(events: Sequence[LogEvent]) -> frozenset[int]:
+    """The numbers of the events that a `Retry` withdraws, and its own."""
+    numbers: list[int] = []
+    attempt: list[int] = []
+    for number, event in enumerate(events, 1):
+        match event:
+            case StepStart():
+                attempt = []
+            case Text() | Reasoning() | Refusal():
+                attempt.append(number)
+            case Retry():
+                numbers += [*attempt, number]
+                attempt = []
+            case _:
+                pass
+    return frozenset(numbers)
 
 
 class WaitingRun:
@@ -91,9 +134,9 @@ class WaitingRun:
         """Whether the run waits for one of the results."""
         return bool(self._open)
 
-    async def give(self) -> Answering:
-        """Store the results for the run, unless another request does so at the same time."""
-        runs, id = self._host.runs, self._row.id
+    async def give(self, start: StartRequest | None) -> Answering:
+        """Store the request and then its results, unless another request does so at the same time."""
+        runs, id, starts = self._host.runs, self._row.id, self._host.store.starts
         first, *others = (
             partial(runs.provide, id, call_id, _value(self._results[call_id]), self._results[call_id].is_error)
             for call_id in self._open
@@ -103,15 +146,25 @@ class WaitingRun:
             for number, message in enumerate(self._messages)
         )
         self._host.driven.check_room_to_go_on(self._row)
+        if start is not None:
+            await awith_retries(partial(starts.add, start, id, len(self._events)))
         try:
             [*_, is_new] = await self._host.put(self._row, *messages, first)
             if not is_new:
+                if start is not None:
+                    await awith_retries(partial(starts.remove, start.id))
                 raise under_way()
             await self._host.put(self._row, *others)
         finally:
             self._host.driven.drive(id, self._row.tenant)  # also if the other request was not able to
-        asked = {event.call_id: seq for seq, event in enumerate(self._events, 1) if isinstance(event, ApprovalRequest)}
-        return Answering(id, self._row.agent, self._tools, len(self._events), asked, self._run.usage)
+        return self.answering(len(self._events))
+
+    def answering(self, seq: int) -> Answering:
+        """The run from the event at which it waited for the results."""
+        events = self._events[:seq]
+        run = self._run if seq == len(self._events) else self._host.rebuild(self._row, events)
+        asked = {event.call_id: number for number, event in enumerate(events, 1) if isinstance(event, ApprovalRequest)}
+        return Answering(self._row.id, self._row.agent, self._tools, seq, asked, run.usage)
 
     def history(self) -> list[Message]:
         """The history of the run when it asked, with these results instead of later events."""

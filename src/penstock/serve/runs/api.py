@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any, get_args
+from urllib.parse import quote
 
 import msgspec
 
@@ -24,10 +25,12 @@ from penstock.serve.runs.bodies import (
     ProvideBody,
     SayBody,
     StartBody,
+    convert,
     read_body,
     user_message,
 )
 from penstock.serve.runs.replies import Accepted, RunList, RunMessages, StartedRun, ThreadState, state_of, summary_of
+from penstock.serve.starts import keyed_request, start_once
 
 MAX_LISTED = 100
 """How many runs a list has."""
@@ -35,16 +38,22 @@ _STATES: tuple[RunPhase, ...] = get_args(RunPhase)
 
 
 async def start_run(context: ServeContext, call: Call) -> None:
-    """`POST /runs`: start a run, in a thread or alone."""
-    body = await read_body(call.request, StartBody)
-    message = user_message(body.prompt, context.limits)
-    if body.thread:
-        _check_id(body.thread, "thread")
-        run_id = await context.host.start_in_thread(body.agent, [message], tenant=call.tenant, thread=body.thread)
+    """`POST /runs`: start a run, in a thread or alone; with a known `Idempotency-Key` or `run_id`, join that run."""
+    value = await call.request.json()
+    body = convert(value, StartBody)
+    messages = [user_message(body.prompt, context.limits)]
+    request = keyed_request(call.request, value, call.tenant)
+    if body.thread and body.run_id:
+        raise RejectedRequest(400, "invalid_id", "run_id cannot be combined with thread: send an Idempotency-Key")
+    host, agent = context.host, body.agent
+    if thread := _check_id(body.thread, "thread"):
+        start = partial(host.start_in_thread, agent, messages, tenant=call.tenant, thread=thread, request=request)
     else:
-        run_id = await context.host.start(body.agent, [message], tenant=call.tenant)
-    value = StartedRun(run_id, body.thread, f"/runs/{run_id}/events")
-    await respond_json(call.request, call.send, value, 201, {"x-run-id": run_id})
+        run_id = _check_id(body.run_id, "run") or None
+        start = partial(host.start, agent, messages, tenant=call.tenant, run_id=run_id, request=request)
+    started = await start_once(host, request, start)
+    reply = StartedRun(started.run_id, body.thread, f"/runs/{quote(started.run_id, safe='')}/events")
+    await respond_json(call.request, call.send, reply, 201, started.headers)
 
 
 async def list_runs(context: ServeContext, call: Call) -> None:

@@ -35,11 +35,12 @@ Prompt = str | list[TextPart | MediaPart]
 
 
 class StartBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Starts a run; `agent` may be left out if there is one."""
+    """Starts a run; `agent` may be left out if there is one. An equal start with the same `run_id` joins its run."""
 
     prompt: Prompt
     agent: str = ""
     thread: str = ""
+    run_id: str = ""
 
 
 class DecideBody(Struct, frozen=True, forbid_unknown_fields=True):

@@ -80,13 +80,15 @@ class Operation(Struct, frozen=True, kw_only=True):
     is_body_optional: bool = False
     status: int = 200
     query: Mapping[str, Any] = {}
+    headers: Mapping[str, Any] = {}
     media_type: str = "application/json"
 
 
 _CURSOR = {"type": "integer", "minimum": 0, "maximum": 999_999_999_999_999_999}
+_KEY = {"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"}}
 _SELECTION = {"state": {"enum": [*get_args(RunPhase)]}, "thread": {"type": "string"}, "agent": {"type": "string"}}
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
-    ("POST", "/runs"): Operation(body=bodies.StartBody, reply=replies.StartedRun, status=201),
+    ("POST", "/runs"): Operation(body=bodies.StartBody, reply=replies.StartedRun, status=201, headers=_KEY),
     ("GET", "/runs"): Operation(reply=replies.RunList, query=_SELECTION),
     ("GET", "/runs/{id}"): Operation(reply=replies.RunState),
     ("GET", "/runs/{id}/messages"): Operation(reply=replies.RunMessages),
@@ -166,11 +168,14 @@ def _operation(path: str, operation: Operation, by_type: Mapping[type, Any], sum
 
 
 def _parameters(path: str, operation: Operation) -> list[dict[str, Any]]:
-    query = [{"name": name, "in": "query", "schema": schema} for name, schema in operation.query.items()]
+    places = {"query": operation.query, "header": operation.headers}
+    others = [
+        {"name": name, "in": place, "schema": schema} for place, each in places.items() for name, schema in each.items()
+    ]
     if "{id}" not in path:
-        return query
+        return others
     schema = {"type": "string", "minLength": 1, "maxLength": bodies.MAX_ID}
-    return [{"name": "id", "in": "path", "required": True, "schema": schema}, *query]
+    return [{"name": "id", "in": "path", "required": True, "schema": schema}, *others]
 
 
 _SECURITY: dict[str, Any] = {
