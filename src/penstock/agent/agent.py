@@ -102,9 +102,9 @@ class Agent(Generic[Deps, Output]):
     - `retries`: replace those of the model.
     - `approvals`: a run that waits only for approvals or deferred results ends as `paused`, to be stored (`dump`) and
       resumed; with `"wait"`, a stream keeps waiting.
-    - `tool_exceptions`: what an exception in a tool does that is not a `ToolError`. With `"report"` the model reads it,
-      a line on standard error names its place, and `result.tool_failures` has it; with `"raise"` it ends the run, and
-      `run` raises it.
+    - `tool_exceptions`: what an exception does in a tool, if it is not a `ToolError`, or in a hook around a call. With
+      `"report"` the run continues, a line on standard error names its place, and `result.tool_failures` has it; with
+      `"raise"` it ends the run, and `run` raises it.
     - `output`: the type of a structured output: a pydantic model, a dataclass, a TypedDict, a msgspec struct, a list, a
       union or a JSON Schema. `run.output` has this type.
     - `partial_arguments`: adds an `ArgumentDelta` to the stream for each piece of a call's arguments.

@@ -73,7 +73,7 @@ class RunReader(Generic[D, Output]):
 
     @property
     def tool_failures(self) -> tuple[Exception, ...]:
-        """The exceptions that tools raised in this process and that are not `ToolError`s, the first 100."""
+        """The exceptions that tools (not as `ToolError`s) and hooks of calls raised in this process, the first 100."""
         return self._driver.errors[1]
 
     @property

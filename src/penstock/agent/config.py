@@ -92,6 +92,9 @@ class AgentConfig(AgentSettings, frozen=True, kw_only=True):
         if deps is not None:
             return
         for tool in self.tools.values():
+            if tool.preparation is not None and (needed := tool.preparation.needed_deps):
+                what = f"prepare of the tool {tool.name!r}"
+                raise UsageError(f"{what} takes a {needed}, and the run has no deps: pass deps=…")
             if needed := tool.needed_deps or (tool.prompt.needed_deps if isinstance(tool, AgentTool) else ""):
                 raise UsageError(f"the tool {tool.name!r} takes a {needed}, and the run has no deps: pass deps=…")
             if isinstance(tool, AgentTool):
@@ -118,6 +121,7 @@ class AgentConfig(AgentSettings, frozen=True, kw_only=True):
             is_idempotent=tool.idempotent,
             asks_if_in_text=self.rescues and approval is None and not tool.read_only,
             check=tool.complete_arguments,
+            json_form=tool.json_form,
             new_run=tool.new_run if isinstance(tool, AgentTool) else None,
             prepares=tool.preparation is not None and begins != "closed",
             grows=tool.preparation is not None and tool.preparation.grows and begins != "closed",

@@ -25,7 +25,10 @@ from penstock.transport.threads.worker_threads import in_own_thread
 class PendingCall(Struct, frozen=True, kw_only=True, eq=False):
     """A call before anything of it runs. `before_call` returns one of its decisions, or None to let it run.
 
-    - `id`, `name`, `arguments`: the call, with the JSON arguments that the model wrote and the hooks before changed.
+    - `id`, `name`: those of the call.
+    - `arguments`: what the tool will get: converted to its types, with the defaults of those that the model omitted.
+      Each hook has a copy.
+    - `raw_arguments`: the JSON that the model wrote, or that a hook before changed.
     - `tool`: the tool of the agent; None if the provider defines it, and the client runs it.
     - `origin`: `native`, or `text:` and the dialect if the model wrote the call into its text.
     - `is_confirmed`: False if the response may still change the call: a tool that starts at `closed`.
@@ -33,6 +36,7 @@ class PendingCall(Struct, frozen=True, kw_only=True, eq=False):
     - `deps`, `run_id`: what the program passed to the run, and its id.
     - `review`: what the hooks have decided so far.
     - `conversation`, `instructions`: where `sources` looks for the argument values.
+    - `written`: `raw_arguments`, if `arguments` were converted.
     """
 
     id: str
@@ -47,6 +51,12 @@ class PendingCall(Struct, frozen=True, kw_only=True, eq=False):
     review: CallReview = CallReview()
     conversation: CallSources | None = None
     instructions: str = ""
+    written: dict[str, Any] | None = None
+
+    @property
+    def raw_arguments(self) -> dict[str, Any]:
+        """The arguments as JSON, before they were converted."""
+        return self.arguments if self.written is None else self.written
 
     @property
     def is_in_text(self) -> bool:
@@ -60,7 +70,7 @@ class PendingCall(Struct, frozen=True, kw_only=True, eq=False):
         It is found when it is asked for, which takes time for what is new in the history: use `asources` in async code.
         """
         conversation = self.conversation or CallSources()
-        return conversation.find(self.messages, self.instructions, self.arguments)
+        return conversation.find(self.messages, self.instructions, self.raw_arguments)
 
     async def asources(self) -> Sources:
         """`sources` for async hooks: they are found in a thread."""
@@ -69,18 +79,21 @@ class PendingCall(Struct, frozen=True, kw_only=True, eq=False):
     def with_arguments(self, arguments: Mapping[str, Any]) -> PendingCall:
         """Let it run with other arguments, which replace all of them; they are validated again.
 
-        A person who is asked sees them, and the model reads them with the result.
+        They are JSON values, or values of the tool's types: `{**call.arguments, "path": path}`. A person who is asked
+        sees them, and the model reads them with the result.
         """
         values: Any = arguments
+        if self.review.outcome is not None:
+            return self
         try:
             if not isinstance(values, Mapping):
                 raise TypeError
-            copied: dict[str, Any] = json.loads(canonical_json(dict(values)))
+            copied = self._as_written(values)
         except (TypeError, ValueError, RecursionError):
             raise UsageError(
                 f"call.with_arguments takes a dict that can be written as JSON, not {type_name(values)}"
             ) from None
-        return replace(self, arguments=copied, review=replace(self.review, arguments=copied))
+        return replace(self, arguments=dict(values), written=copied, review=replace(self.review, arguments=copied))
 
     def refuse(self, why: str) -> PendingCall:
         """Do not run it. The model reads why, a sentence."""
@@ -91,14 +104,47 @@ class PendingCall(Struct, frozen=True, kw_only=True, eq=False):
 
     def answer(self, value: Any) -> PendingCall:
         """Do not run it: this is its result, anything that a tool may return."""
-        return self._ended("answer", value)
+        return self if self.review.verdict == "refuse" else self._ended("answer", value)
 
     def ask(self, why: str = "") -> PendingCall:
-        """Ask a person, who sees why, before it runs. Later hooks may still refuse or answer it."""
-        return replace(self, review=replace(self.review, verdict="ask", why=checked_text("why", why).strip()))
+        """Ask a person, who sees why and the reasons of hooks before, before it runs.
+
+        Later hooks may still refuse or answer it. A call that was refused or answered does not run, so nobody is asked.
+        """
+        reason = checked_text("why", why).strip()
+        if self.review.outcome is not None:
+            return self
+        return replace(self, review=replace(self.review, verdict="ask", why=joined(self.review.why, reason)))
 
     def _ended(self, verdict: Any, value: Any) -> PendingCall:
         return replace(self, review=replace(self.review, verdict=verdict, outcome=as_outcome(value)))
+
+    def _as_written(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """These arguments as JSON: as the model wrote those that are the same, and without defaults."""
+        raw, written = self.raw_arguments, dict[str, Any]()
+        shown = self._shown_arguments()
+        for name, value in values.items():
+            if name not in shown or not self._is_same(name, value, shown[name]):
+                written[str(name)] = self._json_form(name, value)
+            elif name in raw:
+                written[name] = raw[name]
+        return written
+
+    def _shown_arguments(self) -> dict[str, Any]:
+        """What the hook was shown; it may have changed its copy."""
+        try:
+            return {} if self.tool is None else self.tool.complete_arguments(deep_copy(self.raw_arguments))
+        except Exception:  # noqa: BLE001  # validators are user code
+            return {}
+
+    def _is_same(self, name: str, value: Any, shown: Any) -> bool:
+        try:
+            return canonical_json(self._json_form(name, value)) == canonical_json(self._json_form(name, shown))
+        except Exception:  # noqa: BLE001  # it has no JSON form, or its serializer raised, which is user code
+            return value is self.arguments.get(name)
+
+    def _json_form(self, name: str, value: Any) -> Any:
+        return json.loads(canonical_json(value)) if self.tool is None else self.tool.json_form(name, value)
 
 
 BeforeCall = Callable[[PendingCall], PendingCall | Awaitable[PendingCall | None] | None]
@@ -107,8 +153,18 @@ AfterCall = Callable[[PendingCall, ToolResult], Any]
 """A hook that is called with the result of each call that ran; it returns another result, or None."""
 
 
+def joined(reasons: str, reason: str) -> str:
+    """The reasons to ask a person, with one more unless it is among them."""
+    if not reasons or not reason or reason in reasons:
+        return reasons or reason
+    return f"{reasons}{'' if reasons[-1] in '.!?…' else ';'} {reason}"
+
+
 def decided(value: Any, call: PendingCall) -> PendingCall:
-    """The call as a hook decided about it; a `HookError` if it returned something else."""
+    """The call as a hook decided about it; a `HookError` if it returned something else.
+
+    What the hooks before it decided stays, also if it returned a call without that.
+    """
     if value is None:
         return call
     if not isinstance(value, PendingCall):
@@ -116,8 +172,13 @@ def decided(value: Any, call: PendingCall) -> PendingCall:
         raise HookError(f"before_call must return {expected}, not {type_name(value)}")
     if (value.id, value.name) != (call.id, call.name):
         raise HookError("before_call returned another call: return a decision about the call that it was called with")
-    arguments = deep_copy(call.arguments if value.review.arguments is None else value.review.arguments)
-    return replace(call, arguments=arguments, review=value.review)  # the hook may have changed its copy
+    before, review = call.review, value.review
+    if before.verdict == "ask" and review.outcome is None:
+        why = review.why if review.why.startswith(before.why) else joined(before.why, review.why)
+        review = replace(review, verdict="ask", why=why)
+    changed = before.arguments if review.arguments is None else deep_copy(review.arguments)  # the hook may keep it
+    written = call.raw_arguments if changed is None else changed
+    return replace(call, written=written, review=replace(review, arguments=changed))
 
 
 def revised(value: Any, result: ToolResult, data: Any) -> Outcome | None:

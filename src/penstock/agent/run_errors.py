@@ -1,15 +1,13 @@
-"""The errors of runs: from exceptions to events and back, and which exceptions are not for a run to handle."""
+"""The errors of runs: from exceptions to events and back."""
 
 from __future__ import annotations
-
-import threading
 
 from penstock.errors import PenstockError, ProgramError, ProviderError
 from penstock.events import Error, ErrorOrigin
 from penstock.jsontext.error_text import named_message
 from penstock.log.run_writer import RunWriter
 from penstock.log.store import LostRunError
-from penstock.tools.interrupts import is_of_signal_handler
+from penstock.transport.threads.worker_threads import RaisedInThreadError
 
 
 def lease_error(log: RunWriter) -> LostRunError:
@@ -19,15 +17,15 @@ def lease_error(log: RunWriter) -> LostRunError:
     return LostRunError(f"another worker may have taken over the run {run_id}: the lease of this one has ended")
 
 
-def is_interrupt(error: BaseException) -> bool:
-    """Whether this ends the program and is not for the run to handle: Ctrl-C, or the exit of a signal handler."""
-    if isinstance(error, KeyboardInterrupt):
-        return threading.current_thread() is threading.main_thread()
-    return is_of_signal_handler(error)
+def original(error: BaseException) -> BaseException:
+    """What the code of the user raised, also in a thread."""
+    is_wrapped = isinstance(error, RaisedInThreadError) and error.__cause__ is not None
+    return error.__cause__ or error if is_wrapped else error
 
 
 def as_exception(error: BaseException) -> Exception:
     """The error of a run: what ended a worker, such as `SystemExit`, must not end the program that reads it."""
+    error = original(error)
     if isinstance(error, Exception):
         return error
     exception = RuntimeError(f"a tool or callback raised {named_message(error)}")

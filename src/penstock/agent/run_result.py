@@ -33,7 +33,7 @@ class RunResult(Struct, Generic[Output], frozen=True):
     """The result of a run; `text` is what the model wrote in its last response, however the run ended.
 
     `outcome` is the `output`, or why the run has none. `error` is the exception of a request that failed after the
-    first, and `tool_failures` are the exceptions of tools that are not `ToolError`s: bugs in most cases.
+    first, and `tool_failures` are the exceptions of hooks, and of tools that are not `ToolError`s: bugs.
 
     Of a run that is `paused`, `waiting` has the calls that wait, and `state` is the run for `Agent.resume`. A run with
     a log has no `state`: it is continued by its `id`.

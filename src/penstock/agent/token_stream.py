@@ -70,7 +70,6 @@ class TokenStream:
         self._builder = TurnBuilder()
         self._records = RunRecords(config)
         self._history = tuple(history)
-        self._hooks = CallHooks(config, UserCode())
         self._results: list[ToolResult] = []
         self._runs = 0
 
@@ -117,7 +116,9 @@ class TokenStream:
         if self._config.after_call:
             result = ToolResult(call.id, call.name, outcome.content, outcome.is_error)
             policy = self._policies.get(call.name)
-            outcome = await self._hooks.revise(reviewed, result, outcome.data, policy) or outcome
+            hooks = CallHooks(self._config, UserCode())
+            outcome = await hooks.revise(reviewed, result, outcome.data, policy) or outcome
+            self._raise_first(hooks.raised)
         if reviewed.review.arguments is not None:
             note = Text(0, f"{hook_note(reviewed.review.arguments)}\n")
             outcome = replace(outcome, content=(note, *outcome.content))
@@ -127,15 +128,20 @@ class TokenStream:
         if self._executor is not None:
             return await execute(self._executor, start.name, deep_copy(start.arguments))
         context = Context[Any](deps=self._deps, call_id=start.call_id, tool=start.name, step=1, report=_ignore)
-        prepared = await PreparingCall(self._config.tools[start.name], start.arguments, context).run(UserCode())
+        preparing = PreparingCall(self._config.tools[start.name], start.arguments, context)
+        prepared = await preparing.run(UserCode())
+        self._raise_first(preparing.raised)
         if isinstance(prepared, Outcome):
             return prepared
         context = replace(context, prepared=prepared.value)
         execution = ToolExecution(self._config.tools[start.name], start, context)
         outcome = await execution.run_on_loop(_no_wait)
-        if execution.raised and self._config.tool_exceptions == "raise":
-            raise execution.raised[0]
+        self._raise_first(execution.raised)
         return outcome
+
+    def _raise_first(self, exceptions: list[Exception]) -> None:
+        if exceptions and self._config.tool_exceptions == "raise":
+            raise exceptions[0]
 
     async def _end(self, call: ToolCall | ToolCallInvalid, outcome: Outcome) -> None:
         result = ToolResult(call.id, call.name, outcome.content, outcome.is_error)
@@ -166,7 +172,9 @@ class TokenStream:
             return error_outcome(no_such_tool(call.name, self._policies))
         if policy.is_deferred:
             return error_outcome(CANNOT_DEFER)
-        review = await self._hooks.review(pending, policy, step=1)
+        hooks = CallHooks(self._config, UserCode())
+        review = await hooks.review(pending, policy, step=1)
+        self._raise_first(hooks.raised)
         assert not isinstance(review, StopRun)  # there is no guard here
         if isinstance(review, Outcome):
             return review

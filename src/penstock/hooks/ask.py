@@ -33,7 +33,7 @@ def ask_if_from(*kinds: SourceKind) -> Callable[[PendingCall], PendingCall | Non
     def ask_about_origin(call: PendingCall) -> PendingCall | None:
         if call.tool is not None and call.tool.read_only:
             return None
-        values = dict(argument_values(call.arguments))
+        values = dict(argument_values(call.raw_arguments))
         for path, sources in call.sources.items():
             value = values[path]
             if isinstance(value, str) and len(value) < MIN_CHARACTERS:

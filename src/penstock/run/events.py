@@ -101,7 +101,7 @@ class ToolEnd(Event, frozen=True, tag="tool_end"):
 
     `started` is when the function began, in seconds since 1970, and `seconds` how long it ran: until it returned, or
     until its timeout. The event itself may come later, when the call is confirmed. Both are None if the function did
-    not run here, or did not come to its end.
+    not run here, or did not come to its end. A result `is_withheld` if `after_call` failed: the tool ran.
     """
 
     key: str
@@ -110,6 +110,7 @@ class ToolEnd(Event, frozen=True, tag="tool_end"):
     data: Any = None
     started: float | None = None
     seconds: float | None = None
+    is_withheld: bool = False
     type: ClassVar[Literal["tool_end"]] = "tool_end"
 
     @property

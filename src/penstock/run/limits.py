@@ -143,9 +143,12 @@ class Tally(Struct):
             self.usage = add_usage(self.usage, usage)
 
     def tried(self, executions: Iterable[Execution], policies: Mapping[str, ToolPolicy]) -> None:
-        """The calls of one response are one try: a tool failed if none of its calls succeeded."""
+        """The calls of one response are one try: a tool failed if none of its calls succeeded.
+
+        Calls for which a hook failed say nothing about their tool.
+        """
         endings: dict[str, set[str]] = {}
-        for execution in executions:
+        for execution in (each for each in executions if not each.has_failed_hook):
             is_known = execution.name in policies or execution.kind in ("vendor", "approval")
             name = execution.name if is_known else NO_TOOL
             endings.setdefault(name, set()).add(execution.ending)

@@ -222,9 +222,10 @@ class Run:
         """An execution ended; `time` is when its function ran, `error` an exception that may end the run."""
         return [] if self.state.is_over else self._after(self.state.executions.done(key, outcome, time, error))
 
-    def result_revised(self, key: str, outcome: Outcome | None) -> list[Command]:
-        """Hooks have seen the result of a tool; None leaves it as it is."""
-        return [] if self.state.is_over else self._after(self.state.executions.revised(key, outcome))
+    def result_revised(self, key: str, outcome: Outcome | None, *, is_withheld: bool = False) -> list[Command]:
+        """Hooks have seen the result of a tool; None leaves it as it is. It `is_withheld` if one of them failed."""
+        revised = self.state.executions.revised
+        return [] if self.state.is_over else self._after(revised(key, outcome, is_withheld=is_withheld))
 
     def tool_late(self, key: str, time: ToolTime | None = None) -> list[Command]:
         """The timeout of an execution expired."""

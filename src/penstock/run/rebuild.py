@@ -254,6 +254,7 @@ class Replay:
             table.add(execution)
         table.set_state(execution, "finished")
         execution.result, execution.ending, execution.is_confirmed = end.result, end.ending, True
+        execution.is_withheld = end.is_withheld
         _take_time(execution, end)
 
     def _wait(self, request: ApprovalRequest) -> None:
@@ -267,6 +268,7 @@ class Replay:
                 execution.expires, execution.has_waited = request.expires, True
                 state.executions.table.set_state(execution, request.kind)
                 execution.needs_approval, execution.preview = request.kind == "approval", request.preview
+                execution.shown = request.arguments if execution.needs_approval else None
                 if request.kind == "deferred":
                     state.starts.began.add(execution.key)
                     state.tally.calls += 1

@@ -12,7 +12,7 @@ from penstock.calls.sources import Sources
 from penstock.jsontext.values import deep_copy
 from penstock.messages import Message
 from penstock.results import Outcome, failure
-from penstock.tools.interrupts import is_of_signal_handler
+from penstock.tools.interrupts import is_interrupt
 from penstock.tools.signature import count_required
 
 StartPolicy = Literal["closed", "call", "turn"]
@@ -28,7 +28,8 @@ DEFAULT_RETRIES = 3
 class ToolPolicy(Struct, frozen=True, kw_only=True):
     """When the calls of a tool may start, and on which conditions.
 
-    `check` returns the validated arguments or raises if they do not fit. `needs_approval` is True, or a predicate that
+    `check` returns the validated arguments or raises if they do not fit, and `json_form` the JSON form of one of them.
+    `needs_approval` is True, or a predicate that
     is called with its result and, if it takes two parameters, with the sources of the arguments; it may be async.
     Calls of a tool that `is_deferred` run elsewhere; if it also `is_hosted`, mostly at its provider. A tool with the
     start policy `closed` is read-only. One that `is_idempotent` may run twice for one call, with the same effect as
@@ -42,6 +43,7 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     start: StartPolicy = "turn"
     needs_approval: Callable[..., Any] | bool = False
     check: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    json_form: Callable[[str, Any], Any] | None = None
     timeout: float | None = None
     expires: float | None = None
     retries: int | None = None
@@ -96,8 +98,8 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
         try:
             answer = self.needs_approval(checked, sources or {}) if self.takes_sources else self.needs_approval(checked)
             return answer if isawaitable(answer) else bool(answer)
-        except (Exception, SystemExit) as error:  # the predicate is user code
-            if is_of_signal_handler(error):
+        except BaseException as error:  # the predicate is user code
+            if is_interrupt(error):
                 raise
             return True
 
@@ -106,7 +108,23 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
         copied: dict[str, Any] = deep_copy(arguments)
         try:
             return copied if self.check is None else self.check(copied)
-        except (Exception, SystemExit) as error:  # validators are user code
-            if is_of_signal_handler(error):
+        except BaseException as error:  # validators are user code
+            if is_interrupt(error):
                 raise
             return failure(error)
+
+    def shown_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """What the tool gets, as JSON for a person: converted, with defaults.
+
+        A value without a JSON form is shown as the model wrote it; a default without one is not shown.
+        """
+        checked = self.check_arguments(arguments)
+        shown: dict[str, Any] = {}
+        if isinstance(checked, Outcome) or self.json_form is None:
+            return {**deep_copy(arguments)}
+        for name in dict.fromkeys((*arguments, *checked)):
+            try:
+                shown[name] = self.json_form(name, checked[name])
+            except Exception:  # noqa: BLE001  # serializers are user code
+                shown |= {name: deep_copy(arguments[name])} if name in arguments else {}
+        return shown

@@ -28,7 +28,8 @@ class Prepared(Struct, frozen=True):
 class Preparation:
     """The `prepare` function of a tool: it takes arguments of the tool by their names, and a `Context`.
 
-    One that `grows` takes them as `Growing`, before they are complete.
+    One that `grows` takes them as `Growing`, before they are complete. `needed_deps` is the annotation of a context
+    whose `deps` must not be None, as text.
     """
 
     def __init__(self, function: Callable[..., Any], tool: str, parameters: Mapping[str, Any], own: Signature) -> None:
@@ -38,6 +39,7 @@ class Preparation:
         self.is_method = is_unbound(function)
         signature = context_signature(function)
         self._context_names, self._takes_all = signature.context_names, signature.rest is not None
+        self.needed_deps = signature.deps
         own_parameters = signature.parameters[self.is_method :]
         self._growing_names = [each.name for each in own_parameters if each.annotation is Growing]
         self.grows = bool(self._growing_names)

@@ -94,6 +94,10 @@ class SchemaArguments:
         raise_problems(list(self._problems(arguments)))
         return dict(arguments)
 
+    def to_json(self, name: str, value: Any) -> Any:
+        """The JSON form of an argument: itself."""
+        return value
+
     def _compile(self) -> None:
         try:
             form = normal_form(self.parameters)

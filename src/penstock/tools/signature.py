@@ -212,6 +212,11 @@ def label_of(function: Callable[..., Any]) -> str:
     return ".".join(filter(None, [getattr(named, "__module__", ""), getattr(named, "__qualname__", repr(function))]))
 
 
+def inner_function(function: Callable[..., Any]) -> Any:
+    """The function behind methods, partials, wrappers and callable objects."""
+    return _unwrap(function)[0]
+
+
 def name_of(function: Callable[..., Any]) -> str:
     """The name of a function; for an object, that of its class."""
     named: Any = type(function) if _is_object(function) else _unwrap(function)[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import json
 import re
 import types
 from collections.abc import Callable, Mapping
@@ -28,7 +29,7 @@ import msgspec
 
 from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.errors import UsageError
-from penstock.jsontext.values import deep_copy
+from penstock.jsontext.values import canonical_json, deep_copy
 from penstock.results import ToolOutput
 from penstock.tools.options import Approval, ExecutionOptions, Prepare, ToolOptions, check_names, check_options
 from penstock.tools.policy import DEFAULT_RETRIES, StartPolicy
@@ -70,6 +71,10 @@ class Arguments(Protocol):
 
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Returns the keyword arguments for the function, or raises an `ArgumentsError`."""
+        ...
+
+    def to_json(self, name: str, value: Any) -> Any:
+        """The JSON form of one of them; raises if it has none."""
         ...
 
 
@@ -194,6 +199,13 @@ class Tool(Generic[P, R]):
         optional = [parameter for parameter in self._signature.parameters if parameter.default is not NO_DEFAULT]
         missing = [parameter for parameter in optional if parameter.name not in checked]
         return {**{parameter.name: _copied(parameter.default) for parameter in missing}, **checked}
+
+    def json_form(self, name: str, value: Any) -> Any:
+        """The JSON form of a converted argument; raises if it has none."""
+        try:
+            return json.loads(canonical_json(value))
+        except (TypeError, ValueError, RecursionError):
+            return json.loads(canonical_json(self._arguments.to_json(name, value)))
 
     def bind(self, arguments: dict[str, Any], context: Context[Any]) -> dict[str, Any]:
         """The keyword arguments for a call of the function in a run; raises an `ArgumentsError`.

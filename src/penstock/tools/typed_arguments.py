@@ -143,6 +143,13 @@ class TypedArguments:
         raise_problems(problems)
         return values
 
+    def to_json(self, name: str, value: Any) -> Any:
+        """The JSON form of a converted argument; raises if it has none."""
+        argument = self._arguments.get(name, self._rest)
+        if argument is None or argument.adapter is None:
+            return value
+        return argument.adapter.dump_python(value, mode="json", by_alias=True, warnings="error")
+
     def _schema(self) -> Json:
         rest = {"**": self._rest} if self._rest else {}
         schemas, definitions = type_schemas(self._arguments | rest)

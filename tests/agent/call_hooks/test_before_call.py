@@ -321,7 +321,7 @@ def test_the_log_names_a_failed_hook_and_its_place(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.WARNING, "penstock.agent"):
         made(WRITE, *Bench().tools, before_call=raise_error).run("Go.")
     [record] = [record.getMessage() for record in caplog.records if "before_call" in record.getMessage()]
-    assert "before_call raised ValueError in test_before_call.py, line " in record
+    assert "before_call (raise_error) raised ValueError in test_before_call.py, line " in record
     assert "secret" not in record
 
 

@@ -10,9 +10,9 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any
 
-from penstock.agent.driver.user_code import UserCode, strict_timeout
+from penstock.agent.calls.tool_execution import is_from_outside
+from penstock.agent.driver.user_code import LateError, UserCode, strict_timeout
 from penstock.agent.pending_call import PendingCall
-from penstock.agent.run_errors import is_interrupt
 from penstock.results import Outcome
 from penstock.tools.policy import ToolPolicy
 from penstock.transport.threads.loop_thread import close_coroutine
@@ -29,7 +29,7 @@ async def ask_policy(code: UserCode, policy: ToolPolicy, call: PendingCall, seco
     try:
         async with strict_timeout(seconds):
             sources = await call.asources() if policy.takes_sources else {}
-            ask = partial(policy.requires_approval, call.arguments, is_in_text=call.is_in_text, sources=sources)
+            ask = partial(policy.requires_approval, call.raw_arguments, is_in_text=call.is_in_text, sources=sources)
             is_quick = iscoroutinefunction(policy.needs_approval) or not callable(policy.needs_approval)
             answer = ask() if is_quick else await in_own_thread(ask, "approval")
             if isinstance(answer, bool | Outcome):
@@ -38,14 +38,14 @@ async def ask_policy(code: UserCode, policy: ToolPolicy, call: PendingCall, seco
                 return bool(await code.awaited(_awaited(answer)))
             finally:
                 close_coroutine(answer)  # a task that was cancelled before its first step never awaited it
-    except TimeoutError:
+    except LateError:
         return True
 
 
 async def _awaited(answer: Awaitable[Any]) -> bool:
     try:
         return bool(await answer)
-    except (Exception, SystemExit) as error:  # the predicate is user code: if it fails, a person is asked
-        if is_interrupt(error):
+    except BaseException as error:  # the predicate is user code: if it fails, a person is asked
+        if is_from_outside(error):
             raise
         return True

@@ -78,7 +78,8 @@ class CallReviews:
         if isinstance(review, StopRun):
             self._dispatcher.report(partial(driven.run.call_forbidden, review.why))
         else:
-            self._dispatcher.report(partial(driven.run.call_reviewed, command.key, review))
+            reviewed = partial(driven.run.call_reviewed, command.key, review)
+            self._dispatcher.report(partial(driven.user_code_ended, reviewed, hooks.raised))
         self._dispatcher.wake()  # also if nothing was emitted: a call before this one holds it, and the run may pause
 
     async def _with_sources(self, review: CallReview, call: PendingCall) -> CallReview:
@@ -86,10 +87,10 @@ class CallReviews:
 
         One call after the other: requests for approval come in the order of the calls if nothing else delays them.
         """
-        arguments = call.arguments if review.arguments is None else review.arguments
+        arguments = call.raw_arguments if review.arguments is None else review.arguments
         try:
             async with self._may_look, asyncio.timeout(self._driven.config.limits.hook_seconds):
-                sources = await replace(call, arguments=arguments).asources()
+                sources = await replace(call, written=arguments).asources()
         except TimeoutError:
             return review
         return replace(review, sources=shown(sources))
@@ -102,7 +103,8 @@ class CallReviews:
             call, policy = self._pending(command.result.call_id, command), state.rules.policies.get(command.name)
             hooks = CallHooks(driven.config, driven.code)
             outcome = await hooks.revise(call, command.result, command.data, policy)
-        self._dispatcher.report(partial(driven.run.result_revised, command.key, outcome))
+        revised = partial(driven.run.result_revised, command.key, outcome, is_withheld=bool(hooks.raised))
+        self._dispatcher.report(partial(driven.user_code_ended, revised, hooks.raised))
         self._dispatcher.wake()
 
     def _pending(self, call_id: str, command: ReviewCall | ReviseResult) -> PendingCall:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -12,12 +11,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from penstock.agent.calls.tool_exceptions import log_raised
 from penstock.calls.rope import Rope
 from penstock.jsontext.partial import JSONPiece, PartialJSON
 from penstock.jsontext.values import canonical_json
 from penstock.tools.growing import Growing
+from penstock.tools.interrupts import is_interrupt
 
-_logger = logging.getLogger("penstock.agent")
 _SETTLE = 512  # how many unread pieces of text are joined into one
 
 
@@ -125,8 +125,10 @@ class GrowingArguments(Growing):
             cleanup = self._cleanups.pop()
             try:
                 cleanup()
-            except Exception:
-                _logger.warning("a function of on_discard raised", exc_info=True)
+            except BaseException as error:  # it is user code
+                if is_interrupt(error):
+                    raise
+                log_raised("a function of on_discard", cleanup, error)
 
 
 def grown(arguments: dict[str, Any]) -> GrowingArguments:

@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.agent.driver.user_code import UserCode
-from penstock.agent.run_errors import is_interrupt
+from penstock.agent.run_errors import original
 from penstock.errors import GuardError, ProviderError, type_name
 from penstock.events import StreamChunk
 from penstock.guard.checks import Check
@@ -26,6 +26,7 @@ from penstock.guard.provider_words import error_check, with_checked_error
 from penstock.guard.stage import MAX_HELD, GuardStage, stopped
 from penstock.jsontext.surrogates import join_surrogates
 from penstock.model.stream import AsyncStream
+from penstock.tools.interrupts import is_interrupt
 
 Verdict = str | StopRun | None
 
@@ -106,6 +107,7 @@ def guard_error(error: BaseException) -> GuardError:
     """The error of a run whose guard raised this. The message of the exception is left out: it may quote the text."""
     if isinstance(error, GuardError):
         return error
+    error = original(error)
     failure = GuardError(f"the guard raised {type(error).__name__}")
     failure.__cause__ = error
     return failure

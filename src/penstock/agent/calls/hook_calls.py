@@ -17,6 +17,7 @@ from penstock.agent.calls.tool_execution import is_from_outside
 from penstock.agent.driver.caller_loop import is_stopped
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.agent.driver.user_code import is_async
+from penstock.agent.run_errors import original
 from penstock.agent.step import total_usage
 from penstock.errors import HookError
 from penstock.jsontext.error_text import named_message
@@ -120,7 +121,7 @@ def hook_error(name: str, error: BaseException) -> HookError:
     """The error of a run whose hook raised."""
     if isinstance(error, HookError):
         return error
-    return HookError(f"{name} raised {named_message(error)}; no request was sent for this step")
+    return HookError(f"{name} raised {named_message(original(error))}; no request was sent for this step")
 
 
 def late_error(seconds: float) -> HookError:

@@ -13,16 +13,17 @@ from contextvars import Context as Variables
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from penstock.agent.calls.growing_arguments import GrowingArguments, grown
-from penstock.agent.calls.tool_exceptions import log_raised
+from penstock.agent.calls.tool_exceptions import is_unexpected, log_raised
 from penstock.agent.calls.tool_execution import is_from_outside
 from penstock.agent.config import AgentConfig
 from penstock.agent.driver.caller_loop import is_stopped
 from penstock.agent.driver.driven_run import DrivenRun
-from penstock.agent.driver.user_code import UserCode
-from penstock.errors import ArgumentsError, ToolError
+from penstock.agent.driver.user_code import LateError, StrictTimeout, UserCode
+from penstock.agent.run_errors import as_exception, original
 from penstock.events import Retry, ToolCall, ToolCallClosed, ToolCallDelta, ToolCallInvalid, ToolCallStart
 from penstock.jsontext.values import deep_copy
 from penstock.results import Outcome, error_outcome, failure
@@ -43,6 +44,7 @@ class PreparingCall(Struct, frozen=True, eq=False):
     """A call of the `prepare` function of a tool. It ends with a value or a failure, whatever the function does.
 
     A function that takes its arguments as they are written gets `growing`. Its time begins when they are complete.
+    `raised` has an exception that is not for the model.
     """
 
     tool: Tool[..., Any]
@@ -51,6 +53,7 @@ class PreparingCall(Struct, frozen=True, eq=False):
     timeout: float | None = None
     growing: GrowingArguments | None = None
     limit: asyncio.Timeout | None = None
+    raised: list[Exception] = msgspec.field(default_factory=list)
 
     async def run(self, code: UserCode) -> Result:
         """Call the function with checked arguments: a plain one in a thread."""
@@ -58,16 +61,17 @@ class PreparingCall(Struct, frozen=True, eq=False):
         if preparation is None:
             return Prepared()
         try:
-            async with self.limit or asyncio.timeout(self.timeout):
+            async with StrictTimeout(self.limit or asyncio.timeout(self.timeout)):
                 return as_prepared(await code.call(self._call, self.tool.name, is_async=preparation.is_async))
-        except TimeoutError:
+        except LateError:
             return error_outcome(timed_out(self.timeout or self.tool.timeout or 0.0, may_have_effect=False))
         except BaseException as error:  # any error of a prepare function is the result of its call
             if is_from_outside(error):
                 raise
-            if not isinstance(error, ToolError | ArgumentsError):
-                log_raised(f"prepare of the tool {self.tool.name}", preparation.function, error)
-            return failure(error)
+            if is_unexpected(raised := original(error)):
+                log_raised(f"prepare of the tool {self.tool.name}", preparation.function, raised)
+                self.raised.append(as_exception(raised))
+            return failure(raised)
 
     def _call(self) -> Any:
         preparation = self.tool.preparation
@@ -104,8 +108,8 @@ class Preparing:
         variables: Variables = driven.scope.variables.copy()
         arguments = None if isinstance(command, GrowTool) else command.arguments
         timeout = None if isinstance(command, GrowTool) else command.timeout
-        call = PreparingCall(self.tool, arguments, context, timeout, growing, self._limit)
-        self.task: asyncio.Task[Result] = asyncio.create_task(call.run(driven.code), context=variables)
+        self._call = PreparingCall(self.tool, arguments, context, timeout, growing, self._limit)
+        self.task: asyncio.Task[Result] = asyncio.create_task(self._call.run(driven.code), context=variables)
 
     def adopt(self, command: PrepareTool) -> bool:
         """The arguments that it reads are complete, and its time begins; False if it must be discarded."""
@@ -126,6 +130,12 @@ class Preparing:
     def seconds(self) -> float:
         """How many seconds of the time of its tool it has used: how long the function ran, or has run so far."""
         return (time.monotonic() if self._ended is None else self._ended) - self._began
+
+    def take_raised(self) -> list[Exception]:
+        """The exception of the function, if it is not for the model; once."""
+        raised = list(self._call.raised)
+        self._call.raised.clear()
+        return raised
 
     @property
     def is_claimed(self) -> bool:
@@ -275,6 +285,6 @@ class Preparations:
         if preparing.is_claimed or preparing.is_growing or preparing.is_discarded:
             return
         preview, problem = (result.preview, None) if isinstance(result, Prepared) else ("", result)
-        run = self._driven.run
-        self._dispatcher.report(partial(run.tool_prepared, preparing.command.key, preview, problem))
+        prepared = partial(self._driven.run.tool_prepared, preparing.command.key, preview, problem)
+        self._dispatcher.report(partial(self._driven.user_code_ended, prepared, preparing.take_raised()))
         self._dispatcher.wake()  # also if nothing was emitted: the run may have to pause

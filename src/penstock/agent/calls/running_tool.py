@@ -77,6 +77,8 @@ class RunningTool:
 
     def prepared(self, result: Prepared | Outcome) -> None:
         """What prepares the call has ended: the function is called now, unless that failed."""
+        if self.preparing is not None:
+            self._execution.raised.extend(self.preparing.take_raised())
         self.preparing = None
         if self._is_stopped.is_set():
             return

@@ -14,10 +14,11 @@ import msgspec
 from msgspec import Struct
 
 from penstock.agent.calls.tool_exceptions import is_unexpected, log_raised
-from penstock.agent.run_errors import as_exception, is_interrupt
+from penstock.agent.run_errors import as_exception
 from penstock.results import Outcome, as_outcome, failure
 from penstock.run.calls.execution import ToolTime
 from penstock.run.commands import StartTool
+from penstock.tools.interrupts import is_interrupt
 from penstock.tools.tool import Context, Tool
 from penstock.transport.threads.worker_threads import in_own_thread
 
@@ -137,7 +138,7 @@ class ToolExecution(Struct, frozen=True, eq=False):
 
     def _failure(self, error: BaseException) -> Outcome:
         if not isinstance(error, Cancelled) and is_unexpected(error):
-            log_raised(f"the tool {self.tool.name}", self.tool.function, error, is_printed=True)
+            log_raised(f"the tool {self.tool.name}", self.tool.__wrapped__, error)
             self.raised.append(as_exception(error))
         return failure(error)
 

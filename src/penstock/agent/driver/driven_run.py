@@ -18,7 +18,7 @@ from penstock.agent.driver.user_code import UserCode
 from penstock.agent.observer import RunObserver
 from penstock.agent.pricing import Pricing
 from penstock.agent.records import RunRecords
-from penstock.agent.run_errors import as_exception, error_event, is_interrupt, logged_error
+from penstock.agent.run_errors import as_exception, error_event, logged_error
 from penstock.errors import MissingKeyError, ProviderError
 from penstock.events import Error
 from penstock.log.outbox import LoggedOutbox
@@ -31,6 +31,7 @@ from penstock.run.events import Done, StreamEvent, ToolEnd
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
 from penstock.run.step_changes import ModelUsage
+from penstock.tools.interrupts import is_interrupt
 
 
 class RunScope:
@@ -84,8 +85,8 @@ class DrivenRun:
     """A run with its outbox, its configuration at this step, and how it ended.
 
     `done` is its last event and `error` the exception of a request that failed, once there is one. `tool_failures` are
-    the exceptions of its tools that are not `ToolError`s. Nothing starts in a run that `is_cancelled`, even if its loop
-    is still too busy to cancel it.
+    the exceptions of its tools that are not `ToolError`s, and those of hooks around its calls. Nothing starts in a run
+    that `is_cancelled`, even if its loop is still too busy to cancel it.
     """
 
     def __init__(
@@ -181,6 +182,14 @@ class DrivenRun:
                 self.tool_failures += raised.exceptions[: MAX_FAILURES - len(self.tool_failures)]
             if raised.event is not None and raised.event is self.run.state.error:
                 self.error = raised.first
+
+    def user_code_ended(self, step: Callable[[], list[Command]], exceptions: list[Exception]) -> list[Command]:
+        """The commands after hooks of a call, or what prepares it, ended: `step` reports that, if the run continues."""
+        self.tool_failures += exceptions[: MAX_FAILURES - len(self.tool_failures)]
+        if not exceptions or self.config.tool_exceptions == "report" or self.run.state.is_over:
+            return step()
+        self.error = exceptions[0]
+        return self.run.failed(error_event(self.error, "tool"))
 
     def expired(self) -> list[Command]:
         """The commands after the time limit of the run."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
+from types import TracebackType
 from typing import Any
 
 from penstock.agent.calls.step_tools import StepTools
@@ -49,14 +49,33 @@ class UserCode:
         return [asyncio.ensure_future(in_own_thread(partial(work.join, CLOSING_SECONDS), "close")) for work in left]
 
 
-@asynccontextmanager
-async def strict_timeout(seconds: float | None) -> AsyncGenerator[None]:
-    """`asyncio.timeout` that also counts if the code inside swallows its cancellation and returns something."""
-    limit = asyncio.timeout(seconds)
-    async with limit:
-        yield
-    if limit.expired():
-        raise TimeoutError
+class LateError(TimeoutError):
+    """The code of the user took too long; a `TimeoutError` that it raises itself is not one."""
+
+
+class StrictTimeout:
+    """A time limit that raises `LateError`, also if the code inside swallows its cancellation and returns something."""
+
+    def __init__(self, limit: asyncio.Timeout) -> None:
+        self._limit = limit
+
+    async def __aenter__(self) -> None:
+        await self._limit.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._limit.__aexit__(kind, error, trace)
+        except TimeoutError as late:
+            raise LateError from late
+        if self._limit.expired() and error is None:
+            raise LateError
+
+
+def strict_timeout(seconds: float | None) -> StrictTimeout:
+    """A time limit for the code of the user."""
+    return StrictTimeout(asyncio.timeout(seconds))
 
 
 def is_async(function: Any) -> bool:

@@ -72,7 +72,8 @@ class Execution(Struct):
     is that of a damaged call that runs with repaired arguments. `is_in_text`: the model wrote the call into its text.
     `expires` is how many seconds a call that waits may wait. `kind` and `safety_checks` are those of the call.
     It `has_waited` for a person, or for its result from elsewhere; it `has_expired` if it waited or ran for too long.
-    `time` is when its function ran; None if it did not come to its end.
+    `time` is when its function ran; None if that is not known. `shown` are the arguments for the person who is asked.
+    Its result `is_withheld` if a hook failed that should have passed it on.
     """
 
     key: str
@@ -102,6 +103,13 @@ class Execution(Struct):
     preview: str = ""
     problem: Outcome | None = None  # why it could not be prepared
     time: ToolTime | None = None
+    shown: dict[str, Any] | None = None
+    is_withheld: bool = False
+
+    @property
+    def has_failed_hook(self) -> bool:
+        """Whether it ended because a hook failed, and not because of its tool."""
+        return self.is_withheld or (self.review is not None and self.review.verdict == "failed")
 
     @property
     def request_kind(self) -> RequestKind:
@@ -118,7 +126,8 @@ class Execution(Struct):
     @property
     def request(self) -> ApprovalRequest:
         """The event of a waiting call."""
-        content = self.arguments if self.question is None else self.question
+        shown = self.arguments if self.shown is None or self.request_kind != "approval" else self.shown
+        content = shown if self.question is None else self.question
         expires = self.expires if self.can_expire else None
         checks = self.safety_checks if self.request_kind == "approval" else ()
         note = self.approval_note if self.request_kind == "approval" else ""
@@ -141,7 +150,7 @@ class Execution(Struct):
     def end(self) -> ToolEnd:
         """The event for its end."""
         assert self.result is not None
-        return ToolEnd(self.key, self.result, self.ending, self.data, *self._times)
+        return ToolEnd(self.key, self.result, self.ending, self.data, *self._times, self.is_withheld)
 
     @property
     def returned_event(self) -> ToolReturned:
@@ -150,8 +159,8 @@ class Execution(Struct):
         return ToolReturned(self.key, self.result, self.data, *self._times)
 
     @property
-    def _times(self) -> tuple[float, ...]:
-        return () if self.time is None else (self.time.started, self.time.seconds)
+    def _times(self) -> tuple[float | None, float | None]:
+        return (None, None) if self.time is None else (self.time.started, self.time.seconds)
 
     @property
     def failure(self) -> str:
@@ -193,11 +202,12 @@ class Execution(Struct):
 
     def approve(self, arguments: dict[str, Any] | None) -> None:
         """A person approved the call, and may have changed its arguments."""
-        if arguments is not None and canonical_json(arguments) != canonical_json(self.arguments):
+        known = [canonical_json(each) for each in (self.arguments, self.shown) if each is not None]
+        if arguments is not None and canonical_json(arguments) not in known:
             self.arguments = deep_copy(arguments)
             self.note = changed_note(self.arguments)
             self.preview = ""
-        self.needs_approval = False
+        self.needs_approval, self.shown = False, None
 
     def identify(self, call_id: str) -> None:
         """The call is confirmed, with this id."""

@@ -225,12 +225,13 @@ class Executions:
         self.table.set_state(execution, "returned")
         self.order.returned(execution)
 
-    def revised(self, key: str, outcome: Outcome | None) -> list[Output]:
+    def revised(self, key: str, outcome: Outcome | None, *, is_withheld: bool = False) -> list[Output]:
         """Hooks have seen the result of a call, and may have another one; a voided call is ignored."""
         execution = self.table.find(key)
         if execution is None or execution.state != "revising" or (known := execution.result) is None:
             return []
         final = Outcome(known.content, execution.data, known.is_error, known.state) if outcome is None else outcome
+        execution.is_withheld = is_withheld
         return [self.table.finish(execution, final), *self.proceed()]
 
     def is_revising(self, key: str) -> bool:

@@ -180,6 +180,8 @@ class StartRules:
         """Let a call wait for a decision, or for its result from elsewhere, as long as its tool allows."""
         self._table.set_state(execution, state)
         execution.expires, execution.has_waited = policy.expires, True
+        if state == "approval":
+            execution.shown = policy.shown_arguments(execution.arguments)
         expiry = [] if policy.expires is None else [ExpireLater(execution.call_id, policy.expires)]
         return [execution.request, *expiry]
 

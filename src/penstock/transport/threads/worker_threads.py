@@ -19,6 +19,14 @@ from penstock.transport.threads.forks import after_fork
 
 T = TypeVar("T")
 
+
+class RaisedInThreadError(RuntimeError):
+    """A function in a thread raised something that would end whatever waits for it: the `__cause__`.
+
+    Ctrl-C reaches the main thread alone, so a `KeyboardInterrupt` in a worker thread is an error of the function.
+    """
+
+
 MAX_IDLE = 64
 """How many threads may wait for work."""
 
@@ -161,5 +169,9 @@ async def in_own_thread(call: Callable[[], T], name: str) -> T:
 
 
 def _for_future(error: BaseException) -> BaseException:
-    """The error, or one that a future can hold."""
-    return RuntimeError(f"something raised {error!r}") if isinstance(error, StopIteration) else error
+    """The error, or one that a future can hold and a task can get."""
+    if not isinstance(error, StopIteration | KeyboardInterrupt | GeneratorExit):
+        return error
+    raised = RaisedInThreadError(f"a function raised {type(error).__name__} in a thread")
+    raised.__cause__ = error
+    return raised
