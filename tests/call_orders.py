@@ -5,8 +5,8 @@ the response, tools that return, decisions, results from elsewhere, a crash), an
 is stated apart from the rules of `run.calls.call_order`, over the starts and ends that were seen.
 
 An effect changes the world when its tool returns; a read looks at the world when it starts and when it returns, and so
-does what prepares a call. In half of the responses, hooks decide about each call (run, run with other arguments, ask,
-refuse, answer, or they fail) and see its result.
+does what prepares a call; some of that begins while the arguments are written. In half of the responses, hooks decide
+about each call (run, run with other arguments, ask, refuse, answer, or they fail) and see its result.
 
 python -m tests.call_orders --seconds 60
 python -m tests.call_orders --seed "657 12"    # one response again
@@ -32,6 +32,7 @@ from penstock.run.commands import (
     Command,
     Emit,
     ExpireLater,
+    GrowTool,
     PrepareTool,
     ReviewCall,
     ReviseResult,
@@ -74,6 +75,10 @@ POLICIES = {
     "careful_prepared_write": ToolPolicy(needs_approval=True, prepares=True, expires=9.0),
     "wary_prepared_write": ToolPolicy(needs_approval=ask, prepares=True, start="call"),
     "free_prepared_write": ToolPolicy(parallel=True, prepares=True),
+    "growing_write": ToolPolicy(prepares=True, grows=True),
+    "growing_edit": ToolPolicy(parallel=False, prepares=True, grows=True, start="call"),
+    "careful_growing_write": ToolPolicy(needs_approval=True, prepares=True, grows=True),
+    "free_growing_write": ToolPolicy(parallel=True, prepares=True, grows=True),
 }
 VERDICTS = ["go"] * 5 + ["change", "change", "ask", "ask", "refuse", "answer", "failed"]
 
@@ -106,12 +111,15 @@ class Ran:
 
 @dataclass
 class Preparing:
-    """What prepares a call, or has: the effects that were there when it began, and when it ended."""
+    """What prepares a call, or has: the effects that were there when it began, and when it ended.
+
+    It has no `arguments` while they are written.
+    """
 
     name: str
     place: int
     began: int
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] | None
     seen: list[frozenset[int]]
 
 
@@ -260,7 +268,8 @@ class Played:
         return run, pieces
 
     def _actions(self) -> list[Any]:
-        return [*self.running, *self.checks, *self.revising, *self.preparing.values(), *self.waiting.values()]
+        complete = [preparing for preparing in self.preparing.values() if preparing.arguments is not None]
+        return [*self.running, *self.checks, *self.revising, *complete, *self.waiting.values()]
 
     def _act(self, run: Run, action: Any) -> None:
         match action:
@@ -340,6 +349,8 @@ class Played:
                 case StartTool():
                     if run.reached(command) or not command.awaits_reader:
                         self._begin(command)
+                case GrowTool():
+                    self._grow(command)
                 case PrepareTool():
                     self._prepare(command)
                 case ReviseResult():
@@ -364,11 +375,23 @@ class Played:
     def _has_results(self, command: AskModel) -> bool:
         return command.messages[-1].role == "tool"
 
+    def _grow(self, command: GrowTool) -> None:
+        place = place_of(command.call_id)
+        if self.has_hooks:
+            self.problems.append(f"{command.name} {place} reads its arguments before its hook")
+        if command.key in self.preparing or len(self.preparing) >= self.limit:
+            self.problems.append("too many calls prepare")
+        self.preparing[command.key] = Preparing(command.name, place, self._tick(), None, [frozenset(self.world)])
+
     def _prepare(self, command: PrepareTool) -> None:
         place = command.arguments["place"]
         if self._is_refused(command.key):
             self.problems.append(f"{command.name} {place} prepares, and does not run")
-        if len(self.preparing) >= self.limit:
+        grown = self.preparing.get(command.key)
+        if grown is not None and grown.arguments is None and (grown.name, grown.place) == (command.name, place):
+            grown.arguments = command.arguments
+            return
+        if grown is not None or len(self.preparing) >= self.limit:
             self.problems.append("too many calls prepare")
         self.preparing[command.key] = Preparing(
             command.name, place, self._tick(), command.arguments, [frozenset(self.world)]

@@ -116,6 +116,16 @@ def test_a_limit_is_logged(mode: str, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @sync_and_async
+def test_a_failed_run_is_logged_with_the_code_of_its_error(mode: str, caplog: pytest.LogCaptureFixture) -> None:
+    run_id, records = logged(made([Status(404, SECRET)], name="clerk"), mode, caplog)
+    check(records, run_id, "penstock.agent", run_id, "the run failed: error (model_not_found)")
+    caplog.clear()
+    agent = made([Reply(call("look_up"))], look_up, tool_exceptions="raise", name="clerk")
+    run_id, records = logged(agent, mode, caplog)
+    check(records, run_id, "penstock.agent", run_id, "the run failed: error (LookupError)")
+
+
+@sync_and_async
 def test_a_rescue_is_logged(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     leak = '<tool_call>{"name": "look", "arguments": {"city": "Rome"}}</tool_call>'
     agent = made([Reply(leak), Reply("Done.")], *Bench().tools, rescue=True, name="clerk")

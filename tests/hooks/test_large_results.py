@@ -65,6 +65,18 @@ def test_the_pages_of_a_result_are_the_whole(mode: str) -> None:
     assert all(len(part) < 1200 for part in reader.parts)
 
 
+def test_an_agent_without_its_tool_is_a_mistake() -> None:
+    large = LargeResults(1000, name="read_on")
+    with pytest.raises(UsageError, match=r"LargeResults needs its tool 'read_on': add it, as in tools=\[\*tools, "):
+        Agent("openai:gpt-5", tools=[book()], after_call=[large])
+    agent = Agent("openai:gpt-5", tools=[book()])
+    with pytest.raises(UsageError, match="LargeResults needs its tool 'read_on'"):
+        agent.stream("Go.", after_call=large)
+    with pytest.raises(UsageError, match="LargeResults needs its tool 'read_on'"):
+        Agent("openai:gpt-5", tools=[book(), *large.tools], after_call=large).stream("Go.", tools=[book()])
+    agent.stream("Go.", tools=[book(), *large.tools], after_call=large)
+
+
 def test_short_results_are_left_alone_and_the_end_is_named() -> None:
     result = agent_with(LargeResults(1000), [Reply(call("book", {})), "Read."], book("x" * 1000)).run("Go.")
     assert result.messages[2].results[0] == ToolResult(

@@ -18,6 +18,7 @@ from penstock.run.calls import start_rules
 from penstock.run.calls.call_order import CallOrder
 from penstock.run.calls.execution import Execution
 from penstock.run.calls.executions import Executions
+from penstock.run.calls.grow_rules import GrowRules
 from penstock.run.calls.placed_calls import PlacedCalls
 from penstock.run.calls.prepares import Prepares
 from penstock.run.commands import CallReview
@@ -59,6 +60,17 @@ def _by_kind_alone(holds: Callable[..., bool]) -> Callable[..., bool]:
     return without_confirmation
 
 
+def _before_hooks(began: Callable[..., Any]) -> Callable[..., Any]:
+    def without_hooks(grow: Any, *values: Any) -> Any:
+        known, grow._rules.has_before_call = grow._rules.has_before_call, False
+        try:
+            return began(grow, *values)
+        finally:
+            grow._rules.has_before_call = known
+
+    return without_hooks
+
+
 OMISSIONS: dict[str, tuple[Any, str, Any]] = {
     "effects wait for confirmed calls": (PlacedCalls, "holds", _by_kind_alone(PlacedCalls.holds)),
     "a change looks back": (CallOrder, "_is_held_now", lambda order, execution, block: False),
@@ -69,6 +81,8 @@ OMISSIONS: dict[str, tuple[Any, str, Any]] = {
     "what is prepared is discarded": (Executions, "_discard_prepared", lambda executions, execution: []),
     "a verdict is used again": (Execution, "take_review", lambda execution, review: None),
     "a refused call does not run": (start_rules, "is_refused", lambda review: False),
+    "what reads arguments ends with them": (GrowRules, "stop", lambda rules, is_over=False: []),
+    "hooks see a call before its arguments are read": (GrowRules, "began", _before_hooks(GrowRules.began)),
 }
 
 

@@ -137,12 +137,26 @@ def new_config(arguments: Mapping[str, Any], options: Mapping[str, Any]) -> Agen
     check_healing(calls, arguments["rescue"], arguments["healing"])
     if arguments["healing"] is not None and arguments["run_repaired"]:
         raise UsageError("run_repaired is a part of healing: pass healing=Healing(repair=…), without run_repaired")
-    return AgentConfig(
+    config = AgentConfig(
         **checked_settings(own),
         model=model.with_timeouts(arguments["timeouts"], arguments["retries"]),
         callbacks=Callbacks(**{name: arguments[name] for name in Callbacks.__struct_fields__}),
         options=options,
     )
+    expect_tools_of_hooks(config)
+    return config
+
+
+def expect_tools_of_hooks(config: AgentConfig) -> None:
+    """Raise a `UsageError` if a hook needs a tool that the agent does not have (its `required_tools`)."""
+    for hook in config.after_call:
+        required = getattr(hook, "required_tools", ())
+        missing = (
+            [tool.name for tool in required if tool.name not in config.tools] if isinstance(required, list) else []
+        )
+        if missing:
+            kind = type(hook).__name__
+            raise UsageError(f"{kind} needs its tool {missing[0]!r}: add it, as in tools=[*tools, *large.tools]")
 
 
 def checked_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,13 +10,16 @@ from collections.abc import Iterable
 from uuid import uuid4
 
 from penstock.agent.config import AgentConfig
-from penstock.events import Retry, ToolCall
+from penstock.events import Error, Retry, ToolCall
 from penstock.model.logs import RUN
 from penstock.run.events import Done, StreamEvent, ToolEnd, ToolStart
 
 _logger = logging.getLogger("penstock.agent")
-LOGGED = frozenset({Done, Retry, ToolCall, ToolEnd, ToolStart})
+LOGGED = frozenset({Done, Error, Retry, ToolCall, ToolEnd, ToolStart})
 """The events that may be logged. Drivers look at these first: most of what a run emits is text."""
+
+MAX_CODE = 80
+"""The characters of an error code that are logged."""
 
 
 class RunRecords:
@@ -26,6 +29,7 @@ class RunRecords:
         self.run_id = run_id or uuid4().hex
         self._name = config.name
         self._rescues = config.rescues
+        self._code = ""  # of the last error: its message may be content
 
     def enter(self) -> None:
         """Let the code of this context belong to the run."""
@@ -56,8 +60,12 @@ class RunRecords:
                 self._warn("the response was withdrawn, and starts again")
             case Done(reason="limit"):
                 self._warn("a limit ended the run: %s", event.why)
-            case Done(reason="error" | "cut"):
-                self._warn("the run failed: %s", event.reason)
+            case Error():
+                self._code = event.code[:MAX_CODE]
+            case Done(reason="error"):
+                self._warn("the run failed: error (%s)", self._code or "no code")
+            case Done(reason="cut"):
+                self._warn("the run failed: cut (%s)", self._code or "the response was cut off before its end")
             case _:
                 pass
 

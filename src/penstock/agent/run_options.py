@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Required, TypedDict
 
 from msgspec.structs import replace
 
-from penstock.agent.config import AgentConfig, checked_model, checked_settings
+from penstock.agent.config import AgentConfig, checked_model, checked_settings, expect_tools_of_hooks
 from penstock.agent.pending_call import AfterCall, BeforeCall
 from penstock.agent.step import REQUEST_OPTIONS, BeforeStep, Instructions
 from penstock.errors import UsageError
@@ -129,7 +129,9 @@ def with_settings(config: AgentConfig, settings: Mapping[str, Any], output: Any)
     changes = checked_settings(own)
     if "model" in own:
         changes["model"] = checked_model(own["model"]).with_timeouts(*config.patience)
-    return replace(config, **changes, options={**config.options, **options})
+    changed = replace(config, **changes, options={**config.options, **options})
+    expect_tools_of_hooks(changed)
+    return changed
 
 
 def refuse_settings(settings: Mapping[str, Any], output: Any) -> None:

@@ -42,6 +42,11 @@ class LargeResults:
         """The tool that reads the rest of a result, for the agent."""
         return [self._tool]
 
+    @property
+    def required_tools(self) -> list[Tool[..., Any]]:
+        """The tools that an agent with this hook must have."""
+        return self.tools
+
     def __call__(self, call: PendingCall, result: ToolResult) -> ToolResult | None:
         """The head of a long result, with the whole as its state."""
         text = result.text

@@ -99,9 +99,10 @@ class ToolEnd(Event, frozen=True, tag="tool_end"):
     There is one for every `ToolStart`, and one for every call that has a result in the history, also if it never ran;
     after `run.cancel()` only for tools that had started.
 
-    `started` is when the function began, in seconds since 1970, and `seconds` how long it ran: until it returned, or
-    until its timeout. The event itself may come later, when the call is confirmed. Both are None if the function did
-    not run here, or did not come to its end. A result `is_withheld` if `after_call` failed: the tool ran.
+    `started` is when the function began, in seconds since 1970, and `seconds` how long it ran: until it returned, its
+    timeout expired or it was cancelled. The event itself may come later, when the call is confirmed. Both are None if
+    the function did not run here, or ran in a process that ended. A result `is_withheld` if `after_call` failed: the
+    tool ran.
     """
 
     key: str

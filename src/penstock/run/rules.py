@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
 from penstock.events import Fault
 from penstock.output.output_type import OutputType
-from penstock.run.calls.execution import Execution
+from penstock.run.calls.execution import Execution, ToolTime
 from penstock.run.limits import Limits
 from penstock.tools.policy import ToolPolicy
 
@@ -21,7 +22,8 @@ class RunRules(Struct):
     The policies may change between steps, with the tools. `output` is the type that the final answer must have; None
     for text. With `has_before_call`, hooks see each call before anything of it runs; with `has_after_call`, the result
     of each call that ran. With `finds_sources`, the driver finds the sources of arguments for a person who
-    is asked. A run that `raises` ends with the first exception of a tool that is not for the model.
+    is asked. A run that `raises` ends with the first exception of a tool that is not for the model. `time_of` is the
+    clock of the driver: when the tool of an execution began, and how long it has run.
     """
 
     policies: dict[str, ToolPolicy]
@@ -32,6 +34,7 @@ class RunRules(Struct):
     has_after_call: bool = False
     finds_sources: bool = False
     raises: bool = False
+    time_of: Callable[[str], ToolTime | None] | None = None
 
     def policy(self, execution: Execution) -> ToolPolicy | None:
         """The policy of the tool that an execution runs; None if there is no such tool.
@@ -44,6 +47,11 @@ class RunRules(Struct):
         """The policy of the tool of this name, for a call of this kind."""
         usual = _ELSEWHERE if kind in ("vendor", "approval") else None
         return self.policies.get(name, usual)
+
+    def stop_clock(self, execution: Execution) -> None:
+        """An execution is cancelled or discarded: keep how long its tool has run, if it does."""
+        if execution.time is None and self.time_of is not None:
+            execution.time = self.time_of(execution.key)
 
 
 class Starts:

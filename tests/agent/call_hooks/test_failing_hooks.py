@@ -289,8 +289,8 @@ def test_what_a_hook_raises_in_its_thread_does_not_end_the_program(
     hook: Any = lambda *values: raise_it(kind(SECRET))  # noqa: E731
     bench = Bench()
     if option in ("prepare", "approval"):
-        tools: Any = [tool(edit, **{option: (lambda: hook()) if option == "prepare" else hook})]
-        agent = made([Reply(call("edit", {})), Reply("Done.")], *tools)
+        options: Any = {option: (lambda: hook()) if option == "prepare" else hook}
+        agent = made([Reply(call("edit", {})), Reply("Done.")], tool(edit, **options))
     else:
         agent = made(WRITE, *bench.tools, **{option: hook})
     result = run_of(agent, mode, "Go.") if option != "before_step" else None
@@ -323,8 +323,8 @@ def test_a_generator_exit_of_an_async_hook_does_not_end_the_run(option: str, mod
         await hook()
 
     if option in ("prepare", "approval"):
-        tools: Any = [tool(edit, **{option: prepare if option == "prepare" else hook})]
-        agent = made([Reply(call("edit", {})), Reply("Done.")], *tools)
+        options: Any = {option: prepare if option == "prepare" else hook}
+        agent = made([Reply(call("edit", {})), Reply("Done.")], tool(edit, **options))
     else:
         agent = made(WRITE, *Bench().tools, **{option: hook})
     result = run_of(agent, mode, "Go.")

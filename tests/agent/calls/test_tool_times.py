@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import penstock.log
-from penstock import Agent, StepEnd, StreamEvent, ToolCall, ToolEnd, ToolStart, tool
+from penstock import Agent, StreamEvent, ToolCall, ToolEnd, ToolStart, tool
 from penstock.log.take_up import read_log
 from penstock.run.events import decode_logged, encode, innermost
 from penstock.run.rebuild import rebuild
@@ -122,20 +122,46 @@ def test_a_tool_that_is_late_ran_until_its_timeout(mode: str) -> None:
 
 
 @sync_and_async
-def test_a_cancelled_tool_has_no_time(mode: str) -> None:
+@pytest.mark.parametrize("is_nested", [False, True])
+@pytest.mark.parametrize("has_log", [False, True])
+def test_a_cancelled_tool_ran_until_then(mode: str, is_nested: bool, has_log: bool) -> None:
+    began = threading.Event()
+
     @tool(read_only=True)
     async def slow() -> str:
         """Run until it is cancelled."""
+        began.set()
         await asyncio.sleep(SOON)
         return ""
 
     def cancel(running: Any, event: StreamEvent) -> Any:
-        if isinstance(event, StepEnd):
-            return running.cancel()
+        if isinstance(innermost(event), ToolStart) and innermost(event).name == "slow":  # type: ignore[union-attr]
+            return _cancel_later(running) if mode == "async" else _cancel(running)
         return None
 
-    [end] = ends(drive(streaming(made([Reply(call("slow", {}))], slow)), mode, cancel)[0])
-    assert (end.ending, end.started, end.seconds) == ("cancelled", None, None)
+    async def _cancel_later(running: Any) -> None:
+        await asyncio.sleep(2 * NAP)
+        running.cancel()
+
+    def _cancel(running: Any) -> None:
+        began.wait(SOON)
+        time.sleep(NAP)
+        running.cancel()
+
+    agent = made([Reply(call("slow", {}))], slow, name="agent")
+    if is_nested:
+        outer = [Reply(call("agent", {"prompt": "Go."}))]
+        agent = made(outer, agent.as_tool(description="Sleep."), name="outer")
+    log: Any = {"log": penstock.log.memory(), "run_id": "r"} if has_log else {}
+    events, _ = drive(lambda prefix: getattr(agent, f"{prefix}stream")("Go.", **log), mode, cancel)
+    found = {end.name: end for end in ends(events)}
+    assert found.keys() == ({"slow", "agent"} if is_nested else {"slow"})
+    for end in found.values():
+        assert end.ending in ("cancelled", "discarded")
+        assert end.started is not None
+        assert end.seconds is not None
+        assert NAP * 0.9 <= end.seconds < SOON
+        assert end.started + end.seconds <= time.time() + 0.01
 
 
 @sync_and_async

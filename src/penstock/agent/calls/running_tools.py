@@ -44,6 +44,7 @@ class RunningTools:
         self.preparations = Preparations(driven, dispatcher)
         self._made: dict[str, InnerRun] = {}  # those that continue, and have not begun here
         self._last: Work | None = None  # plain functions begin in the order in which they were started
+        driven.run.state.rules.time_of = self.time
 
     def start(self, start: StartTool) -> None:
         """Start a tool: a plain function in a thread, an async one in a task, an agent that continues as it was."""

@@ -285,6 +285,7 @@ class Executions:
                 state = "revising"
             if execution.state in ("running", "revising") or execution.has_prepared:
                 outputs.append(CancelTool(execution.key))
+            self._rules.stop_clock(execution)
             outcome, ending = abandoned_outcome(execution, state, policy, why)
             end = self.table.finish(execution, outcome, ending if execution.block in blocks else "discarded")
             outputs.append(end)

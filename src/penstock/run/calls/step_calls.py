@@ -122,6 +122,7 @@ class StepCalls:
         is_open = early.state in ("starting", "running", "deferred", "returned", "revising")
         early.state = "finished"  # removes it from the queue of ready calls
         early.finish(error_outcome(discarded(why)), "discarded")
+        self._rules.stop_clock(early)
         return [*([CancelTool(early.key)] if was_running else []), *([early.end] if is_open else [])]
 
     def run_again(self, execution: Execution, why: str) -> tuple[Execution, list[Output]]:
@@ -137,6 +138,7 @@ class StepCalls:
             prepare="none",
             preview="",
             problem=None,
+            time=None,
         )
         self.table.add(again)
         return again, outputs
