@@ -19,6 +19,7 @@ from penstock.run.commands import CallReview
 from penstock.run.input_checks import checked_text
 from penstock.sentences import not_run
 from penstock.tools.tool import Tool
+from penstock.transport.threads.loop_thread import close_coroutine
 from penstock.transport.threads.worker_threads import in_own_thread
 
 
@@ -168,17 +169,31 @@ def decided(value: Any, call: PendingCall) -> PendingCall:
     if value is None:
         return call
     if not isinstance(value, PendingCall):
+        close_coroutine(value)
         expected = "None, or what call.with_arguments(…), refuse(…), answer(…) or ask(…) returns"
         raise HookError(f"before_call must return {expected}, not {type_name(value)}")
     if (value.id, value.name) != (call.id, call.name):
         raise HookError("before_call returned another call: return a decision about the call that it was called with")
     before, review = call.review, value.review
+    if not _is_sound(review):
+        raise HookError("before_call returned a call with a review of its own: use call.refuse(…), ask(…) and others")
     if before.verdict == "ask" and review.outcome is None:
         why = review.why if review.why.startswith(before.why) else joined(before.why, review.why)
         review = replace(review, verdict="ask", why=why)
     changed = before.arguments if review.arguments is None else deep_copy(review.arguments)  # the hook may keep it
     written = call.raw_arguments if changed is None else changed
     return replace(call, written=written, review=replace(review, arguments=changed))
+
+
+def _is_sound(review: Any) -> bool:
+    """Whether a review is one that the methods of `PendingCall` make."""
+    if not isinstance(review, CallReview):
+        return False
+    arguments: Any = review.arguments
+    why: Any = review.why
+    outcome: Any = review.outcome
+    has_types = isinstance(arguments, dict | None) and isinstance(why, str) and isinstance(outcome, Outcome | None)
+    return has_types and review.verdict in (("go", "ask") if outcome is None else ("refuse", "answer"))
 
 
 def revised(value: Any, result: ToolResult, data: Any) -> Outcome | None:
@@ -192,8 +207,9 @@ def revised(value: Any, result: ToolResult, data: Any) -> Outcome | None:
         case Outcome() | ToolOutput():
             return as_outcome(value)
         case ToolResult():
-            return Outcome(value.content, data, value.is_error, value.state)
+            return Outcome(as_outcome(value).content, data, value.is_error, value.state)
         case _:
+            close_coroutine(value)
             outcome = as_outcome(value)
             if outcome.is_error:  # it has no JSON form
                 raise HookError(

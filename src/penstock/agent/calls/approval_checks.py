@@ -11,7 +11,7 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 from penstock.agent.calls.tool_execution import is_from_outside
-from penstock.agent.driver.user_code import LateError, UserCode, strict_timeout
+from penstock.agent.driver.user_code import UserCode, in_own_task, strict_timeout
 from penstock.agent.pending_call import PendingCall
 from penstock.results import Outcome
 from penstock.tools.policy import ToolPolicy
@@ -35,11 +35,13 @@ async def ask_policy(code: UserCode, policy: ToolPolicy, call: PendingCall, seco
             if isinstance(answer, bool | Outcome):
                 return answer
             try:
-                return bool(await code.awaited(_awaited(answer)))
+                return bool(await in_own_task(code.awaited(_awaited(answer))))
             finally:
                 close_coroutine(answer)  # a task that was cancelled before its first step never awaited it
-    except LateError:
-        return True
+    except BaseException as error:
+        if is_from_outside(error):
+            raise
+        return True  # also if it takes too long, or cancels its task
 
 
 async def _awaited(answer: Awaitable[Any]) -> bool:

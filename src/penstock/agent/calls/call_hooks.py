@@ -19,7 +19,7 @@ from penstock.agent.calls.guarded_stream import guard_error, verdict
 from penstock.agent.calls.tool_exceptions import log_raised
 from penstock.agent.calls.tool_execution import is_from_outside
 from penstock.agent.config import AgentConfig
-from penstock.agent.driver.user_code import LateError, UserCode, is_async, strict_timeout
+from penstock.agent.driver.user_code import LateError, UserCode, in_own_task, is_async, strict_timeout
 from penstock.agent.pending_call import PendingCall, decided, revised
 from penstock.agent.run_errors import as_exception, original
 from penstock.errors import ArgumentsError, GuardError, HookError
@@ -96,15 +96,15 @@ class CallHooks(Struct, frozen=True, eq=False):
                     _check(call, policy, runs_elsewhere=runs_elsewhere)
                     if call.review.outcome is not None:
                         break
+            is_changed = canonical_json(call.raw_arguments) != written
         except BaseException as error:
             if is_from_outside(error):
                 raise
             return CallReview("failed", outcome=error_outcome(hook_failed(self._fail("before_call", hook, error))))
-        is_changed = canonical_json(call.raw_arguments) != written
         return replace(call, review=replace(call.review, arguments=call.raw_arguments if is_changed else None))
 
     async def _call(self, hook: Callable[..., Any], *values: Any) -> Any:
-        return await self.code.call(partial(hook, *values), "hook", is_async=is_async(hook))
+        return await in_own_task(self.code.call(partial(hook, *values), "hook", is_async=is_async(hook)))
 
     def _fail(self, option: str, hook: Callable[..., Any], error: BaseException) -> str:
         """A hook failed: log it, and keep its exception; returns its type."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from traceback import walk_tb
@@ -23,7 +24,7 @@ def is_unexpected(error: BaseException) -> bool:
     """Whether a tool did not raise this for the model to read, and nobody cancelled it."""
     if isinstance(error, BaseExceptionGroup):
         return any(map(is_unexpected, error.exceptions))
-    return isinstance(error, Exception | SystemExit) and not isinstance(error, ToolError | ArgumentsError)
+    return not isinstance(error, ToolError | ArgumentsError | CancelledError)
 
 
 def log_raised(what: str, function: Callable[..., Any], error: BaseException, problem: str = "") -> None:

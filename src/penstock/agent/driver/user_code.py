@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.agent.calls.step_tools import StepTools
 from penstock.agent.config import AgentConfig
 from penstock.transport.threads.loop_thread import CLOSING_SECONDS, RunLoop, result_of
 from penstock.transport.threads.worker_threads import in_own_thread
+
+T = TypeVar("T")
 
 
 class UserCode:
@@ -47,6 +49,25 @@ class UserCode:
         """Cancel what is awaited on the shared loop; returns what may take a while to end."""
         left = [] if self.loop is None else self.loop.close()
         return [asyncio.ensure_future(in_own_thread(partial(work.join, CLOSING_SECONDS), "close")) for work in left]
+
+
+async def in_own_task(work: Coroutine[Any, Any, T]) -> T:
+    """The result of this, awaited in its own task: code that cancels its task does not cancel the one that waits."""
+    try:
+        value, error = await asyncio.create_task(_guarded(work))
+    finally:
+        work.close()  # a task that was cancelled before its first step never awaited it
+    if error is not None:
+        raise error
+    result: T = value
+    return result
+
+
+async def _guarded(work: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return await work, None
+    except (KeyboardInterrupt, SystemExit) as error:  # which would end the loop
+        return None, error
 
 
 class LateError(TimeoutError):
