@@ -25,7 +25,7 @@ from penstock import (
     tool,
 )
 from penstock.testing import Reply, call
-from tests.leaks import nothing_is_left  # noqa: F401
+from tests.leaks import nothing_is_left  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from tests.scripted_runs import (
     SOON,
     Bench,

@@ -29,9 +29,10 @@ from penstock import (
     UsageError,
     tool,
 )
+from penstock.agent.calls.growing_arguments import GrowingArguments
 from penstock.log import memory
 from penstock.testing import Reply, call
-from tests.leaks import nothing_is_left  # noqa: F401
+from tests.leaks import nothing_is_left  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from tests.scripted_runs import SOON, Bench, drive, end_of, made, on, results, run_of, streaming, sync_and_async
 
 SECRET = "do-not-print-this"
@@ -410,3 +411,32 @@ def test_errors_of_hooks_are_kept_as_they_are() -> None:
     agent = made(WRITE, *Bench().tools, before_call=does_not_fit)
     [failure] = agent.run("Go.").tool_failures
     assert isinstance(failure, ArgumentsError)
+
+
+# -- on_discard --------------------------------------------------------------------------------------------------------
+
+
+def exits() -> None:
+    raise SystemExit(SECRET)
+
+
+def test_a_cleanup_that_fails_is_reported_without_its_message_and_the_others_are_called(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    called: list[str] = []
+    growing = GrowingArguments()
+    growing.on_discard(lambda: called.append("first"))
+    growing.on_discard(exits)
+    asyncio.run(growing.during(lambda: asyncio.sleep(0)))
+    growing.discard()
+    assert called == ["first"]
+    assert "a function of on_discard raised SystemExit in test_failing_hooks.py, line" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_an_async_cleanup_is_a_mistake() -> None:
+    async def cleanup() -> None:
+        raise AssertionError
+
+    with pytest.raises(UsageError, match="on_discard takes a plain function"):
+        GrowingArguments().on_discard(cleanup)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from penstock import ApprovalRequest, Guard, PendingCall, StopRun, ToolResult, tool
 from penstock.log import memory
 from penstock.testing import Reply, call
-from tests.leaks import nothing_is_left  # noqa: F401
+from tests.leaks import nothing_is_left  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from tests.scripted_runs import (
     answer_with,
     drive,

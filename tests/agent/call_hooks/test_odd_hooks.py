@@ -19,7 +19,7 @@ from penstock.messages import Message
 from penstock.results import MAX_RESULT
 from penstock.run.commands import CallReview
 from penstock.testing import Reply, call, wait
-from tests.leaks import nothing_is_left  # noqa: F401
+from tests.leaks import nothing_is_left  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from tests.scripted_runs import SOON, Bench, drive, end_of, made, on, results, run_of, streaming, sync_and_async
 
 THREE = [Reply(*(call("write", {"text": text}, id=f"c{text}") for text in "abc")), Reply("Done.")]

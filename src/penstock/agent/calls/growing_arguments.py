@@ -7,12 +7,14 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from inspect import iscoroutinefunction
 from typing import Any, Literal
 
 import msgspec
 
 from penstock.agent.calls.tool_exceptions import log_raised
 from penstock.calls.rope import Rope
+from penstock.errors import UsageError
 from penstock.jsontext.partial import JSONPiece, PartialJSON
 from penstock.jsontext.values import canonical_json
 from penstock.tools.growing import Growing
@@ -59,6 +61,8 @@ class GrowingArguments(Growing):
 
     def on_discard(self, cleanup: Callable[[], object]) -> None:
         """Call this if the call is discarded, or `prepare` fails."""
+        if iscoroutinefunction(cleanup):
+            raise UsageError("on_discard takes a plain function: nobody awaits what an async one returns")
         with self._lock:
             self._cleanups.append(cleanup)
 
