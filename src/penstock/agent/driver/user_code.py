@@ -66,7 +66,7 @@ async def in_own_task(work: Coroutine[Any, Any, T]) -> T:
 async def _guarded(work: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
     try:
         return await work, None
-    except (KeyboardInterrupt, SystemExit) as error:  # which would end the loop
+    except (KeyboardInterrupt, SystemExit, GeneratorExit) as error:  # which would end the loop, or the task that waits
         return None, error
 
 
