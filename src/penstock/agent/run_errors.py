@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 from penstock.errors import PenstockError, ProgramError, ProviderError
 from penstock.events import Error, ErrorOrigin
 from penstock.jsontext.error_text import named_message
 from penstock.log.run_writer import RunWriter
 from penstock.log.store import LostRunError
+from penstock.tools.interrupts import is_of_signal_handler
 from penstock.transport.threads.worker_threads import RaisedInThreadError
 
 
@@ -15,6 +18,13 @@ def lease_error(log: RunWriter) -> LostRunError:
     log.close()
     run_id = log.claim.run_id
     return LostRunError(f"another worker may have taken over the run {run_id}: the lease of this one has ended")
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether this ends the program and is not for a run to handle: Ctrl-C, or the exit of a signal handler."""
+    if isinstance(error, KeyboardInterrupt):
+        return threading.current_thread() is threading.main_thread()
+    return is_of_signal_handler(error)
 
 
 def original(error: BaseException) -> BaseException:

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 import signal
-import threading
 from traceback import walk_tb
-
-
-def is_interrupt(error: BaseException) -> bool:
-    """Whether this ends the program and is not for a run to handle: Ctrl-C, or the exit of a signal handler."""
-    if isinstance(error, KeyboardInterrupt):
-        return threading.current_thread() is threading.main_thread()
-    return is_of_signal_handler(error)
 
 
 def is_of_signal_handler(error: BaseException) -> bool:

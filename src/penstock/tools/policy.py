@@ -12,7 +12,7 @@ from penstock.calls.sources import Sources
 from penstock.jsontext.values import deep_copy
 from penstock.messages import Message
 from penstock.results import Outcome, failure
-from penstock.tools.interrupts import is_interrupt
+from penstock.tools.interrupts import is_of_signal_handler
 from penstock.tools.signature import count_required
 
 StartPolicy = Literal["closed", "call", "turn"]
@@ -99,7 +99,7 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
             answer = self.needs_approval(checked, sources or {}) if self.takes_sources else self.needs_approval(checked)
             return answer if isawaitable(answer) else bool(answer)
         except BaseException as error:  # the predicate is user code
-            if is_interrupt(error):
+            if isinstance(error, KeyboardInterrupt) or is_of_signal_handler(error):
                 raise
             return True
 
@@ -109,7 +109,7 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
         try:
             return copied if self.check is None else self.check(copied)
         except BaseException as error:  # validators are user code
-            if is_interrupt(error):
+            if isinstance(error, KeyboardInterrupt) or is_of_signal_handler(error):
                 raise
             return failure(error)
 

@@ -13,12 +13,12 @@ from typing import Any, Literal
 import msgspec
 
 from penstock.agent.calls.tool_exceptions import log_raised
+from penstock.agent.run_errors import is_interrupt
 from penstock.calls.rope import Rope
 from penstock.errors import UsageError
 from penstock.jsontext.partial import JSONPiece, PartialJSON
 from penstock.jsontext.values import canonical_json
 from penstock.tools.growing import Growing
-from penstock.tools.interrupts import is_interrupt
 
 _SETTLE = 512  # how many unread pieces of text are joined into one
 

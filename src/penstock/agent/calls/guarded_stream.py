@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.agent.driver.user_code import UserCode
-from penstock.agent.run_errors import original
+from penstock.agent.run_errors import is_interrupt, original
 from penstock.errors import GuardError, ProviderError, type_name
 from penstock.events import StreamChunk
 from penstock.guard.checks import Check
@@ -26,7 +26,6 @@ from penstock.guard.provider_words import error_check, with_checked_error
 from penstock.guard.stage import MAX_HELD, GuardStage, stopped
 from penstock.jsontext.surrogates import join_surrogates
 from penstock.model.stream import AsyncStream
-from penstock.tools.interrupts import is_interrupt
 
 Verdict = str | StopRun | None
 

@@ -14,11 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from penstock.agent.calls.tool_exceptions import is_unexpected, log_raised
-from penstock.agent.run_errors import as_exception
+from penstock.agent.run_errors import as_exception, is_interrupt
 from penstock.results import Outcome, as_outcome, failure
 from penstock.run.calls.execution import ToolTime
 from penstock.run.commands import StartTool
-from penstock.tools.interrupts import is_interrupt
 from penstock.tools.tool import Context, Tool
 from penstock.transport.threads.worker_threads import in_own_thread
 

@@ -18,7 +18,7 @@ from penstock.agent.driver.user_code import UserCode
 from penstock.agent.observer import RunObserver
 from penstock.agent.pricing import Pricing
 from penstock.agent.records import RunRecords
-from penstock.agent.run_errors import as_exception, error_event, logged_error
+from penstock.agent.run_errors import as_exception, error_event, is_interrupt, logged_error
 from penstock.errors import MissingKeyError, ProviderError
 from penstock.events import Error
 from penstock.log.outbox import LoggedOutbox
@@ -31,7 +31,6 @@ from penstock.run.events import Done, StreamEvent, ToolEnd
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
 from penstock.run.step_changes import ModelUsage
-from penstock.tools.interrupts import is_interrupt
 
 
 class RunScope:
