@@ -31,11 +31,18 @@ from penstock.healing.repairs import with_repairs
 from penstock.jsontext.values import deep_copy
 from penstock.messages import Message, ToolResult, tool_results
 from penstock.results import Outcome, as_outcome, error_outcome, failure
-from penstock.run.calls.execution import hook_note
 from penstock.run.commands import StartTool
 from penstock.run.events import StreamEvent, ToolEnd, ToolEnding, ToolStart
+from penstock.run.input_checks import hook_note
 from penstock.run.numbering import RunNumbering
-from penstock.sentences import CANNOT_ASK, CANNOT_DEFER, invalid_call, no_such_tool, too_many_calls, took_too_long
+from penstock.sentences import (
+    CANNOT_ASK,
+    CANNOT_DEFER,
+    invalid_call,
+    no_such_tool,
+    too_many_calls,
+    took_too_long,
+)
 from penstock.tools.policy import ToolPolicy
 from penstock.tools.tool import Context, Tool, as_tool
 from penstock.turn import TurnBuilder

@@ -1,4 +1,7 @@
-"""Checks of the inputs that a program gives to a run: a log with anything else could not be read again."""
+"""Checks of the inputs that a program gives to a run: a log with anything else could not be read again.
+
+And the notes that the model reads if a person or a hook has changed the arguments of a call.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import UsageError, type_name
 from penstock.events import Text
 from penstock.jsontext.surrogates import join_surrogates
-from penstock.jsontext.values import canonical_json
+from penstock.jsontext.values import canonical_json, readable_json
 from penstock.messages import Message
 from penstock.run.events import RequestKind, ToolEnd
 
@@ -85,3 +88,13 @@ def own_arguments(arguments: Any) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError):
         pass
     raise UsageError(f"the arguments of a call must be a dict that can be written as JSON, not {arguments!r}")
+
+
+def changed_note(arguments: dict[str, Any]) -> str:
+    """The note on a call whose arguments a person changed."""
+    return f"The user changed the arguments to {readable_json(arguments)}."
+
+
+def hook_note(arguments: dict[str, Any]) -> str:
+    """The note on a call whose arguments a hook changed."""
+    return f"This program changed the arguments to {readable_json(arguments)}."

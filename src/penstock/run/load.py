@@ -12,7 +12,8 @@ from penstock.events import Fault, Finish, ToolCall, ToolCallInvalid
 from penstock.jsontext.values import canonical_json, readable_json
 from penstock.messages import Message
 from penstock.output.output_type import OutputType
-from penstock.run.calls.execution import Execution, changed_note, fingerprint_of, hook_note
+from penstock.run.calls.execution import Execution, fingerprint_of
+from penstock.run.input_checks import changed_note, hook_note
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.run.rebuild import Replay, rebuild

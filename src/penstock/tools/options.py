@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypedDict, get_type_hints
+from typing import Any, Protocol, TypedDict, get_type_hints
 
 from penstock.calls.sources import Sources
 from penstock.errors import UnknownOptionError, UsageError
@@ -13,6 +13,20 @@ from penstock.tools.policy import StartPolicy
 Prepare = Callable[..., Any] | None
 Asks = bool | Awaitable[bool]
 Approval = bool | Callable[[dict[str, Any]], Asks] | Callable[[dict[str, Any], Sources], Asks] | None
+
+
+class Arguments(Protocol):
+    """The arguments of a tool: their JSON Schema, and their validation."""
+
+    parameters: dict[str, Any]
+
+    def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Returns the keyword arguments for the function, or raises an `ArgumentsError`."""
+        ...
+
+    def to_json(self, name: str, value: Any) -> Any:
+        """The JSON form of one of them; raises if it has none."""
+        ...
 
 
 class ExecutionOptions(TypedDict, total=False):

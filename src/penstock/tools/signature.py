@@ -152,7 +152,7 @@ class Signature(Struct, frozen=True):
 
 def read_signature(function: Callable[..., Any]) -> Signature:
     """Reads the signature; raises a `UsageError` for a parameter that a model cannot pass."""
-    inner, bound = _unwrap(function)
+    inner, bound = unwrap(function)
     label = label_of(function)
     try:
         raw_parameters = list(_signature(function).parameters.values())
@@ -186,7 +186,7 @@ def context_signature(function: Callable[..., Any]) -> Signature:
         raw_parameters = list(_signature(function).parameters.values())
     except (ValueError, TypeError):
         raw_parameters = []
-    namespace = dict(_namespace(function, _unwrap(function)[0]))
+    namespace = dict(_namespace(function, unwrap(function)[0]))
     hints = {raw.name: _hint(raw.annotation, namespace) for raw in raw_parameters}
     context_names = tuple(name for name, hint in hints.items() if _is_context(hint))
     visible = [raw for raw in raw_parameters if raw.kind not in _VARIADIC and raw.name not in context_names]
@@ -208,25 +208,20 @@ def declared_signature(name: str, schema: Mapping[str, Any]) -> Signature:
 
 def label_of(function: Callable[..., Any]) -> str:
     """The module and the qualified name of a function, for messages."""
-    named: Any = type(function) if _is_object(function) else _unwrap(function)[0]
+    named: Any = type(function) if _is_object(function) else unwrap(function)[0]
     return ".".join(filter(None, [getattr(named, "__module__", ""), getattr(named, "__qualname__", repr(function))]))
-
-
-def inner_function(function: Callable[..., Any]) -> Any:
-    """The function behind methods, partials, wrappers and callable objects."""
-    return _unwrap(function)[0]
 
 
 def name_of(function: Callable[..., Any]) -> str:
     """The name of a function; for an object, that of its class."""
-    named: Any = type(function) if _is_object(function) else _unwrap(function)[0]
+    named: Any = type(function) if _is_object(function) else unwrap(function)[0]
     return str(getattr(function, "__name__", None) or named.__name__)
 
 
 # The function behind a callable.
 
 
-def _unwrap(function: Any) -> tuple[Any, frozenset[str]]:
+def unwrap(function: Any) -> tuple[Any, frozenset[str]]:
     """The function behind methods, partials, wrappers and callable objects, and the names bound by partials."""
     bound: set[str] = set()
     while True:

@@ -13,17 +13,7 @@ import json
 import re
 import types
 from collections.abc import Callable, Mapping
-from typing import (
-    Any,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    Unpack,
-    cast,
-    overload,
-)
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 import msgspec
 
@@ -31,7 +21,15 @@ from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.errors import UsageError
 from penstock.jsontext.values import canonical_json, deep_copy
 from penstock.results import ToolOutput
-from penstock.tools.options import Approval, ExecutionOptions, Prepare, ToolOptions, check_names, check_options
+from penstock.tools.options import (
+    Approval,
+    Arguments,
+    ExecutionOptions,
+    Prepare,
+    ToolOptions,
+    check_names,
+    check_options,
+)
 from penstock.tools.policy import DEFAULT_RETRIES, StartPolicy
 from penstock.tools.prepare import Preparation
 from penstock.tools.schema_arguments import SchemaArguments
@@ -48,34 +46,13 @@ from penstock.tools.signature import (
 from penstock.tools.typed_arguments import TypedArguments, is_json
 from penstock.tools.unclear_tools import warn_if_unclear
 
-__all__ = [
-    "Context",
-    "Tool",
-    "ToolOptions",
-    "ToolOutput",
-    "as_tool",
-    "tool",
-]
+__all__ = ["Context", "Tool", "ToolOptions", "ToolOutput", "as_tool", "tool"]
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}\Z")
-
-
-class Arguments(Protocol):
-    """The arguments of a tool: their JSON Schema, and their validation."""
-
-    parameters: dict[str, Any]
-
-    def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Returns the keyword arguments for the function, or raises an `ArgumentsError`."""
-        ...
-
-    def to_json(self, name: str, value: Any) -> Any:
-        """The JSON form of one of them; raises if it has none."""
-        ...
 
 
 class Tool(Generic[P, R]):

@@ -31,7 +31,7 @@ from penstock.results import Outcome, error_outcome
 from penstock.run.commands import CallReview
 from penstock.sentences import hook_failed, result_withheld
 from penstock.tools.policy import ToolPolicy
-from penstock.tools.signature import inner_function
+from penstock.tools.signature import unwrap
 
 Review = CallReview | Outcome | StopRun
 
@@ -143,7 +143,7 @@ async def check_arguments(
 
 def hook_name(hook: Callable[..., Any]) -> str:
     """The name of a hook, for messages."""
-    return str(getattr(inner_function(hook), "__qualname__", "") or type(hook).__name__).rpartition("<locals>.")[2]
+    return str(getattr(unwrap(hook)[0], "__qualname__", "") or type(hook).__name__).rpartition("<locals>.")[2]
 
 
 def _shown(call: PendingCall, policy: ToolPolicy | None) -> PendingCall:

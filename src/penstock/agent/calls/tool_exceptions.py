@@ -12,7 +12,7 @@ from typing import Any
 from penstock.agent.run_errors import original
 from penstock.errors import ArgumentsError, ToolError
 from penstock.model.logs import RUN
-from penstock.tools.signature import inner_function
+from penstock.tools.signature import unwrap
 
 MAX_FAILURES = 100
 """How many exceptions of its tools and hooks a run keeps: the first ones."""
@@ -45,7 +45,7 @@ def _places(function: Callable[..., Any], error: BaseException) -> Iterator[tupl
 
     The line of a function without source code is that of the innermost call in any file.
     """
-    code = getattr(inner_function(function), "__code__", None)
+    code = getattr(unwrap(function)[0], "__code__", None)
     lines = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
     for file, line in reversed(lines):
         if code is not None and file == code.co_filename:

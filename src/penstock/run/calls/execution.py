@@ -9,10 +9,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.events import CallKind, Text
-from penstock.jsontext.values import canonical_json, deep_copy, readable_json
+from penstock.jsontext.values import canonical_json, deep_copy
 from penstock.messages import ToolResult
 from penstock.results import Outcome, error_outcome
 from penstock.run.events import ApprovalRequest, CallReviewed, RequestKind, ToolEnd, ToolEnding, ToolReturned
+from penstock.run.input_checks import changed_note, hook_note
 from penstock.sentences import (
     AWAITS_APPROVAL,
     NO_RESULT_YET,
@@ -33,18 +34,9 @@ from penstock.sentences import (
 from penstock.tools.policy import ToolPolicy
 
 State = Literal[
-    "held",
-    "checking",
-    "preparing",
-    "approval",
-    "ready",
-    "starting",
-    "deferred",
-    "running",
-    "returned",
-    "revising",
+    "held", "checking", "preparing", "approval", "ready", "starting", "deferred", "running", "returned", "revising",
     "finished",
-]
+]  # fmt: skip
 
 PrepareState = Literal["none", "waiting", "running", "done", "failed", "used"]
 """Whether what prepares a call waits for its turn, runs, or has ended; its tool has `used` it when it has started."""
@@ -334,16 +326,6 @@ class ExecutionTable:
 def fingerprint_of(name: str, arguments: dict[str, Any]) -> str:
     """Text that is equal for calls with the same name and arguments."""
     return f"{name} {canonical_json(arguments)}"
-
-
-def changed_note(arguments: dict[str, Any]) -> str:
-    """The note on a call whose arguments a person changed."""
-    return f"The user changed the arguments to {readable_json(arguments)}."
-
-
-def hook_note(arguments: dict[str, Any]) -> str:
-    """The note on a call whose arguments a hook changed."""
-    return f"This program changed the arguments to {readable_json(arguments)}."
 
 
 APPROVED = Outcome((Text(0, "true"),))

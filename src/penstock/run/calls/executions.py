@@ -301,8 +301,7 @@ class Executions:
         if execution is not None and execution.kind == "approval":
             raise UsageError(f"the provider runs the call {call_id!r}: it can be approved or declined, but not changed")
         policy = None if execution is None else self.calls.policy(execution)
-        checked = None if policy is None else policy.check_arguments(arguments)
-        if isinstance(checked, Outcome):
+        if policy is not None and isinstance(checked := policy.check_arguments(arguments), Outcome):
             raise ArgumentsError(checked.text)
 
     def had_effect(self, blocks: Collection[int]) -> bool:
