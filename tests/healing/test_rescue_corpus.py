@@ -127,6 +127,22 @@ def test_calls_between_marks_keep_their_rule() -> None:
         assert len(calls_in(rescue([text.replace("@", marked)]))) == text.count("@")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I look.<|function_call|>@",
+        "<|message_sep|>\n\nfunction call<|role_sep|>\n@",
+        "<function_call> @",
+        "functools[@]",
+        "<|python_tag|>@",
+        "[TOOL_CALLS][@]",
+        "<tool_calls>[@]</tool_calls>",
+    ],
+)
+def test_an_object_after_any_mark_of_a_dialect_is_a_call(text: str) -> None:
+    assert calls_in(rescue([text.replace("@", CALL)])) == [(TOOL, ARGUMENTS)]
+
+
 def test_a_form_in_reasoning_is_reasoning() -> None:
     stage = TextCalls(RESCUED, TOOLS, only_declared=True, reasoning=True, unsettled=lambda name, why: None)
     events = [*stage.feed(Text(0, f"<think>\n{CALL}")), *stage.feed(Finish("stop"))]
