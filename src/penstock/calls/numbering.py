@@ -54,12 +54,12 @@ class UniqueIds:
 class Numbering:
     """The numbers of one response: blocks in the order of their first appearance, and unique call ids."""
 
-    __slots__ = ("_ids", "_prefix", "has_ids", "next_block")
+    __slots__ = ("_ids", "_prefix", "calls", "next_block")
 
     def __init__(self, id_prefix: str) -> None:
         self._prefix = id_prefix
         self._ids = UniqueIds()
-        self.has_ids = False  # whether there was any call
+        self.calls = 0  # how many ids were given out
         self.next_block = 0
 
     def new_block(self) -> int:
@@ -69,7 +69,7 @@ class Numbering:
 
     def unique_id(self, id: str) -> str:
         """The provider's id, made unique if it was used before (QUIRKS 21); a generated one if it is empty."""
-        self.has_ids = True
+        self.calls += 1
         if id:
             return self._ids.take(id)
         return self._ids.take(f"{self._prefix}0", lambda number: f"{self._prefix}{number - 1}")

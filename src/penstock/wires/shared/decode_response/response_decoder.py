@@ -181,9 +181,8 @@ class ResponseDecoder:
 
     def _expanded(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
         """The events with wrapper calls expanded."""
-        if self._wrapped is None or not self._wire.answers.blocks.has_ids:
-            return chunks
-        return self._wrapped.feed(chunks)
+        wrapped = self._wrapped
+        return chunks if wrapped is None or wrapped.is_idle else wrapped.feed(chunks)
 
 
 def is_utf8(payload: bytes) -> bool:

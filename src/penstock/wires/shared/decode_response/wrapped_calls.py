@@ -44,17 +44,22 @@ class WrappedCalls:
         self._numbering = numbering
         self._held: dict[int, list[StreamChunk]] = {}  # the events of open wrappers by block
         self._expanded: set[int] = set()
+        self._started = 0  # how many calls have started
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing has to be looked at: all calls so far have started, and none of them is a wrapper."""
+        return self._started == self._numbering.calls and not self._held and not self._expanded
 
     def feed(self, events: list[StreamChunk]) -> list[StreamChunk]:
-        if not self._held and not self._expanded and not any(map(self._is_wrapper, events)):
+        started = [event.name for event in events if type(event) is ToolCallStart]
+        self._started += len(started)
+        if not self._held and not self._expanded and self._wrappers.isdisjoint(started):
             return events
         out: list[StreamChunk] = []
         for event in events:
             self._add(event, out)
         return out
-
-    def _is_wrapper(self, event: StreamChunk) -> bool:
-        return type(event) is ToolCallStart and event.name in self._wrappers
 
     def _add(self, event: StreamChunk, out: list[StreamChunk]) -> None:
         match event:
@@ -77,6 +82,7 @@ class WrappedCalls:
         events: list[StreamChunk] = []
         for call in self.calls_in(wrapper):
             block, id, name, raw, choice = call.block, call.id, call.name, call.arguments_raw, call.choice
+            self._started += 1
             events += [
                 ToolCallStart(block, id, name, choice),
                 ToolCallDelta(block, raw, choice),
