@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from penstock.asgi.request import Message, Scope
+from penstock.log.position import Position, parse_position
 
 
 class Reply:
@@ -27,13 +28,13 @@ class Reply:
         return msgspec.json.decode(self.body)
 
     @property
-    def frames(self) -> list[tuple[int, dict[str, Any]]]:
-        """The frames of our own protocol: the number and the event of each, 0 if it has no number."""
+    def frames(self) -> list[tuple[Position, dict[str, Any]]]:
+        """The frames of our own protocol: the position and the event of each, 0 if it has none."""
         found = []
         for block in self.body.decode().split("\n\n"):
             lines = dict(line.split(": ", 1) for line in block.split("\n") if line and not line.startswith(":"))
             if "data" in lines:
-                found.append((int(lines.get("id", 0)), msgspec.json.decode(lines["data"])))
+                found.append((parse_position(lines.get("id", 0)), msgspec.json.decode(lines["data"])))
         return found
 
     async def until(self, wanted: str, seconds: float = 20) -> None:

@@ -13,7 +13,7 @@ try {
     globalThis.seen = { events: [], opens: 0, isClosed: false };
     const source = new EventSource(`/runs/${id}/events`);
     source.onopen = () => { seen.opens++; };
-    source.onmessage = ({ lastEventId, data }) => { seen.events.push([Number(lastEventId), JSON.parse(data).type]); };
+    source.onmessage = ({ lastEventId, data }) => { seen.events.push([parseInt(lastEventId, 10), JSON.parse(data).type]); };
     source.onerror = () => { seen.isClosed = source.readyState === EventSource.CLOSED; };
   }, id);
   for (const [number, gate] of gates.entries()) {

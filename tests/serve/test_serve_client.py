@@ -37,6 +37,7 @@ from penstock import (
 from penstock.asgi.routes import Routes
 from penstock.asgi.server import address_of, listen
 from penstock.log import SQLiteStore
+from penstock.log.position import START, Position
 from penstock.run.events import LogEvent, RunStart, innermost
 from penstock.serve import AsyncClient, AsyncRemoteRun, Client, RefusedError, RemoteRun, UnreachableError
 from penstock.serve.client import exchange
@@ -434,7 +435,7 @@ def test_the_id_of_a_run_may_have_any_characters() -> None:
     run.provide("c", 1)
     run.say("Hi.")
     run.cancel()
-    paths.send(exchange.follow(run.id, 0, tries=1))
+    paths.send(exchange.follow(run.id, START, tries=1))
     below = [path.removeprefix("/runs/order%20%2317%2Fb%3F") for path in paths]
     assert below == ["", "/provide", "/say", "/cancel", "/events"]  # a decision asks first what the server shows
 
@@ -448,7 +449,7 @@ def test_a_reader_that_leaves_closes_its_connection_at_once() -> None:
         async def stream(self, exchange: object) -> AsyncGenerator[Ready]:
             try:
                 while True:
-                    yield Ready([(1, {"type": "text", "block": 0, "text": "Hi."})])
+                    yield Ready([(Position(1), {"type": "text", "block": 0, "text": "Hi."})])
             finally:
                 closed.append("stream")
 

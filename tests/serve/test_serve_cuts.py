@@ -66,7 +66,7 @@ def frames(connection: socket.socket, most: int) -> list[bytes]:
 
 def event_of(frame: bytes) -> tuple[int, dict[str, Any]]:
     lines = dict(line.split(": ", 1) for line in frame.decode().splitlines() if not line.startswith(":"))
-    return int(lines["id"]), json.loads(lines["data"])
+    return int(lines["id"].partition("-")[0]), json.loads(lines["data"])
 
 
 def message(events: list[tuple[int, dict[str, Any]]]) -> list[Any]:

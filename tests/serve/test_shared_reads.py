@@ -9,6 +9,7 @@ import pytest
 
 from penstock import StoreError
 from penstock.log import store_retries
+from penstock.log.position import Position
 from penstock.serve.feeds.feeds import SharedReads
 
 
@@ -34,11 +35,11 @@ def test_reads_that_are_wanted_together_share_a_thread_and_keep_their_results() 
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(asyncio, "to_thread", counted)
-            wanted = [reads.read(f"run-{number}", number) for number in range(50)]
-            *results, bad = await asyncio.gather(*wanted, reads.read("bad", 0), return_exceptions=True)
+            wanted = [reads.read(f"run-{number}", Position(number)) for number in range(50)]
+            *results, bad = await asyncio.gather(*wanted, reads.read("bad", Position(0)), return_exceptions=True)
         assert results == [f"run-{number} after {number}" for number in range(50)]
         assert isinstance(bad, ValueError)
-        assert await reads.read("later", 1) == "later after 1"
+        assert await reads.read("later", Position(1)) == "later after 1"
 
     asyncio.run(test())
     assert hops == 1
@@ -55,8 +56,14 @@ def test_equal_reads_that_are_wanted_together_are_one() -> None:
     async def test() -> None:
         reads = SharedReads(look)
         wanted = [("a", 0), ("b", 0), ("a", 0), ("a", 1), ("a", 0)]
-        assert await asyncio.gather(*(reads.read(*each) for each in wanted)) == [1, 2, 1, 3, 1]
-        assert await reads.read("a", 0) == 4
+        assert await asyncio.gather(*(reads.read(run_id, Position(after)) for run_id, after in wanted)) == [
+            1,
+            2,
+            1,
+            3,
+            1,
+        ]
+        assert await reads.read("a", Position(0)) == 4
 
     asyncio.run(test())
     assert read == [("a", 0), ("b", 0), ("a", 1), ("a", 0)]
@@ -70,7 +77,7 @@ def test_a_store_that_fails_for_good_is_reported_to_all_who_wait(monkeypatch: py
 
     async def test() -> None:
         reads = SharedReads(read)
-        both = await asyncio.gather(reads.read("a", 0), reads.read("b", 0), return_exceptions=True)
+        both = await asyncio.gather(reads.read("a", Position(0)), reads.read("b", Position(0)), return_exceptions=True)
         assert [str(error) for error in both] == ["away", "away"]
 
     asyncio.run(test())
@@ -85,7 +92,10 @@ def test_a_reader_that_leaves_does_not_disturb_the_others() -> None:
 
     async def test() -> None:
         reads = SharedReads(read)
-        leaving, staying = asyncio.create_task(reads.read("a", 0)), asyncio.create_task(reads.read("b", 0))
+        leaving, staying = (
+            asyncio.create_task(reads.read("a", Position(0))),
+            asyncio.create_task(reads.read("b", Position(0))),
+        )
         await asyncio.sleep(0)
         leaving.cancel()
         gate.set()

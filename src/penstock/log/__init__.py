@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.log.opening import memory, open  # noqa: A004  # `penstock.log.open`
+    from penstock.log.position import Position
     from penstock.log.postgres.store import PostgresStore
     from penstock.log.retention.keep import Keep
     from penstock.log.sqlite.store import SQLiteStore
     from penstock.log.store import RunRow, Store
 
 _HOMES = {
-    "Keep": "retention.keep", "PostgresStore": "postgres.store", "RunRow": "store", "SQLiteStore": "sqlite.store",
-    "Store": "store",
+    "Keep": "retention.keep", "Position": "position", "PostgresStore": "postgres.store", "RunRow": "store",
+    "SQLiteStore": "sqlite.store", "Store": "store",
 }  # fmt: skip
 
 if not TYPE_CHECKING:  # imported when they are first used, as those of `penstock` are
@@ -27,4 +28,4 @@ if not TYPE_CHECKING:  # imported when they are first used, as those of `penstoc
         return value
 
 
-__all__ = ["Keep", "PostgresStore", "RunRow", "SQLiteStore", "Store", "memory", "open"]
+__all__ = ["Keep", "Position", "PostgresStore", "RunRow", "SQLiteStore", "Store", "memory", "open"]

@@ -289,4 +289,6 @@ def _visit(hook: points.Hook, point: points.Point, gathered: _Gathered) -> None:
 
 
 def _lost(writer: RunWriter) -> LostRunError:
-    return LostRunError(f"another worker has taken over the run {writer.claim.run_id}")
+    return LostRunError(
+        f"another worker has taken over the run {writer.claim.run_id}, or the log has lost its last events"
+    )

@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from penstock.events import Fault
 from penstock.log.bodies import body_of
+from penstock.log.follow import is_in_log, read_after
+from penstock.log.position import OtherPastError, Position, position_at
 from penstock.log.starts.requests import StartRequest
 from penstock.log.store import (
     OwnedRun,
@@ -32,6 +34,7 @@ from penstock.run.events import (
     CallReviewed,
     Done,
     LogEvent,
+    Reset,
     RunStart,
     StreamEvent,
     Taken,
@@ -100,16 +103,21 @@ class Follower:
     def __init__(self, start: LoggedStart, settings: Settings) -> None:
         self.run_id = start.row.id
         self.store = start.store
-        self.run = Run(start.start.messages, settings.policies, settings.limits, settings.run_repaired, settings.output)
-        self.owned: OwnedRun | None = None
-        self.done: Done | None = None
-        self.seq = max(1, start.after)  # number of the last event that the reader got
         self._start = start
         self._settings = settings
+        self.run = Run(start.start.messages, *self._rules)
+        self.owned: OwnedRun | None = None
+        self.done: Done | None = None
+        self.position = Position(max(1, start.after))  # of the last event that the reader got
         self._replay = Replay(self.run)
         self._replayed = 1
         self._owner = new_owner()
         self._next_claim = 0.0
+
+    @property
+    def seq(self) -> int:
+        """The number of the last event that the reader got."""
+        return self.position
 
     @property
     def has_more(self) -> bool:
@@ -122,7 +130,7 @@ class Follower:
         if self.store.create(start.row, body_of(start.start), owner=self._owner, request=start.request):
             claim = first_claim(self.store, start.row, asked)
             self._own(*begin(self.store, claim, start.start, *self._rules))
-            self.seq = claim.seq  # a reader gets none of the events before
+            self.position = Position(claim.seq)  # a reader gets none of the events before
             return
         row = self._row()
         check_version(row)
@@ -139,14 +147,24 @@ class Follower:
         except StoreError:
             if not events:  # else those before it are read first
                 raise
+        except OtherPastError:
+            return [self._begin_again()]
         if not events and self.has_more:
             events = self._wait_or_claim()
         return events
 
+    def _begin_again(self) -> Reset:
+        """Forget what was read: the log lost a part of it."""
+        self.position = Position(1)
+        if self.owned is None:
+            self.run = Run(self._start.start.messages, *self._rules)
+            self._replay, self._replayed = Replay(self.run), 1
+        return Reset()
+
     def _read(self) -> Iterator[StreamEvent]:
         last = self.owned.claim.seq if self.owned else None
-        for seq, _, event in read_log(self.store, self.run_id, self.seq, last):
-            self.seq = seq
+        for seq, at, event in read_after(self.store, self.run_id, self.position, last):
+            self.position = position_at(seq, at)
             self._fold(seq, event)
             if isinstance(event, Done):
                 self.done = event = replace(event, messages=tuple(self.run.state.history))
@@ -167,6 +185,8 @@ class Follower:
 
     def _wait_or_claim(self) -> list[StreamEvent]:
         row = self._row()
+        if not is_in_log(self.store, row, self.position):
+            return [self._begin_again()]
         if row.state == "waiting" and row.seq == self.seq and self._settings.pauses and self.run.is_waiting:
             [pause] = self.run.pause()
             assert isinstance(pause, Emit)

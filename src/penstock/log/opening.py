@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from penstock.errors import UsageError
 from penstock.log.in_memory import MAX_BYTES, MemoryStore
@@ -16,23 +16,37 @@ SCHEMA = "penstock"
 """The schema of the tables in a PostgreSQL database, unless another is named."""
 
 
+Show = Literal["committed", "flushed"]
+
+
 def open(  # noqa: A001  # `penstock.log.open`
-    path_or_url: str | Path, *, lease: float = LEASE, schema: str = SCHEMA, keep: Keep | None = None
+    path_or_url: str | Path,
+    *,
+    lease: float = LEASE,
+    schema: str = SCHEMA,
+    keep: Keep | None = None,
+    show: Show = "committed",
 ) -> Store:
     """A store of logs: a SQLite file (one machine) or a PostgreSQL database (`postgresql://…`, many machines).
 
     Missing files and tables are created, and tables of an earlier version are upgraded. A worker owns a run for `lease`
     seconds after it last wrote to its log. `schema` is for PostgreSQL. Behind a pooler in transaction mode, such as
     PgBouncer, add `?pooler=transaction` to the URL. Workers and servers delete the runs that `keep` does not keep.
+
+    With `show="flushed"`, readers see only what is on disk, so that no crash of the database or the machine takes back
+    what they have seen: text is flushed as everything else is, and comes later by the time that takes. All processes
+    that drive runs must open the log so.
     """
     _expect_lease(lease)
     _expect_keep(keep)
-    store = _open(path_or_url, lease, schema)
+    if show not in get_args(Show):
+        raise UsageError(f"show must be 'committed' or 'flushed', not {show!r:.60}")
+    store = _open(path_or_url, lease, schema, is_flushed=show == "flushed")
     store.keep = keep
     return store
 
 
-def _open(path_or_url: str | Path, lease: float, schema: str) -> Store:
+def _open(path_or_url: str | Path, lease: float, schema: str, *, is_flushed: bool) -> Store:
     address: Any = path_or_url
     if isinstance(address, os.PathLike):
         address = os.fspath(address)
@@ -42,14 +56,14 @@ def _open(path_or_url: str | Path, lease: float, schema: str) -> Store:
     if separator and scheme in ("postgresql", "postgres"):
         from penstock.log.postgres.store import PostgresStore
 
-        return PostgresStore(address, schema=schema, lease=lease)
+        return PostgresStore(address, schema=schema, lease=lease, is_flushed=is_flushed)
     if separator:
         raise UsageError(f"open takes the path of a file or a postgresql:// URL, not {scheme}://…")
     if address in ("", ":memory:"):
         raise UsageError("for a log in memory, use penstock.log.memory()")
     from penstock.log.sqlite.store import SQLiteStore
 
-    return SQLiteStore(address, lease=lease)
+    return SQLiteStore(address, lease=lease, is_flushed=is_flushed)
 
 
 def memory(*, max_bytes: int = MAX_BYTES, lease: float = LEASE) -> Store:

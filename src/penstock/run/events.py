@@ -330,7 +330,13 @@ class Nested(Event, frozen=True, tag="nested"):
     type: ClassVar[Literal["nested"]] = "nested"
 
 
-RunEvent = OwnEvent | Nested
+class Reset(Event, frozen=True, tag="reset"):
+    """The log lost events that the reader has: forget all of them, those that it has follow. It is not in the log."""
+
+    type: ClassVar[Literal["reset"]] = "reset"
+
+
+RunEvent = OwnEvent | Nested | Reset
 StreamEvent = StreamChunk | RunEvent
 """An event of an agent's run: a chunk of a response, or one of the run's own."""
 LogEvent = StreamEvent | RunStart | Taken | Waiting | CallReviewed | ToolReturned

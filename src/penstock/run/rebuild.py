@@ -22,6 +22,7 @@ from penstock.run.events import (
     LogEvent,
     Nested,
     OutputInvalid,
+    Reset,
     RunStart,
     Said,
     StepEnd,
@@ -90,8 +91,8 @@ class Replay:
                 state.tally.takeovers = 0
             case Done():
                 self._finish(event)
-            case RunStart():
-                raise UsageError("the log of a run has a second run_start")
+            case RunStart() | Reset():
+                raise UsageError(f"the log of a run has a {event.type} among its events")
             case Nested():
                 self._apply_nested(event)
             case _:

@@ -28,6 +28,7 @@ from penstock.log.ending import postpone_claimed, release_claimed
 from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
+from penstock.log.position import Position
 from penstock.log.start import new_start
 from penstock.log.store import (
     Claim,
@@ -103,12 +104,16 @@ class Runs:
         with_retries(partial(self._store.create, row, body_of(start)))
         return row.id
 
-    def follow(self, run_id: str, after: int = 0) -> Iterator[tuple[int, LogEvent]]:
-        """The events of a run after a number, with their numbers, as they come; ends with `Done`."""
+    def follow(self, run_id: str, after: int | str = 0) -> Iterator[tuple[Position, LogEvent]]:
+        """The events of a run after a position, with their positions, as they come; ends with `Done`.
+
+        A position is the number of an event, or its `token`. If the log no longer has what was read until there, a
+        `Reset` comes, and then all events.
+        """
         return follow(self._store, run_id, after)
 
-    def afollow(self, run_id: str, after: int = 0) -> AsyncIterator[tuple[int, LogEvent]]:
-        """The events of a run after a number, with their numbers, as they come; ends with `Done`."""
+    def afollow(self, run_id: str, after: int | str = 0) -> AsyncIterator[tuple[Position, LogEvent]]:
+        """The events of a run after a position, as they come: see `follow`."""
         return afollow(self._store, run_id, after)
 
     def decide(
@@ -293,8 +298,8 @@ class Runs:
         driver = Driver(DrivenRun(config, run, deps, replace(owned, outlives_reader=True)))
         try:
             await driver.drain()
-        except LostRunError:
-            logger.info("run %s: another worker has taken it over", claim.run_id)
+        except LostRunError as error:
+            logger.info("run %s: %s", claim.run_id, error)
             return
         except asyncio.CancelledError:  # the worker stops; the run may have ended nevertheless
             logger.info("run %s: %s", claim.run_id, _ending(driver.done))

@@ -87,7 +87,8 @@ def app(
     access = Access(token=token, auth=auth, hosts=tuple(hosts), origins=tuple(origins))
     limits = limits or ServerLimits()
     host = Host(store, _by_name(agents), limits, deps)
-    feeds = Feeds(store, EventFrames(limits.event).frame)
+    frames = EventFrames(limits.event)
+    feeds = Feeds(store, frames.frame, frames.reset)
     if ai_sdk not in get_args(Version):
         raise UsageError(f"ai_sdk must be 6 or 7, not {ai_sdk!r}")
     if model_approvals not in get_args(ModelApprovals):

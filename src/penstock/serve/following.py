@@ -9,13 +9,19 @@ from typing import Protocol
 from penstock.asgi.response import Headers
 from penstock.asgi.stream import SSE_HEADERS, ResponseStream
 from penstock.log.store_retries import awith_retries
-from penstock.run.events import LogEvent, Waiting
+from penstock.run.events import LogEvent, Reset, Waiting
 from penstock.serve.context import Call, ServeContext
 from penstock.serve.feeds.feed import Item
 
 
 class RunEncoder(Protocol):
-    """Writes the events of a run in a protocol. Its output depends only on the events fed so far."""
+    """Writes the events of a run in a protocol. Its output depends only on the events fed so far.
+
+    If it `can_reset`, it withdraws everything after a `Reset`; else that is an error for its client.
+    """
+
+    @property
+    def can_reset(self) -> bool: ...
 
     def open(self) -> list[bytes]: ...
 
@@ -44,13 +50,20 @@ async def stream_run(
 
 async def _pieces(context: ServeContext, run_id: str, encoder: RunEncoder, after: int) -> AsyncIterator[bytes]:
     yield b"".join(encoder.open())  # also if this is nothing, so that the response begins at once
-    async with context.feeds.reading(run_id) as reader:
-        async for page in reader:
-            encoder.feed(item.event for item in page.items if item.seq <= after)
-            yield b"".join(encoder.feed(item.event for item in page.items if item.seq > after))
-            if await _is_waiting(context, run_id, page.items[-1]):
-                break
-    yield b"".join(encoder.close())
+    while True:
+        async with context.feeds.reading(run_id) as reader:
+            async for page in reader:
+                encoder.feed(item.event for item in page.items if item.seq <= after)
+                yield b"".join(encoder.feed(item.event for item in page.items if item.seq > after))
+                if await _is_waiting(context, run_id, page.items[-1]):
+                    break
+        if not reader.has_other_past:
+            yield b"".join(encoder.close())
+            return
+        yield b"".join(encoder.feed([Reset()]))
+        if not encoder.can_reset:
+            return
+        after = 0
 
 
 async def _is_waiting(context: ServeContext, run_id: str, last: Item) -> bool:

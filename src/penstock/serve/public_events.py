@@ -7,6 +7,7 @@ that is not listed is not sent. Events keep their numbers, so a client may see g
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from penstock.events import (
     ToolCallStart,
     Usage,
 )
+from penstock.log.position import past_of
 from penstock.messages import File, Image, Message, ToolResult
 from penstock.run.events import (
     ApprovalRequest,
@@ -38,6 +40,7 @@ from penstock.run.events import (
     LogEvent,
     Nested,
     OutputInvalid,
+    Reset,
     RunStart,
     Said,
     StepEnd,
@@ -78,6 +81,7 @@ PUBLIC_FIELDS: Mapping[type, tuple[str, ...]] = {
     RunStart: ("agent",),
     Taken: ("epoch",),
     Waiting: (),
+    Reset: (),
 }
 """The fields of each event that a client may see; what is added to them is in `_MORE`."""
 
@@ -199,14 +203,14 @@ _MORE: dict[type, Callable[[Any], dict[str, Any]]] = {
 
 
 class EventFrames:
-    """Writes public events as frames of server-sent events, each with its number."""
+    """Writes public events as frames of server-sent events, each with its position."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._encoder = msgspec.json.Encoder()
 
     def frame(self, seq: int | None, at: float, event: LogEvent) -> bytes:
-        """The frame of an event, with its time and its number; empty if clients do not see the event."""
+        """The frame of an event, with its time and its position; empty if clients do not see the event."""
         public = public_event(event)
         if public is None:
             return b""
@@ -214,7 +218,11 @@ class EventFrames:
         body = self._encoder.encode(public)
         if len(body) > self._most:
             body = self._encoder.encode(_fitting(public, self._most))
-        return b"%bdata: %b\n\n" % (b"" if seq is None else b"id: %d\n" % seq, body)
+        return b"%bdata: %b\n\n" % (b"" if seq is None else b"id: %d-%x\n" % (seq, past_of(at)), body)
+
+    def reset(self) -> bytes:
+        """The frame that tells a client to forget what it has received of the run."""
+        return b"id: 0\n" + self.frame(None, time.time(), Reset())
 
 
 def _fitting(public: dict[str, Any], most: int) -> dict[str, Any]:

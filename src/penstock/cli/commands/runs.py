@@ -160,11 +160,11 @@ def show_run(log: str, is_json: bool, plain: bool, run: str) -> None:
 
 @runs.command("follow", short_help="Print the events of a run until it finishes.")
 @of_log
-@click.option("--after", type=click.IntRange(0), default=0, metavar="N", help="Start after the event with this number.")
+@click.option("--after", default="0", metavar="N", help="Start after the event with this number or position.")
 @click.option("--plain", is_flag=True, help="Print one line per event, without colours or redrawing.")
 @click.option("--json", "is_json", is_flag=True, help="Print one event per line as JSON, with its number.")
 @click.argument("run")
-def follow_run(log: str, after: int, plain: bool, is_json: bool, run: str) -> None:
+def follow_run(log: str, after: str, plain: bool, is_json: bool, run: str) -> None:
     """Print the events of a run until it finishes: first the logged ones, then each new one.
 
     Following does not affect the run, and neither does Ctrl-C. The exit code says how the run ended, as that of
@@ -174,8 +174,9 @@ def follow_run(log: str, after: int, plain: bool, is_json: bool, run: str) -> No
         row = find_run(store, run)
         console = open_console(is_plain=plain)
         if is_json:
-            for number, _, event in follow_events(store, row.id, after):
-                write_lines([b'{"number":%d,"event":%b}' % (number, encode(event))])
+            for position, _, event in follow_events(store, row.id, after):
+                fields = position, position.token.encode(), encode(event)
+                write_lines([b'{"number":%d,"position":"%b","event":%b}' % fields])
         else:
             with render_run(console, is_plain=plain) as print_event:
                 for _, at, event in follow_events(store, row.id, after):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from functools import partial
 
-from penstock.log.follow import follow
+from penstock.log.follow import WAIT, LogReader
+from penstock.log.position import Position
 from penstock.log.store import RunRow, Store
+from penstock.log.store_retries import with_retries
 from penstock.log.take_up import read_log, read_run
 from penstock.run.events import ApprovalRequest, Done, LogEvent
 
@@ -19,15 +21,14 @@ def past_events(store: Store, run_id: str, after: int = 0) -> Iterator[Timed]:
     return read_log(store, run_id, after)
 
 
-def follow_events(store: Store, run_id: str, after: int = 0) -> Iterator[Timed]:
-    """The logged events after a number, then new ones, until the run has finished."""
-    for timed in read_log(store, run_id, after):
-        after = timed[0]
-        yield timed
-        if isinstance(timed[2], Done):
-            return
-    for number, event in follow(store, run_id, after):
-        yield number, time.time(), event
+def follow_events(store: Store, run_id: str, after: int | str = 0) -> Iterator[tuple[Position, float, LogEvent]]:
+    """The logged events after a position, then new ones, until the run has finished."""
+    reader = LogReader(store, run_id, after)
+    while not reader.is_over:
+        events = with_retries(reader.next)
+        yield from events
+        if not events and not reader.is_over:
+            with_retries(partial(store.wait, run_id, reader.position, WAIT))
 
 
 def end_of(store: Store, run_id: str) -> Done | None:

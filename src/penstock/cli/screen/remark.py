@@ -6,6 +6,9 @@ from msgspec import Struct
 
 from penstock.run.events import LogEvent
 
+RESET = "the log lost events that were shown: ignore everything above"
+"""What is shown for a `Reset`."""
+
 
 class Remark(Struct, frozen=True):
     """A sentence of the command about the run that it shows, and its style. It is not an event."""

@@ -7,7 +7,7 @@ from typing import assert_never
 from rich.console import Console
 
 from penstock.cli.runs.owners import parse_owner
-from penstock.cli.screen.remark import Remark, Shown
+from penstock.cli.screen.remark import RESET, Remark, Shown
 from penstock.cli.screen.rows import write_rows
 from penstock.cli.screen.run_page import cost_text, prompt_of, replaced_text
 from penstock.cli.screen.terminal import escape
@@ -41,6 +41,7 @@ from penstock.run.events import (
     Nested,
     OutputInvalid,
     RequestKind,
+    Reset,
     RunStart,
     Said,
     StepEnd,
@@ -156,6 +157,8 @@ def _run_line(event: Shown) -> tuple[str, str] | None:
             return "taken", f"by {parse_owner(event.owner).text}"
         case Waiting():
             return "waits", "no worker is needed until a decision or a result comes"
+        case Reset():
+            return "reset", RESET
         case Remark():
             return "note", event.text
         case OutputInvalid():

@@ -8,7 +8,7 @@ from typing import Any, assert_never
 from penstock.cli.runs.owners import parse_owner
 from penstock.cli.screen.call_card import CallCard, Phase, Progress, Span
 from penstock.cli.screen.page import Page
-from penstock.cli.screen.remark import Remark, Shown
+from penstock.cli.screen.remark import RESET, Remark, Shown
 from penstock.cli.screen.rows import Row, Width
 from penstock.events import Finish, Opaque, ToolCall, ToolCallClosed, Unknown, Usage
 from penstock.inspector.excerpts import one_line
@@ -21,6 +21,7 @@ from penstock.run.events import (
     Nested,
     OutputInvalid,
     RequestKind,
+    Reset,
     RunStart,
     Said,
     StepEnd,
@@ -63,7 +64,7 @@ class RunPage(Page[Shown]):
     def add(self, event: Shown, now: float) -> None:
         self._waiting_since = None
         match event:
-            case RunStart() | Taken() | Waiting() | Said() | Remark():
+            case RunStart() | Taken() | Waiting() | Said() | Reset() | Remark():
                 self._remark(event)
             case StepStart():
                 self._waiting_since = now
@@ -112,7 +113,7 @@ class RunPage(Page[Shown]):
                 card.progress.seconds = span.seconds
         return super().moving(width, now)
 
-    def _remark(self, event: RunStart | Taken | Waiting | Said | Remark) -> None:
+    def _remark(self, event: RunStart | Taken | Waiting | Said | Reset | Remark) -> None:
         match event:
             case RunStart():
                 self._note("prompt", "› ", (prompt_of(event), "title"))
@@ -124,6 +125,8 @@ class RunPage(Page[Shown]):
                 self._note("worker", "↻ ", (f"{parse_owner(event.owner).text} has taken it over", "odd"))
             case Waiting():
                 pass  # the cards of the calls show it
+            case Reset():
+                self._note("note", "↻ ", (RESET, "odd"))
             case Remark():
                 self._note("remark", event.mark, (event.text, event.style))
 

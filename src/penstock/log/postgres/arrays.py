@@ -13,7 +13,7 @@ from psycopg import adapters
 from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.pq import Format
 
-from penstock.log.postgres_columns import Blobs, Floats, Integers, Texts
+from penstock.log.postgres.columns import Blobs, Floats, Integers, Texts
 
 _pack_size = Struct(">i").pack
 _pack_integer = Struct(">iq").pack

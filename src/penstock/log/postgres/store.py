@@ -22,9 +22,9 @@ from penstock.log.doorbell import Doorbell, wait_for_event
 from penstock.log.forks import Shared
 from penstock.log.media import MEDIA_SIZE, put_back, take_out
 from penstock.log.postgres import statements as statements
+from penstock.log.postgres.columns import Blobs, Floats, Integers, Texts
 from penstock.log.postgres.connections import Connections
 from penstock.log.postgres.schema import prepare
-from penstock.log.postgres_columns import Blobs, Floats, Integers, Texts
 from penstock.log.retention.known_runs import same_run
 from penstock.log.starts.postgres import STARTED, PostgresStarts, values_of
 from penstock.log.starts.requests import StartRequest, key_taken
@@ -65,11 +65,15 @@ _ADDED = (
 
 
 class PostgresStore:
-    """Logs in a PostgreSQL database. `clock` replaces that of the server in tests."""
+    """Logs in a PostgreSQL database. `clock` replaces that of the server in tests.
+
+    If it `is_flushed`, every append waits until the disk has it.
+    """
 
     def __init__(
-        self, url: str, *, schema: str = "penstock", lease: float = LEASE, clock: Callable[[], float] | None = None
-    ) -> None:
+        self, url: str, *, schema: str = "penstock", lease: float = LEASE, clock: Callable[[], float] | None = None,
+        is_flushed: bool = False,
+    ) -> None:  # fmt: skip
         if not _NAME.fullmatch(schema):
             raise UsageError(f"{schema!r} cannot be the schema of a log: use a-z, 0-9 and _, at most 48 characters")
         self.lease = lease
@@ -77,6 +81,7 @@ class PostgresStore:
         self.flusher: object = None
         self.keep: Keep | None = None
         self._clock = clock
+        self._is_flushed = is_flushed
         self._schema = schema
         self._channel = f"penstock_{schema}"
         self._connections = Connections(url)
@@ -136,7 +141,7 @@ class PostgresStore:
         return {agent: QueuedRuns(count, oldest) for agent, count, oldest in self._execute(statements.QUEUED)}
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
-        statement = statements.APPEND_DURABLE if durable else statements.APPEND_FAST
+        statement = statements.APPEND_DURABLE if durable or self._is_flushed else statements.APPEND_FAST
         times = {row[0]: row[1] for row in self._execute(statement, **_append_values(batches))}
         placed = [*enumerate(batches, 1)]
         self._doorbell.ring_with((batch, times[place]) for place, batch in placed if place in times)

@@ -72,9 +72,15 @@ AND EXISTS (SELECT 1 FROM heads WHERE run = number AND epoch = ?)
 
 
 class SQLiteStore:
-    """Logs in a SQLite file. Each thread has a connection of its own; a lock lets one of them write at a time."""
+    """Logs in a SQLite file. Each thread has a connection of its own; a lock lets one of them write at a time.
 
-    def __init__(self, path: str | Path, *, lease: float = LEASE, clock: Callable[[], float] = time.time) -> None:
+    If it `is_flushed`, every append waits until the disk has it.
+    """
+
+    def __init__(
+        self, path: str | Path, *, lease: float = LEASE, clock: Callable[[], float] = time.time,
+        is_flushed: bool = False,
+    ) -> None:  # fmt: skip
         self.path = str(path)
         self.lease = lease
         self.poll = POLL
@@ -82,6 +88,7 @@ class SQLiteStore:
         self.keep: Keep | None = None
         self._doorbell = Doorbell()
         self._clock = clock
+        self._is_flushed = is_flushed
         self._file = SQLiteFile(path, wait=max(0.1, min(5.0, lease / 3)))
         self._heads = Heads(self._file)
         self.starts = sqlite_starts.SQLiteStarts(self._file, clock)
@@ -138,7 +145,7 @@ class SQLiteStore:
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         now = self._clock()
-        owned = self._file.write(partial(self._append, batches, now), durable=durable)
+        owned = self._file.write(partial(self._append, batches, now), durable=durable or self._is_flushed)
         self._doorbell.ring_with((batch, now) for batch, is_owner in zip(batches, owned, strict=True) if is_owner)
         return owned
 

@@ -52,6 +52,7 @@ from penstock.run.events import (
     LogEvent,
     Nested,
     OutputInvalid,
+    Reset,
     RunEvent,
     RunStart,
     Said,
@@ -89,6 +90,8 @@ class RunHead(Struct, frozen=True, kw_only=True):
 
 class AGUIEncoder:
     """The events of one run for one client."""
+
+    can_reset = True
 
     def __init__(self, head: RunHead, most: int = MEGABYTE) -> None:
         self._head = head
@@ -153,7 +156,7 @@ class AGUIEncoder:
             case ToolCallInvalid():
                 return self._end_call(event.block, event.id, event.name, event.arguments_raw)
             case Retry():
-                return self._withdraw()
+                return self._withdraw(self._parts.prefix)
             case (
                 ToolCallClosed() | Opaque() | Usage() | Finish() | Error() | Unknown() | ArgumentDelta() | OutputDelta()
             ):
@@ -192,6 +195,9 @@ class AGUIEncoder:
                 if isinstance(event.event, Decision | ToolEnd):
                     self._requests.pop(event.event.call_id, None)
                 return ()
+            case Reset():
+                self._requests.clear()
+                return self._withdraw(f"{self._head.run_id}.")
             case RunStart() | ToolStart() | ToolResults() | OutputInvalid() | HistoryReplaced() | Taken():
                 return ()
             case CallReviewed() | ToolReturned() | ToolPrepare():
@@ -213,12 +219,12 @@ class AGUIEncoder:
             self._fold.correct(id, arguments)
             yield self._snapshot()
 
-    def _withdraw(self) -> Iterator[AGUIEvent]:
-        """Withdraw a response. Its calls get results, so that no client runs them, and all of it is removed."""
+    def _withdraw(self, prefix: str) -> Iterator[AGUIEvent]:
+        """Withdraw messages. Calls of the response get results, so that no client runs them, and all is removed."""
         yield from self._parts.close()
         for id in self._fold.open_calls(self._parts.message_id):
             yield self._result(id, "the model withdrew this call")
-        self._fold.withdraw(self._parts.prefix)
+        self._fold.withdraw(prefix)
         yield self._snapshot()
 
     def _end_tool(self, event: ToolEnd) -> Iterator[AGUIEvent]:

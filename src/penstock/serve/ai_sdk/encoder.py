@@ -51,6 +51,7 @@ from penstock.run.events import (
     LogEvent,
     Nested,
     OutputInvalid,
+    Reset,
     RunEvent,
     RunStart,
     Said,
@@ -71,6 +72,7 @@ from penstock.serve.public_events import public_end, shortened
 
 DONE = b"data: [DONE]\n\n"
 STOPPED = "the server stopped before the answer was complete: load the chat again"
+LOST = "the server lost a part of this answer: load the chat again"
 
 
 class TextParts:
@@ -104,6 +106,8 @@ class TextParts:
 
 class UIMessageEncoder:
     """The message of one run. Tools in `declared` have parts of their own type (`tool-NAME`), others are dynamic."""
+
+    can_reset = False
 
     def __init__(
         self, run_id: str, *, version: Version = 6, declared: Collection[str] = (), most: int = MEGABYTE
@@ -194,15 +198,11 @@ class UIMessageEncoder:
                 return self._end_step()
             case Nested():
                 return self._of_inner_run(event)
-            case (
-                ToolResults()
-                | OutputInvalid()
-                | HistoryReplaced()
-                | Taken()
-                | CallReviewed()
-                | ToolReturned()
-                | ToolPrepare()
-            ):
+            case Reset():  # no chunk withdraws a whole message
+                return [{"type": "error", "errorText": LOST}]
+            case ToolResults() | OutputInvalid() | HistoryReplaced() | Taken():
+                return ()
+            case CallReviewed() | ToolReturned() | ToolPrepare():
                 return ()
             case _:
                 assert_never(event)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from penstock.log.position import Position
 from penstock.serve.client.errors import UnreachableError
 from penstock.serve.client.exchange import Command, Exchange, OpenStream, Pause, ReadStream, Ready, Response, Send
 
@@ -37,10 +38,10 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
         headers = {"authorization": f"Bearer {self.token}"} if self.token else {}
         return {"base_url": self.url, "headers": headers, "timeout": self.timeout, "follow_redirects": False}
 
-    def stream_options(self, after: int) -> dict[str, Any]:
+    def stream_options(self, after: Position) -> dict[str, Any]:
         """The options of a request for events."""
         waits = {"connect": self.timeout, "write": self.timeout, "pool": self.timeout, "read": self.idle}
-        headers = {"accept": "text/event-stream"} | ({"last-event-id": str(after)} if after else {})
+        headers = {"accept": "text/event-stream"} | ({"last-event-id": after.token} if after else {})
         return {"headers": headers, "extensions": {"timeout": waits}}
 
 

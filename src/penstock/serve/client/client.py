@@ -56,8 +56,8 @@ class Client:
         started = msgspec.convert(self._carrier.send(request), StartedRun)
         return RemoteRun(self._carrier, started.id, thread=thread)
 
-    def follow(self, run_id: str, after: int = 0) -> RemoteRun:
-        """An existing run, read from after an event number."""
+    def follow(self, run_id: str, after: int | str = 0) -> RemoteRun:
+        """An existing run, read from after a position (`run.position`), its token, or an event number."""
         return RemoteRun(self._carrier, run_id, after)
 
     def find(self, run_id: str) -> RunState:
@@ -108,8 +108,8 @@ class AsyncClient:
         reply = await self._carrier.send(request)
         return AsyncRemoteRun(self._carrier, msgspec.convert(reply, StartedRun).id, thread=thread)
 
-    def follow(self, run_id: str, after: int = 0) -> AsyncRemoteRun:
-        """An existing run, read from after an event number."""
+    def follow(self, run_id: str, after: int | str = 0) -> AsyncRemoteRun:
+        """An existing run, read from after a position (`run.position`), its token, or an event number."""
         return AsyncRemoteRun(self._carrier, run_id, after)
 
     async def find(self, run_id: str) -> RunState:

@@ -14,6 +14,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from penstock.errors import UsageError
+from penstock.log.position import Position, parse_position
 from penstock.serve.client.errors import RefusedError, ServerError, UnreachableError
 from penstock.serve.runs.replies import ErrorFields, ErrorReply
 
@@ -36,10 +38,10 @@ class Send(Struct, frozen=True):
 
 
 class OpenStream(Struct, frozen=True):
-    """Open a stream of events after a number; returns the response, without its body if it is a stream."""
+    """Open a stream of events after a position; returns the response, without its body if it is a stream."""
 
     path: str
-    after: int
+    after: Position
 
 
 class ReadStream(Struct, frozen=True):
@@ -53,9 +55,9 @@ class Pause(Struct, frozen=True):
 
 
 class Ready(Struct, frozen=True):
-    """Events for the reader: their numbers, and what the server sent."""
+    """Events for the reader: their positions, and what the server sent."""
 
-    events: list[tuple[int, dict[str, Any]]]
+    events: list[tuple[Position, dict[str, Any]]]
 
 
 class Response(Struct, frozen=True):
@@ -109,8 +111,8 @@ def request(method: str, path: str, body: Any = None, *, tries: int, key: str = 
         yield pause
 
 
-def follow(run_id: str, after: int, *, tries: int) -> Exchange[None]:
-    """The events of a run after a number, until `done`; after a lost connection, it continues with the next event."""
+def follow(run_id: str, after: Position, *, tries: int) -> Exchange[None]:
+    """The events of a run after a position, until `done`; after a lost connection, it continues with the next event."""
     path, count = run_path(run_id, "/events"), Tries(tries)
     while True:
         error: ServerError = UnreachableError("the stream of events ended before the run")
@@ -140,7 +142,7 @@ def messages_of(run_id: str, tries: int) -> Exchange[list[dict[str, Any]]]:
     return messages
 
 
-def _end(run_id: str, events: list[tuple[int, dict[str, Any]]], tries: int) -> Exchange[None]:
+def _end(run_id: str, events: list[tuple[Position, dict[str, Any]]], tries: int) -> Exchange[None]:
     """The last events of a run: `done` comes last, with the messages, or without them if they fail."""
     *before, (number, done) = events
     if before:
@@ -153,12 +155,12 @@ def _end(run_id: str, events: list[tuple[int, dict[str, Any]]], tries: int) -> E
 
 
 class Frames:
-    """Reads the frames of our own protocol: `id: 12`, `data: {…}`, and an empty line."""
+    """Reads the frames of our own protocol: `id: 12-5f3a01c2`, `data: {…}`, and an empty line."""
 
     def __init__(self) -> None:
         self._open = bytearray()  # the frame whose end has not come
 
-    def feed(self, data: bytes) -> list[tuple[int, dict[str, Any]]]:
+    def feed(self, data: bytes) -> list[tuple[Position, dict[str, Any]]]:
         """The events that are complete now."""
         start = max(len(self._open) - 1, 0)
         self._open += data
@@ -171,13 +173,14 @@ class Frames:
         return [event for block in blocks if (event := _event(block)) is not None]
 
 
-def _event(block: bytes) -> tuple[int, dict[str, Any]] | None:
+def _event(block: bytes) -> tuple[Position, dict[str, Any]] | None:
     fields = dict(line.split(b": ", 1) for line in block.split(b"\n") if b": " in line and not line.startswith(b":"))
     if b"data" not in fields:
         return None
     try:
-        return int(fields.get(b"id", b"0")), msgspec.json.decode(fields[b"data"], type=dict[str, Any])
-    except (ValueError, msgspec.MsgspecError):
+        position = parse_position(fields.get(b"id", b"0").decode())
+        return position, msgspec.json.decode(fields[b"data"], type=dict[str, Any])
+    except (ValueError, UsageError, msgspec.MsgspecError):
         raise RefusedError(502, "unreadable", "this is not a stream of events of a penstock server") from None
 
 

@@ -16,6 +16,7 @@ from penstock.agent.async_hints import AsyncOnly
 from penstock.agent.run_result import NOT_FINISHED, WITH_OUTPUT, RunResult, no_output
 from penstock.errors import OutputError
 from penstock.events import Reasoning, Refusal, Retry, Text, ToolCall, ToolCallInvalid, Unknown, Usage
+from penstock.log.position import Position, parse_position
 from penstock.messages import File, Image, Message, Part, ToolResult, user
 from penstock.run.events import (
     ApprovalRequest,
@@ -24,6 +25,7 @@ from penstock.run.events import (
     EndReason,
     Nested,
     OutputInvalid,
+    Reset,
     RunStart,
     Said,
     StepStart,
@@ -37,11 +39,11 @@ from penstock.serve.client.exchange import Exchange, follow, messages_of, reques
 class RemoteRunState:
     """The state of a run, from the events read so far."""
 
-    def __init__(self, run_id: str, after: int = 0, thread: str = "") -> None:
+    def __init__(self, run_id: str, after: int | str = 0, thread: str = "") -> None:
         self.id = run_id
         self.thread = thread
-        self.position = after
-        """The number of the last event that was read: a later reader continues after it."""
+        self.position = parse_position(after)
+        """The position of the last event that was read: a later reader continues after it."""
         self.done: Done | None = None
         """The last event; None until the run has ended."""
         self._texts: list[str] = []
@@ -99,9 +101,9 @@ class RemoteRunState:
         """The waiting calls: for a decision, a result, or an answer to a question."""
         return [*self._requests.values()]
 
-    def _add(self, number: int, public: dict[str, Any]) -> StreamEvent | None:
+    def _add(self, position: Position, public: dict[str, Any]) -> StreamEvent | None:
         """Add a received event; returns the event for the reader."""
-        self.position, self._pause = number, None
+        self.position, self._pause = position, None
         self._is_waiting = public.get("type") == "waiting"
         event = received_event(public)
         inner = event.event if isinstance(event, Nested) else event
@@ -122,6 +124,10 @@ class RemoteRunState:
             case Done():
                 self.done = event
                 self._requests.clear()
+            case Reset():
+                self._texts.clear()
+                self._requests.clear()
+                self._shown.clear()
             case _:
                 pass
         return event
@@ -173,7 +179,7 @@ class RemoteRunState:
 class RemoteRun(RemoteRunState):
     """A run on a server in sync code: `with client.start("…") as run: for event in run: …`."""
 
-    def __init__(self, carrier: Carrier, run_id: str, after: int = 0, thread: str = "") -> None:
+    def __init__(self, carrier: Carrier, run_id: str, after: int | str = 0, thread: str = "") -> None:
         super().__init__(run_id, after, thread)
         self._carrier = carrier
         self._events: Generator[StreamEvent] | None = None
@@ -224,8 +230,8 @@ class RemoteRun(RemoteRunState):
         if self.done is not None:
             return
         for ready in self._carrier.stream(follow(self.id, self.position, tries=self._carrier.tries)):
-            for number, public in ready.events:
-                if (event := self._add(number, public)) is not None:
+            for position, public in ready.events:
+                if (event := self._add(position, public)) is not None:
                     yield event
             if until_waiting and self._is_waiting:
                 return
@@ -234,7 +240,7 @@ class RemoteRun(RemoteRunState):
 class AsyncRemoteRun(RemoteRunState, AsyncOnly):
     """A run on a server in async code: `async with await client.start("…") as run: async for event in run: …`."""
 
-    def __init__(self, carrier: AsyncCarrier, run_id: str, after: int = 0, thread: str = "") -> None:
+    def __init__(self, carrier: AsyncCarrier, run_id: str, after: int | str = 0, thread: str = "") -> None:
         super().__init__(run_id, after, thread)
         self._carrier = carrier
         self._events: AsyncGenerator[StreamEvent] | None = None
@@ -291,8 +297,8 @@ class AsyncRemoteRun(RemoteRunState, AsyncOnly):
         exchange = follow(self.id, self.position, tries=self._carrier.tries)
         async with aclosing(self._carrier.stream(exchange)) as stream:
             async for ready in stream:
-                for number, public in ready.events:
-                    if (event := self._add(number, public)) is not None:
+                for position, public in ready.events:
+                    if (event := self._add(position, public)) is not None:
                         yield event
                 if until_waiting and self._is_waiting:
                     return
@@ -373,7 +379,7 @@ def _part(public: Mapping[str, Any]) -> Part | None:
 def _nested(public: Mapping[str, Any]) -> Nested:
     inner = public["event"]
     event = _start(inner) if inner["type"] == "run_start" else received_event(inner)
-    if event is None or isinstance(event, Nested):
+    if event is None or isinstance(event, Nested | Reset):
         raise KeyError("event")
     return Nested(tuple(public["path"]), event)
 

@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
+from penstock.log.position import Position, position_at
 from penstock.log.store import Committed
 from penstock.run.events import Done, LogEvent
 
@@ -42,6 +43,10 @@ class Item(Struct, gc=False, eq=False):
     size: int
     frame: bytes | None = None
     is_logged: bool = True
+
+    @property
+    def position(self) -> Position:
+        return position_at(self.seq, self.at)
 
 
 class Page(Struct, gc=False, eq=False):
@@ -103,17 +108,24 @@ class Waiter(Protocol):
 class Feed:
     """The newest events of one run."""
 
-    def __init__(self, run_id: str, seq: int, is_over: bool) -> None:
+    def __init__(self, run_id: str, position: Position, is_over: bool) -> None:
         self.run_id = run_id
-        self.seq = seq  # number of the newest event
+        self.seq = int(position)  # number of the newest event
+        self._first = position
         self.is_over = is_over
         self.is_closed = False  # whether the server stops
+        self.has_other_past = False  # whether the log no longer has what was sent
         self.error: Exception | None = None
         self.readers = 0
         self._newest = Newest[Item]()
         self._waiting: dict[Waiter, asyncio.Future[None]] = {}
         # The last page, and the number of the event before it: other readers want the same.
         self._page: tuple[int, Page] | None = None
+
+    @property
+    def position(self) -> Position:
+        """The position of the newest event."""
+        return self._newest.kept[-1].position if self._newest.kept else self._first
 
     def add(self, items: Sequence[Item]) -> None:
         """Add new events: hand them to waiting readers, and wake those that cannot take them directly."""
@@ -136,6 +148,11 @@ class Feed:
     def fail(self, error: Exception) -> None:
         """Report to all readers that the log cannot be read."""
         self.error = error
+        self._wake(list(self._waiting))
+
+    def lose_past(self) -> None:
+        """Tell all readers to begin again, with another feed."""
+        self.has_other_past = True
         self._wake(list(self._waiting))
 
     def close(self) -> None:

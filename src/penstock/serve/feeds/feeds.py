@@ -19,7 +19,8 @@ from msgspec import Struct
 from penstock.agent.driver.caller_loop import mailbox_of
 from penstock.events import Usage
 from penstock.log.bodies import body_of, event_of
-from penstock.log.follow import next_events
+from penstock.log.follow import last_position, next_events
+from penstock.log.position import OtherPastError, Position, parse_position
 from penstock.log.store import Committed, DamagedRunError, Store, StoreError, UnknownRunError
 from penstock.log.store_retries import awith_retries
 from penstock.run.events import Done, LogEvent
@@ -35,12 +36,16 @@ WriteNow = Callable[[Page], bool]
 class FeedReader:
     """Reads the events of a run, from a position on; ends after `Done`, or when the server stops.
 
-    If the log of the run is damaged, that `Done` says so. It is not in the log, and has no number for a client.
+    If the log of the run is damaged, that `Done` says so. It is not in the log, and has no number for a client. If the
+    reader turns out to have read what the log does not have, it ends too, and `has_other_past`: it must begin again.
     """
 
-    def __init__(self, feed: Feed, after: int, read: ReadLog, write_now: WriteNow | None = None) -> None:
+    def __init__(self, feed: Feed, after: Position, read: ReadLog, write_now: WriteNow | None = None) -> None:
+        self.has_other_past = False
         self._feed = feed
-        self._after = after
+        self._after = int(after)
+        self._last: Item | None = None  # the event with that number, if it came from here
+        self._first = after
         self._read = read
         self._write_now = write_now
         self._is_damaged = False
@@ -50,9 +55,12 @@ class FeedReader:
         feed = self._feed
         try:
             while not feed.is_closed and not self._is_damaged:
+                if feed.has_other_past:
+                    self.has_other_past = True
+                    return None
                 if self._after < feed.seq:
-                    page = feed.after(self._after) or page_of(await self._read(feed.run_id, self._after))
-                    self._after = page.last
+                    page = feed.after(self._after) or page_of(await self._read(feed.run_id, self._position))
+                    self._after, self._last = page.last, page.items[-1]
                     return page
                 if feed.error is not None:
                     raise feed.error
@@ -61,13 +69,19 @@ class FeedReader:
                 await feed.change(self)
         except DamagedRunError as error:
             return self._end(error)
+        except OtherPastError:
+            self.has_other_past = True
         return None
+
+    @property
+    def _position(self) -> Position:
+        return self._first if self._last is None else self._last.position
 
     def take(self, page: Page, after: int) -> bool:
         """Send the events after a number where they arrive; False if `next` has to return."""
         if self._after != after or self._write_now is None or not self._write_now(page):
             return False
-        self._after = page.last
+        self._after, self._last = page.last, page.items[-1]
         return True
 
     def __aiter__(self) -> FeedReader:
@@ -89,7 +103,8 @@ class FeedReader:
 class Feeds:
     """The feeds of all runs that are read in this process."""
 
-    def __init__(self, store: Store, make_frame: MakeFrame) -> None:
+    def __init__(self, store: Store, make_frame: MakeFrame, reset_frame: Callable[[], bytes] = bytes) -> None:
+        self.reset_frame = reset_frame
         self._store = store
         self._make_frame = make_frame
         self._feeds: dict[str, Feed] = {}
@@ -111,12 +126,12 @@ class Feeds:
     async def reading(
         self, run_id: str, after: int = 0, write_now: WriteNow | None = None
     ) -> AsyncGenerator[FeedReader, None]:
-        """A reader of the events of a run after a number.
+        """A reader of the events of a run after a position.
 
         With `write_now`, it hands over events while `next` waits, as long as this returns True.
         """
         feed = await self._join(run_id)
-        reader = FeedReader(feed, after, self._reads.read, write_now)
+        reader = FeedReader(feed, parse_position(after), self._reads.read, write_now)
         try:
             yield reader
         finally:
@@ -142,15 +157,27 @@ class Feeds:
         self._reads.close()
 
     async def _join(self, run_id: str) -> Feed:
-        if run_id not in self._feeds:
-            row = await awith_retries(partial(self._store.find, run_id))
-            if row is None:
-                raise UnknownRunError(f"there is no run with the id {run_id!r}")
-            if run_id not in self._feeds:  # another reader may have come meanwhile
-                self._open(Feed(run_id, row.seq, is_over=row.state == "over"))
-        feed = self._feeds[run_id]
+        feed = self._current(run_id)
+        if feed is None:
+            found = await awith_retries(partial(self._find, run_id))
+            feed = self._current(run_id)  # another reader may have come meanwhile
+            if feed is None:
+                feed = found
+                self._open(feed)
         feed.readers += 1
         return feed
+
+    def _current(self, run_id: str) -> Feed | None:
+        """The feed of a run, unless it has other events than the log."""
+        feed = self._feeds.get(run_id)
+        return None if feed is None or feed.has_other_past else feed
+
+    def _find(self, run_id: str) -> Feed:
+        """A feed of a run, without events."""
+        row = self._store.find(run_id)
+        if row is None:
+            raise UnknownRunError(f"there is no run with the id {run_id!r}")
+        return Feed(run_id, last_position(self._store, row), is_over=row.state == "over")
 
     def _open(self, feed: Feed) -> None:
         self._feeds[feed.run_id] = feed
@@ -167,7 +194,7 @@ class Feeds:
             if (task := self._tasks.pop(feed.run_id, None)) is not None:
                 task.cancel()
 
-    def _read(self, run_id: str, after: int) -> list[Item]:
+    def _read(self, run_id: str, after: Position) -> list[Item]:
         """The next logged events: about a page, or fewer than a step if there are no more."""
         items: list[Item] = []
         size = 0
@@ -177,7 +204,7 @@ class Feeds:
             items += new
             if len(new) < STEP:
                 break
-            after, size = new[-1].seq, size + sum(item.size for item in new)
+            after, size = new[-1].position, size + sum(item.size for item in new)
         return items
 
 
@@ -193,7 +220,10 @@ MAX_POLL = 0.5
 FED_POLL = 2.0
 """The seconds between two checks of a log that this process writes: another worker may take the run over."""
 
-ReadLog = Callable[[str, int], Awaitable[list[Item]]]
+ReadLog = Callable[[str, Position], Awaitable[list[Item]]]
+
+GAP = Committed(0, 0.0, b"", 0, None)
+"""Stands between rows: others may have written here, also after the log lost the rows before."""
 
 
 class FeedSource:
@@ -211,12 +241,15 @@ class FeedSource:
         post = mailbox_of(asyncio.get_running_loop()).post
 
         def on_rows(rows: Sequence[Committed]) -> None:  # from any thread
-            self._rows.add(rows)
-            post(self._take if rows else self._look.set)
+            self._rows.add(rows or (GAP,))
+            post(self._take)
 
         with store.watch(self._feed.run_id, on_rows):
             try:
                 await self._keep_reading(store.poll)
+            except OtherPastError:
+                logger.warning("run %s: its log lost events that were sent; readers begin again", self._feed.run_id)
+                self._feed.lose_past()
             except Exception as error:  # noqa: BLE001  # it is reported to the readers
                 self._feed.fail(error)
 
@@ -225,7 +258,8 @@ class FeedSource:
         while not feed.is_over:
             self._look.clear()
             self._is_reading = True
-            items = await self._read(feed.run_id, feed.seq)
+            self._rows.take()  # they are in the log by now
+            items = await self._read(feed.run_id, feed.position)
             self._is_reading = False
             feed.add(items)
             self._take()
@@ -240,12 +274,15 @@ class FeedSource:
                 pause = poll if items else min(pause * 2, MAX_POLL)
 
     def _take(self) -> None:
-        """Add the rows received so far, unless the log is being read: then they are added after that."""
-        if self._is_reading:
+        """Add the rows received so far, unless the log is being read, or must be: then they are added after that."""
+        if self._is_reading or self._look.is_set():
             return
         feed, items = self._feed, list[Item]()
         seq = feed.seq
         for row in self._rows.take():
+            if row is GAP:
+                self._look.set()  # the rows after it are in the log
+                break
             if row.seq == seq + 1:
                 seq = row.seq
                 event = event_of(feed.run_id, seq, row.body) if row.event is None else row.event
@@ -279,22 +316,22 @@ class _Read(Struct, Generic[T], eq=False):
     """One read, and its waiting readers."""
 
     run_id: str
-    after: int
+    after: Position
     futures: list[asyncio.Future[T]]
 
 
 class SharedReads(Generic[T]):
     """Carries out `read(run_id, after)` on a thread, for all who ask while the last reads are under way."""
 
-    def __init__(self, read: Callable[[str, int], T]) -> None:
+    def __init__(self, read: Callable[[str, Position], T]) -> None:
         self._read = read
-        self._waiting: dict[tuple[str, int], _Read[T]] = {}
+        self._waiting: dict[tuple[str, str], _Read[T]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    async def read(self, run_id: str, after: int) -> T:
+    async def read(self, run_id: str, after: Position) -> T:
         """What the read returns or raises."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault((run_id, after), _Read(run_id, after, [])).futures.append(future)
+        self._waiting.setdefault((run_id, after.token), _Read(run_id, after, [])).futures.append(future)
         if self._task is None:
             self._task = asyncio.create_task(self._work())
         return await future

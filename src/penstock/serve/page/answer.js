@@ -190,12 +190,22 @@ class Answer {
 
   add(events) {
     for (const { data } of events) {
+      if (data.type === "reset") { this.reset(); continue; }
       this.isResuming = this.element.dataset.state === "waiting";
       if (data.type === "waiting") this.setState("waiting");
       else if (this.isResuming && data.type !== "approval_request") this.setState("running");
       this.view.add(data, data.at);
     }
     if (this.details.open) this.drawTimeline();
+  }
+
+  /** The server lost events that are shown: all that it has come again. */
+  reset() {
+    this.timeline = new Timeline();
+    this.body.replaceChildren();
+    this.view = new RunView(this.body, this);
+    this.text = "";
+    this.setState("running");
   }
 
   setState(state) {

@@ -40,7 +40,7 @@ function inWords(error) {
 
 /** Calls `onEvents` with the events of a run until `done`. It reconnects after the last event that came; `onState` is
  *  told. It throws when the server refuses the request, or cannot be reached for a while. */
-async function follow(runId, { after = 0, signal, onEvents, onState }) {
+async function follow(runId, { after = "", signal, onEvents, onState }) {
   let tries = 0;
   while (!signal.aborted) {
     try {
@@ -70,7 +70,7 @@ async function* connection(runId, after, signal) {
   signal.addEventListener("abort", stop, { once: true });
   let timer = setTimeout(stop, SILENCE);
   try {
-    const headers = after ? { "last-event-id": String(after) } : {};
+    const headers = after ? { "last-event-id": after } : {};
     const response = await request("GET", `runs/${encodeURIComponent(runId)}/events`, undefined, { headers, signal: silence.signal });
     yield [];
     const frames = new Frames();
@@ -90,7 +90,7 @@ async function* connection(runId, after, signal) {
   }
 }
 
-/** Server-sent events as the server of this page writes them: `id: N`, `data: JSON`, an empty line. */
+/** Server-sent events as the server of this page writes them: `id: POSITION`, `data: JSON`, an empty line. */
 class Frames {
   constructor() { this.rest = ""; }
 
@@ -101,7 +101,7 @@ class Frames {
     for (const block of blocks) {
       const lines = block.split("\n");
       const data = lines.find(line => line.startsWith("data: "));
-      if (data) events.push({ id: Number(lines.find(line => line.startsWith("id: ")).slice(4)), data: JSON.parse(data.slice(6)) });
+      if (data) events.push({ id: lines.find(line => line.startsWith("id: "))?.slice(4) ?? "0", data: JSON.parse(data.slice(6)) });
     }
     return events;
   }

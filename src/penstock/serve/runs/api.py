@@ -11,6 +11,9 @@ import msgspec
 from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond, respond_json
 from penstock.asgi.stream import ResponseStream
+from penstock.errors import UsageError
+from penstock.log.follow import is_in_log
+from penstock.log.position import START, Position, parse_position
 from penstock.log.store import RunPhase, RunRow
 from penstock.log.store_retries import awith_retries
 from penstock.run.events import ApprovalRequest
@@ -85,17 +88,17 @@ async def show_messages(context: ServeContext, call: Call) -> None:
 async def follow_run(context: ServeContext, call: Call) -> None:
     """`GET /runs/{id}/events`: the events of a run as server-sent events, after `Last-Event-ID` or `?after=`.
 
-    Status 204 if the run has finished and the client has all events.
+    If the log does not have what the client has received, a `reset` comes, and then all events. Status 204 if the run
+    has finished and the client has all events.
     """
     row = await context.host.find(call.parts["id"], call.tenant)
     after = _position(call)
-    if after > row.seq:
-        after = 0  # a number of a deleted log: send everything
-    if row.state == "over" and after == row.seq:  # a browser reconnects after any other end of a stream
+    is_known = not after or await awith_retries(partial(is_in_log, context.host.store, row, after))
+    if is_known and row.state == "over" and after == row.seq:  # a browser reconnects after any other end of a stream
         await respond(call.request, call.send, 204, b"")
         return
     stream = ResponseStream(call.request, call.send, context.limits)
-    await stream.run(_send_events(context, stream, row.id, after))
+    await stream.run(_send_events(context, stream, row.id, after, is_known=is_known))
 
 
 async def cancel_run(context: ServeContext, call: Call) -> None:
@@ -173,21 +176,32 @@ def _public_run(run: Run) -> dict[str, Any]:
     return {"output": run.state.output, "usage": public_event(run.usage), "waiting": waiting, "done": end}
 
 
-async def _send_events(context: ServeContext, stream: ResponseStream, run_id: str, after: int) -> None:
+async def _send_events(
+    context: ServeContext, stream: ResponseStream, run_id: str, after: Position, *, is_known: bool
+) -> None:
     """Send the frames of a run; the first piece is empty, so that the response begins at once."""
     await stream.write(b"")
     frames = context.feeds.frames
-    async with context.feeds.reading(run_id, after, lambda page: stream.write_now(frames(page))) as reader:
-        while not stream.is_full and (page := await reader.next()) is not None:
-            await stream.write(frames(page))
+    while True:
+        if not is_known:
+            after = START
+            await stream.write(context.feeds.reset_frame())
+        async with context.feeds.reading(run_id, after, lambda page: stream.write_now(frames(page))) as reader:
+            while not stream.is_full and (page := await reader.next()) is not None:
+                await stream.write(frames(page))
+        is_known = not reader.has_other_past
+        if is_known:
+            return
 
 
-def _position(call: Call) -> int:
-    """The number of the last event that the client has."""
+def _position(call: Call) -> Position:
+    """The position of the last event that the client has."""
     text = call.request.headers.get("last-event-id") or call.request.query.get("after") or "0"
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise RejectedRequest(400, "invalid_position", "after and Last-Event-ID must be the number of an event")
-    return int(text)
+    try:
+        return parse_position(text)
+    except UsageError:
+        problem = "after and Last-Event-ID must be the id or the number of an event"
+        raise RejectedRequest(400, "invalid_position", problem) from None
 
 
 def _check_text(text: str, place: str) -> str:

@@ -84,7 +84,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     media_type: str = "application/json"
 
 
-_CURSOR = {"type": "integer", "minimum": 0, "maximum": 999_999_999_999_999_999}
+_CURSOR = {"type": "string", "pattern": "^[0-9]{1,18}(-[0-9a-f]{1,8})?$"}
 _KEY = {"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"}}
 _SELECTION = {"state": {"enum": [*get_args(RunPhase)]}, "thread": {"type": "string"}, "agent": {"type": "string"}}
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
