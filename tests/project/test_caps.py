@@ -722,6 +722,8 @@ CAPS = [
 
 ELSEWHERE = {
     "agent.MAX_FAILURES": "agent/calls/test_tool_exceptions.py",
+    "log.retention.run_files.MAX_LINE": "log/retention/test_run_files.py",
+    "log.retention.sweep.MAX_NAME": "log/retention/test_keep.py",
     "log.sqlite.pruning.MAX_EVENTS": "log/test_log_growth.py",
     "log.sqlite.pruning.MAX_PAGES": "log/test_log_growth.py",
     "agent.MAX_CHECKS": "agent/ending/test_stop.py",

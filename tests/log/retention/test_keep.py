@@ -114,6 +114,7 @@ def test_each_run_is_archived_before_it_is_deleted(store: Store, clock: Clock, t
     files = {path for path in archive.rglob("*") if path.is_file()}
     assert files == {archived_path(row, archive) for row in rows.values()}
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in files)
+    assert max(len(path.name) for path in files) == sweeping.MAX_NAME + len("-0123456789abcdef.jsonl.gz")
     assert store.list() == []
 
 

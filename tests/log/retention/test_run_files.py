@@ -12,6 +12,7 @@ import pytest
 
 from penstock import RunExistsError
 from penstock.log import Store
+from penstock.log.retention import run_files
 from penstock.log.retention.run_files import RunFileError, lines_of, read_runs
 from penstock.log.store import RunRow
 from tests.log_stores import Clock, Desk, open_store
@@ -101,6 +102,12 @@ def test_a_file_that_was_cut_or_changed_anywhere_is_refused(store: Store) -> Non
     packed = gzip.compress(data)
     for place in (1, 5, len(packed) // 2, len(packed) - 1):
         assert refusal(packed[:place])
+
+
+def test_a_line_has_a_largest_size(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished_desk(store)
+    monkeypatch.setattr(run_files, "MAX_LINE", 100)
+    assert "a line of more than 100 bytes" in refusal(exported(store, "a"))
 
 
 @pytest.mark.parametrize(
