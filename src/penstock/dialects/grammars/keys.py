@@ -21,6 +21,11 @@ from penstock.dialects.reading.text_call import TextCall
 FUNCTION, FUNCTION_END = "<function=", "</function>"
 PARAMETERS, PARAMETER_ENDS = ("<parameter=", "<param="), ("</parameter>", "</param>")
 PARAMETER, PARAMETER_END = PARAMETERS[0], PARAMETER_ENDS[0]
+WRITTEN_BREAK = "\\n"
+"""A line break between tags as two characters, as some servers send it.
+
+It counts only in a call that has one before its first key: a value may be a program that writes the tags of a call.
+"""
 _TAG_NAME = re.compile(r"[^<>\n]*")
 _KEY = re.compile(r".*\S")
 
@@ -57,13 +62,16 @@ class Functions(Struct, frozen=True):
 
     def function(self, source: Source, call: TextCall) -> Reading[None]:
         """Reads the parameters of a call, and its end: `<parameter=K>…</parameter></function>`."""
-        yield from source.space()
+        spaces = yield from source.space()
         if (yield from source.sees("{")):
             yield from self.json_object(source, call)
             return
-        mark = yield from self.tag(source)
+        if WRITTEN_BREAK not in spaces:
+            source.layout = ()
+        source.unread(spaces)
+        mark, spaces = yield from self.tag(source)
         while mark in PARAMETERS:
-            mark = yield from self.parameter(source, call, mark)
+            mark, spaces = yield from self.parameter(source, call, mark, spaces)
         if mark != FUNCTION_END:
             source.unread(mark)
         call.end_keys()
@@ -78,18 +86,23 @@ class Functions(Struct, frozen=True):
             source.unread(mark)
         source.end()
 
-    def parameter(self, source: Source, call: TextCall, mark: str) -> Reading[str]:
-        """Reads a parameter, from its key; returns the mark after it."""
+    def parameter(self, source: Source, call: TextCall, mark: str, spaces: str) -> Reading[tuple[str, str]]:
+        """Reads a parameter, from its key; returns the mark after it, and the white space before that.
+
+        If the `spaces` before it have a line break as two characters, those around its value are layout, too.
+        """
         source.hold(mark)
         key = yield from header(source, call, "<", tag_name(source))
         call.raw_key(key)
-        if self.layout:
-            yield from source.accept(*self.layout)
+        layout = (*self.layout, WRITTEN_BREAK) if self.layout and WRITTEN_BREAK in spaces else self.layout
+        if layout and (yield from source.accept(*layout)) != WRITTEN_BREAK:
+            layout = self.layout
         write = call.schema.field(key).writer
-        mark = (yield from tagged_value(source, call, write, self.ends(call))).lstrip()
+        mark = yield from tagged_value(source, call, write, self.ends(call, layout))
+        mark = mark[mark.index("<") :]
         if mark in PARAMETER_ENDS and (yield from self.is_left_open(source, call)):
-            return FUNCTION_END
-        return (yield from self.tag(source)) if mark in PARAMETER_ENDS else mark
+            return FUNCTION_END, ""
+        return (yield from self.tag(source)) if mark in PARAMETER_ENDS else (mark, "")
 
     def is_left_open(self, source: Source, call: TextCall) -> Reading[bool]:
         """Whether the model ended its text after a parameter, with all that the tool requires: only the end tag lacks.
@@ -98,13 +111,15 @@ class Functions(Struct, frozen=True):
         """
         if not source.only_declared:
             return False
-        yield from source.space()
-        return not (yield from source.peek()) and not source.is_cut and call.schema.required <= call.keys
+        spaces = yield from source.space()
+        is_over = not (yield from source.peek())
+        source.unread(spaces)
+        return is_over and not source.is_cut and call.schema.required <= call.keys
 
-    def tag(self, source: Source) -> Reading[str]:
-        """Reads the next tag: a parameter's start tag, or the call's end tag."""
-        yield from source.space()
-        return (yield from expected(source, self.next, PARAMETER, FUNCTION_END))
+    def tag(self, source: Source) -> Reading[tuple[str, str]]:
+        """Reads the next tag, a parameter's start tag or the call's end tag, and the white space before it."""
+        spaces = yield from source.space()
+        return (yield from expected(source, self.next, PARAMETER, FUNCTION_END)), spaces
 
     @property
     def after(self) -> tuple[str, ...]:
@@ -116,11 +131,11 @@ class Functions(Struct, frozen=True):
         """The tags that may follow a parameter."""
         return (*PARAMETERS, FUNCTION_END, *self.after)
 
-    def ends(self, call: TextCall) -> ValueEnds:
-        """Returns where a value of the call may end."""
+    def ends(self, call: TextCall, layout: tuple[str, ...]) -> ValueEnds:
+        """Returns where a value of the call may end; a line break in the `layout` belongs to the tag after it."""
         return ValueEnds(
-            own=self.laid_out(dict.fromkeys(PARAMETER_ENDS, self.next)),
-            call_ends=self.laid_out({FUNCTION_END: self.after}),
+            own=laid_out(dict.fromkeys(PARAMETER_ENDS, self.next), layout),
+            call_ends=laid_out({FUNCTION_END: self.after}, layout),
             keys=KeyTags(PARAMETERS, (">",), _KEY, awaited(call)),
             calls=(FUNCTION,),
             call_starts=(_TAG_NAME, (">",), (*PARAMETERS, FUNCTION_END)),
@@ -138,8 +153,9 @@ class Functions(Struct, frozen=True):
             TagPair((self.opens,), (self.closes,)),
         )
 
-    def laid_out(self, ends: Ends) -> Ends:
-        return {line + mark: after for line in ("", *self.layout) for mark, after in ends.items()}
+
+def laid_out(ends: Ends, layout: tuple[str, ...]) -> Ends:
+    return {line + mark: after for line in ("", *layout) for mark, after in ends.items()}
 
 
 def tag_name(source: Source) -> Reading[str]:
@@ -200,8 +216,11 @@ class Pairs(Struct, frozen=True):
     def name(self, source: Source) -> Reading[tuple[str, str]]:
         """Reads the name of a call and the mark after it, without which it is prose; "" if a JSON object follows."""
         marks = (*self.separator, *self.key, *self.call_end)
-        name, mark = yield from source.upto(*marks, "\n", "<")
-        if mark == "\n":
+        breaks = ("\n", *source.layout)
+        name, mark = yield from source.upto(*marks, *breaks, "<")
+        if mark not in source.layout:
+            source.layout = ()
+        if mark in breaks:
             yield from source.space()
             mark = yield from source.accept(*marks)
             if not mark and (yield from source.peek()) != "{":
@@ -330,6 +349,7 @@ DIALECTS = {
         opens=(QWEN.opens, FUNCTION),
         closes=(QWEN.closes, FUNCTION_END, *PARAMETER_ENDS),
         tags=QWEN.pairs,
+        layout=(WRITTEN_BREAK,),
     ),
     "seed_oss": Dialect(
         block=SEED.block,
@@ -345,7 +365,7 @@ DIALECTS = {
         tags=LONGCAT.tag_pairs,
         think=(*THINK, ("<longcat_think>", "</longcat_think>")),
     ),
-    "glm45": Dialect(block=GLM.block, opens=GLM.call, closes=GLM.call_end, tags=GLM.tag_pairs),
+    "glm45": Dialect(block=GLM.block, opens=GLM.call, closes=GLM.call_end, tags=GLM.tag_pairs, layout=(WRITTEN_BREAK,)),
     "hunyuan_v3": Dialect(
         block=HUNYUAN.block,
         opens=(*HUNYUAN.opens, *HUNYUAN.call),

@@ -21,7 +21,7 @@ from penstock.dialects.reading.call_arguments import (
 from penstock.dialects.reading.call_objects import another, fail_if_only_declared, names_tool, object_calls
 from penstock.dialects.reading.code_spans import FENCE
 from penstock.dialects.reading.json import as_value, value
-from penstock.dialects.reading.marks import CallTags, TagPair, marks_of
+from penstock.dialects.reading.marks import NO_TAGS, CallTags, TagPair, marks_of
 from penstock.dialects.reading.source import Mismatch, Reading, Source
 from penstock.dialects.reading.text_call import TextCall
 from penstock.events import Reasoning, Text
@@ -82,7 +82,8 @@ PYTHON_TAG = "<|python_tag|>"
 def functionary_v31(source: Source, mark: str) -> Reading[None]:
     """Reads `<function=N>{…}</function>`; or `<|python_tag|>` and code up to the end, a call of `python`.
 
-    An object after that tag or at the start of the text that names a declared tool is a call of that tool.
+    `<function>N</function>{…}` is read, too. An object after the tag of Python or at the start of the text that names a
+    declared tool is a call of that tool.
     """
     if mark == PYTHON_TAG or not mark:
         if (mark or not source.only_declared) and (yield from names_tool(source)):
@@ -94,6 +95,9 @@ def functionary_v31(source: Source, mark: str) -> Reading[None]:
             source.fail("expected code")
         yield from text_call(source, source.begin("python"), "code", partial(python_code, source))
         return
+    if mark == NAME_TAG:
+        yield from named_before(source)
+        return
     name = yield from source.match(NAME)
     yield from source.expect(">")
     yield from source.space()
@@ -101,6 +105,21 @@ def functionary_v31(source: Source, mark: str) -> Reading[None]:
         source.fail("expected an object")
     yield from closed_call(source, name, "", ("</function>",), ("<function=",))
     yield from source.accept_spaced("</function>")
+
+
+NAME_TAG = "<function>"
+
+
+def named_before(source: Source) -> Reading[None]:
+    """Reads `N</function>{…}`: the tags end before the arguments, so the call has no end tag."""
+    name = yield from name_ahead(source)
+    if source.tools and name not in source.tools:  # prose may have such tags
+        raise Mismatch(f"{name!r} is not a tool")
+    yield from source.expect("</function>")
+    if not (yield from another(source, "{")):
+        source.fail("expected the arguments")
+    source.tags, source.last_closer = NO_TAGS, "</function>"
+    yield from named_call(source, name, "", (NAME_TAG,))
 
 
 def python_code(source: Source, sink: Callable[[str], None]) -> Reading[str]:
@@ -301,7 +320,7 @@ DIALECTS = {
     "mistral_v11": Dialect(block=mistral, opens=("[TOOL_CALLS]",), think=(("[THINK]", "[/THINK]"), *THINK)),
     "functionary_v31": Dialect(
         block=functionary_v31,
-        opens=("<function=", PYTHON_TAG),
+        opens=("<function=", PYTHON_TAG, NAME_TAG),
         closes=("</function>",),
         tags=CallTags(call=TagPair(("<function=",), ("</function>",))),
         begins_inside=True,

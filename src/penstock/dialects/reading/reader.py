@@ -265,7 +265,7 @@ class Reader:
         calls, source.last_closer = source.call_count, ""
         for name in names:
             held = source.hold(mark)
-            source.dialect, source.tags = name, self._dialects[name].tags
+            source.dialect, source.tags, source.layout = name, self._dialects[name].tags, self._dialects[name].layout
             source.is_enclosed = any(mark in pair.starts for pair in source.tags.outer)
             source.call_ends = (*self._dialects[name].closes, *([mark] if len(mark) > 1 else []))
             try:
@@ -291,6 +291,7 @@ class Reader:
                 break
         if source.call_count > calls:
             yield from self._close(self._dialects[source.dialect].closes)
+        source.layout = ()
         return source.call_count > calls
 
     def _unmarked(self, mark: str) -> Reading[None]:
@@ -340,12 +341,22 @@ class Reader:
             if not mark and (yield from self._is_half_end(closes)):
                 mark = self._source.rest()
             if not mark:
-                self._source.unread(spaces)
+                yield from self._unread_space(spaces)
                 break
             self._source.last_closer = mark
             self._drop_end(mark, spaces)
         if self._source.last_closer not in closes:
             self._marks.set_missing(self._marks.missing.union(closes))
+
+    def _unread_space(self, spaces: str) -> Reading[None]:
+        """Steps back over white space after a block; a line break written as `\\n` is dropped before another block."""
+        source = self._source
+        dialect = self._dialects[source.dialect]
+        is_layout = any(mark in spaces for mark in dialect.layout)
+        if is_layout and (yield from source.sees(*dialect.opening_marks(source.tools.names))):
+            for mark in dialect.layout:
+                spaces = spaces.replace(mark, "")
+        source.unread(spaces)
 
     def _is_half_end(self, closes: tuple[str, ...]) -> Reading[bool]:
         """Returns whether the text ends with half of a closing mark, and the last one of the block has not come yet."""

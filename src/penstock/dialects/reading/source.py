@@ -65,6 +65,7 @@ class Source:
         "is_over",
         "is_structured",
         "last_closer",
+        "layout",
         "markup",
         "only_declared",
         "output",
@@ -112,6 +113,7 @@ class Source:
         self.call: TextCall | None = None  # the call that is open
         self.call_count = 0  # how many calls there have been, invalid ones too
         self.last_closer = ""  # the mark that `accept_spaced` read last
+        self.layout: tuple[str, ...] = ()  # what counts as white space between the tags of the dialect
 
     def push(self, text: str) -> None:
         """Adds text that has arrived."""
@@ -157,12 +159,18 @@ class Source:
         return mark or self.fail(f"expected {_either(marks)}")
 
     def space(self) -> Reading[str]:
-        """Reads the white space that comes next."""
-        spaces = ""
+        """Reads the white space that comes next, and what counts as white space in the dialect."""
+        spaces = yield from self._white_space("")
+        while self.layout and len(spaces) < MAX_HEADER and (mark := (yield from self.accept(*self.layout))):
+            spaces = yield from self._white_space(spaces + mark)
+        return spaces
+
+    def _white_space(self, spaces: str) -> Reading[str]:
+        """Reads white space, and returns it after what was read before it."""
         while True:
             end = _SPACE.match(self._text, self._position).end()  # type: ignore[union-attr]  # it matches the empty string
-            spaces += self._take(min(end, self._position + MAX_HEADER - len(spaces)))
-            if self._position < len(self._text) or self.is_over or len(spaces) == MAX_HEADER:
+            spaces += self._take(min(end, self._position + max(0, MAX_HEADER - len(spaces))))
+            if self._position < len(self._text) or self.is_over or len(spaces) >= MAX_HEADER:
                 return spaces
             yield
 
