@@ -21,7 +21,18 @@ import click.testing
 import pytest
 from rich.console import Console
 
-from penstock import Finish, Retry, Text, ToolCallDelta, ToolCallInvalid, ToolCallStart, Unknown, UsageError, events
+from penstock import (
+    Finish,
+    Retry,
+    Text,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallInvalid,
+    ToolCallStart,
+    Unknown,
+    UsageError,
+    events,
+)
 from penstock.adapters.wire_detector import is_understood
 from penstock.cli.app import penstock as command
 from penstock.cli.screen.output import show_response
@@ -103,6 +114,28 @@ def test_a_file_is_decoded_like_standard_input(tmp_path: Path) -> None:
     file = tmp_path / "body.sse"
     file.write_text(GOOD)
     assert run("decode", "--wire", WIRE, str(file)).stdout == run("decode", "--wire", WIRE, "-").stdout == decode(GOOD)
+
+
+@pytest.mark.parametrize("calls", [["--calls", "hermes,qwen3_coder"], ["--calls", "hermes", "--calls", "qwen3-coder"]])
+def test_the_text_is_read_in_several_dialects(calls: list[str]) -> None:
+    text = '<tool_call>{"name": "a", "arguments": {}}</tool_call><function=b><parameter=x>1</parameter></function>'
+    body = chunk({"content": text}, "stop") + USAGE + DONE
+    found = [events.decode(line) for line in decode(body, "--json", *calls).splitlines()]
+    assert [event.name for event in found if isinstance(event, ToolCall)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("decode", "--calls", "hermez"), "unknown dialect 'hermez', did you mean 'hermes'?"),
+    (("decode", "--calls", "hermes", "--tools", "a", "--rescue"), "--calls is for a model without native calls"),
+    (("chat", "-m", "vllm:unknown", "--calls", "auto", "--base-url", "http://127.0.0.1:9/v1", "Hi."),
+     "the dialect of the model 'unknown' is not known"),
+    (("chat", "-m", "vllm:unknown", "--calls", "xml,auto", "--base-url", "http://127.0.0.1:9/v1", "Hi."),
+     "calls must be 'native', 'auto', a dialect, or several dialects"),
+])  # fmt: skip
+def test_wrong_dialects_on_the_command_line_are_named(arguments: tuple[str, ...], message: str) -> None:
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert message in done.stderr
 
 
 def test_tools_complete_a_name_that_arrives_in_pieces() -> None:

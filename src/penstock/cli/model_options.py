@@ -67,6 +67,17 @@ class WireOption(click.Choice[str]):
         return value
 
 
+def split_names(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[str]:
+    """The names in all values, which may be separated by commas."""
+    return [name.strip() for names in values for name in names.split(",") if name.strip()]
+
+
+def read_calls(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | list[str]:
+    """How the model writes its calls: one word, or several dialects."""
+    names = split_names(context, option, values)
+    return names if len(names) > 1 else names[0] if names else "native"
+
+
 def model_options(command: Command) -> Command:
     """Adds the options for a model and its requests."""
     for option in (
@@ -74,9 +85,9 @@ def model_options(command: Command) -> Command:
                      help="How long to wait for the response to start, and between its parts."),
         click.option("--tools", "tool_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
                      metavar="FILE", help="Tools to declare: a JSON list, in any provider's format."),
-        click.option("--calls", default="native", metavar="DIALECT", shell_complete=complete_calls,
-                     help="How the model writes tool calls: native, or a dialect in its text (xml, hermes, …); "
-                          "`penstock models --dialects` lists them."),
+        click.option("--calls", multiple=True, metavar="DIALECTS", shell_complete=complete_calls, callback=read_calls,
+                     help="How the model writes tool calls: native (the default), auto, or in its text in a dialect or "
+                          "several (xml, hermes, …); `penstock models --dialects` lists them."),
         click.option("--system", default="", metavar="TEXT", help="The system prompt."),
         click.option("--base-url", metavar="URL", help="The address of the provider, if not the usual one."),
         click.option("--wire", type=WireOption(), metavar="WIRE",

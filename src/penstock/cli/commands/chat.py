@@ -32,7 +32,8 @@ from penstock.wires import WireName
               help="Append the exact requests and responses to this file; see `penstock replay`.")  # fmt: skip
 @click.argument("prompt", required=False)
 def chat(
-    name: str, wire: WireName | None, base_url: str | None, system: str, calls: str, tool_file: Path | None,
+    name: str, wire: WireName | None, base_url: str | None, system: str, calls: str | list[str],
+    tool_file: Path | None,
     timeout: float | None, history_path: Path | None, as_json: bool, record: Path | None, prompt: str | None,
 ) -> None:  # fmt: skip
     """Chat with a model and watch its response stream.

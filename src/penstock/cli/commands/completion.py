@@ -56,8 +56,10 @@ def complete_dialect(_context: click.Context, _parameter: click.Parameter, prefi
 
 
 def complete_calls(context: click.Context, parameter: click.Parameter, prefix: str) -> list[str]:
-    """`native`, and the dialects."""
-    return [*_matching(prefix, ["native"]), *complete_dialect(context, parameter, prefix)]
+    """`native`, `auto` and the dialects; after a comma, another dialect."""
+    before, comma, last = prefix.rpartition(",")
+    names = [*([] if comma else _matching(prefix, ["native", "auto"])), *complete_dialect(context, parameter, last)]
+    return [before + comma + name for name in names]
 
 
 def _matching(prefix: str, names: Iterable[str]) -> list[str]:

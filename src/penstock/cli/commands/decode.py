@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.commands.completion import complete_dialect
 from penstock.cli.exit_codes import UNSUCCESSFUL
-from penstock.cli.model_options import CommandError, WireOption
+from penstock.cli.model_options import CommandError, WireOption, split_names
 from penstock.cli.screen.output import decode_batches, show_response
 from penstock.cli.screen.terminal import open_console
 from penstock.declarations import read_declarations
@@ -21,13 +22,9 @@ from penstock.wires import WireName
 
 if TYPE_CHECKING:
     from penstock.healing.decoding import HealedDecoding
+    from penstock.transport.exchange import Decoding
 
 READ_BYTES = 64 * 1024
-
-
-def split_names(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[str]:
-    """The names in all values, which may be separated by commas."""
-    return [name.strip() for names in values for name in names.split(",") if name.strip()]
 
 
 @click.command()
@@ -39,6 +36,14 @@ def split_names(_context: click.Context, _option: click.Parameter, values: tuple
     metavar="NAMES",
     callback=split_names,
     help="Names of the declared tools (a,b,c): needed where a provider sends names in pieces.",
+)
+@click.option(
+    "--calls",
+    multiple=True,
+    metavar="DIALECTS",
+    callback=split_names,
+    shell_complete=complete_dialect,
+    help="Read the text in a dialect, or in several (a,b): the model writes its calls there.",
 )
 @click.option("--rescue", is_flag=True, help="Find calls of the tools (--tools) in the text.")
 @click.option(
@@ -54,6 +59,7 @@ def decode(
     wire: WireName | None,
     as_json: bool,
     tools: list[str],
+    calls: list[str],
     rescue: bool,
     repair: Repair,
     frames: bool,
@@ -79,8 +85,10 @@ def decode(
     """
     if rescue and not tools:
         raise CommandError("--rescue needs --tools: a call in the text is one of a declared tool")
-    if frames and (rescue or repair != "off"):
-        raise CommandError("--frames shows what the server sent: leave out --rescue and --repair")
+    if frames and (rescue or calls or repair != "off"):
+        raise CommandError("--frames shows what the server sent: leave out --calls, --rescue and --repair")
+    if calls and (rescue or repair != "off"):
+        raise CommandError("--calls is for a model without native calls: leave out --rescue and --repair")
     is_typed = stream.isatty()
     if is_typed:
         click.echo("Reading from the terminal; Ctrl-D ends the input.", err=True)
@@ -93,14 +101,29 @@ def decode(
         if not show_frames(open_console(), wire, pieces, as_json=as_json):
             raise SystemExit(UNSUCCESSFUL)
         return
-    decoder = _decoder(wire, tools, rescue, repair, id_prefix="call_" if as_json else GENERATED_ID)
+    id_prefix = "call_" if as_json else GENERATED_ID
+    decoder = (
+        _text_decoder(wire, tools, calls, id_prefix) if calls else _decoder(wire, tools, rescue, repair, id_prefix)
+    )
     live = False if is_typed else None  # a live region would draw over what is typed
     if not show_response(open_console(), wire, decode_batches(decoder, pieces), as_json=as_json, live=live):
         raise SystemExit(UNSUCCESSFUL)
 
 
+def _text_decoder(wire: WireName, tools: list[str], calls: list[str], id_prefix: str) -> Decoding:
+    """A decoder with calls in the text."""
+    from penstock.dialects.stage import TextCalls
+    from penstock.model.text_calls import StagedDecoding
+
+    try:
+        stage = TextCalls(calls, tools, reasoning=True, id_prefix=id_prefix)
+    except UsageError as error:
+        raise CommandError(str(error)) from None
+    return StagedDecoding(Decoder(wire, tools, id_prefix=id_prefix), stage)
+
+
 def _decoder(
-    wire: WireName, tools: list[str], rescue: bool, repair: Repair, *, id_prefix: str
+    wire: WireName, tools: list[str], rescue: bool, repair: Repair, id_prefix: str
 ) -> Decoder | HealedDecoding:
     decoder = Decoder(wire, tools, id_prefix=id_prefix)
     if not rescue and repair == "off":

@@ -32,7 +32,8 @@ from penstock.wires import WireName, wire_name
               help="The file that the exchange is appended to.")  # fmt: skip
 @click.argument("prompt")
 def record(
-    name: str, wire: WireName | None, base_url: str | None, system: str, calls: str, tool_file: Path | None,
+    name: str, wire: WireName | None, base_url: str | None, system: str, calls: str | list[str],
+    tool_file: Path | None,
     timeout: float | None, output: Path, prompt: str,
 ) -> None:  # fmt: skip
     """Ask a model once, and record the exact bytes of its response with their timing.

@@ -18,12 +18,11 @@ from penstock.cli.screen.response_page import ResponsePage
 from penstock.cli.screen.run_log import RunLog
 from penstock.cli.screen.run_page import RunPage
 from penstock.cli.screen.terminal import escape, open_console, write_lines
-from penstock.decoder import Decoder
 from penstock.events import Error, Finish, StreamChunk
 from penstock.run.events import Done, encode
 
 if TYPE_CHECKING:
-    from penstock.healing.decoding import HealedDecoding
+    from penstock.transport.exchange import Decoding
 
 Format = Literal["json", "plain", "quiet"] | None
 """The output of a run; None renders it, or prints a log if standard output is not a terminal."""
@@ -62,7 +61,7 @@ def _response_output(console: Console, wire: str, as_json: bool, live: bool | No
             yield renderer.add
 
 
-def decode_batches(decoder: Decoder | HealedDecoding, pieces: Iterable[bytes]) -> Iterator[list[StreamChunk]]:
+def decode_batches(decoder: Decoding, pieces: Iterable[bytes]) -> Iterator[list[StreamChunk]]:
     """The events of each piece, and those of the end."""
     for piece in pieces:
         yield decoder.feed(piece)
