@@ -18,7 +18,10 @@ from penstock.messages import Message
 
 MAX_SOURCES = 2 * 1024 * 1024
 """How many characters of the conversation are searched for calls: the newest ones."""
-_MEETING = 2048  # how much of each text is read together with its neighbour
+LONG = 32 * 1024
+"""How many characters take long: several milliseconds."""
+_MEETING = 2048  # how much of a long text is read together with its neighbour
+_JOINT = 2 * _MEETING  # how many characters short texts in a joint have
 _KEPT = "source_texts"
 """The name under which a message keeps its texts beside its fields."""
 
@@ -27,22 +30,22 @@ Check = Callable[[list[SourceText]], bool]
 
 
 class Joint:
-    """The end of a text and the beginning of the next one: a call may be split between two messages."""
+    """Neighbouring texts as one: a call may be split between messages. Of long texts it has the end or the beginning."""
 
-    def __init__(self, before: str, after: str, *, is_result: bool) -> None:
-        self._sides = before, after
-        self._is_result = is_result
+    def __init__(self, sides: tuple[Written, ...]) -> None:
+        self.sides = sides
+        self._is_result = any(is_result for _, is_result in sides)
 
     @cached_property
     def texts(self) -> list[SourceText]:
-        return prepared("".join(self._sides), is_result=self._is_result)
+        return prepared("".join(text for text, _ in self.sides), is_result=self._is_result)
 
     @cached_property
     def _side_texts(self) -> list[SourceText]:
-        return [text for side in self._sides for text in prepared(side, is_result=self._is_result)]
+        return [text for side, _ in self.sides for text in prepared(side, is_result=self._is_result)]
 
     def spans(self, check: Check) -> bool:
-        """Whether the check is true of both sides together, and not of one of them alone."""
+        """Whether the check is true of all sides together, and not of one of them alone."""
         return check(self.texts) and not check(self._side_texts)
 
 
@@ -52,7 +55,7 @@ class KeptTexts:
     def __init__(self, source: Source) -> None:
         self.written = written_texts(source)
         self._texts: dict[int, list[SourceText]] = {}
-        self._joints: dict[int, tuple[Written, Joint]] = {}  # with the end of the text before
+        self._joints: dict[int, Joint] = {}  # that end with a text
 
     @property
     def size(self) -> int:
@@ -64,14 +67,12 @@ class KeptTexts:
             self._texts[number] = prepared(text, is_result=is_result)
         return self._texts[number]
 
-    def joint(self, number: int, end: Written) -> Joint:
-        """The joint of a text with the one that ends like this."""
-        known = self._joints.get(number)
-        if known is None or known[0] != end:
-            text, is_result = self.written[number]
-            known = end, Joint(end[0], text[:_MEETING], is_result=is_result or end[1])
-            self._joints[number] = known
-        return known[1]
+    def joint(self, number: int, sides: tuple[Written, ...]) -> Joint:
+        """The joint of these texts, of which the last is a text of this source."""
+        joint = self._joints.get(number)
+        if joint is None or joint.sides != sides:
+            joint = self._joints[number] = Joint(sides)
+        return joint
 
 
 def _kept(source: Source) -> KeptTexts:
@@ -90,7 +91,7 @@ class Conversation:
     def __init__(self, sources: Iterable[Source]) -> None:
         self._unread = list(sources)
         self._left = MAX_SOURCES
-        self._end: Written = ("", False)  # the end of the last text
+        self._sides: tuple[Written, ...] = ()  # the texts of the next joint
         self._unsearched: list[str] = []
         self.texts: list[SourceText] = []
         self.joints: list[Joint] = []
@@ -99,6 +100,11 @@ class Conversation:
     def size(self) -> int:
         """How many characters are to be prepared."""
         return min(self._left, sum(_kept(source).size for source in self._unread))
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it may take long to prepare or to search the texts."""
+        return self._left <= MAX_SOURCES - LONG or self.size >= LONG
 
     def add(self, source: Source) -> None:
         self._unread.append(source)
@@ -115,9 +121,21 @@ class Conversation:
             self._add_part(_text(older), older[0].written[older[1]][1], is_last=older is texts[first - 1])
         for kept, number in texts[first:]:
             self.texts += kept.prepare(number)
-            if self._end[0]:
-                self.joints.append(kept.joint(number, self._end))
-            self._set_end(*kept.written[number])
+            self._join(kept, number, is_last=(kept, number) == texts[-1])
+
+    def _join(self, kept: KeptTexts, number: int, *, is_last: bool) -> None:
+        """Adds a text to the next joint, and ends that if it is long enough, or there are no more texts."""
+        text, is_result = kept.written[number]
+        is_long = len(text) > _JOINT
+        sides = (*self._sides, (text[:_MEETING] if is_long else text, is_result))
+        is_full = is_long or sum(len(side) for side, _ in sides) > _JOINT
+        if len(sides) > 1 and (is_full or is_last):
+            self.joints.append(kept.joint(number, sides))
+        if is_long:
+            sides = ((text[-_MEETING:], is_result),)
+        elif is_full:
+            sides = _last(sides)
+        self._sides = sides
 
     def _add_part(self, text: str, is_result: bool, *, is_last: bool) -> None:
         """Adds a text that does not fit: the last one of them is searched as far as it does."""
@@ -126,16 +144,23 @@ class Conversation:
         if size:
             self.texts += prepared(text[-size:], is_result=is_result)
         self._unsearched.append(clean(text[: len(text) - size]))
-        self._set_end(text, is_result)
-
-    def _set_end(self, text: str, is_result: bool) -> None:
-        joined = self._end[0] + text if len(text) < _MEETING else text
-        self._end = joined[-_MEETING:], is_result or (len(text) < _MEETING and self._end[1] and bool(self._end[0]))
+        self._sides = ((text[-_MEETING:], is_result),)
 
     def mentions(self, name: str) -> bool:
         """Whether a text that is not searched has the name as in a call."""
         pattern = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)[\"'`\\]{{0,3}}\s{{0,4}}[(\[{{<>,:]", re.IGNORECASE)
         return any(pattern.search(text) for text in self._unsearched)
+
+
+def _last(sides: tuple[Written, ...]) -> tuple[Written, ...]:
+    """The last _MEETING characters of these texts."""
+    kept: list[Written] = []
+    left = _MEETING
+    for text, is_result in reversed(sides):
+        if left > 0:
+            kept.append((text[-left:], is_result))
+            left -= len(text)
+    return tuple(reversed(kept))
 
 
 def _text(place: tuple[KeptTexts, int]) -> str:

@@ -18,29 +18,29 @@ from penstock.jsontext.surrogates import join_surrogates
 
 MAX_READINGS = 16
 """How many readings of one text of the conversation are compared: it may have several encodings, one in another."""
-_CHARACTERS = 4 * 1024 * 1024  # limit for all readings of a text; a longer text has at least `_FEWEST`
-_FEWEST = 6
+FEWEST_READINGS = 6
+"""How many readings a text has at least, if it has as many encodings; others only while there is room for them."""
 
 _SPACES = {"n": "\n", "r": "\r", "t": "\t", "b": " ", "f": " "}
 _HEX = "[0-9a-fA-F]"
 _ESCAPE = re.compile(
     rf"\\(?:u\{{({_HEX}{{1,6}})\}}|u({_HEX}{{4}})|x({_HEX}{{2}})|U({_HEX}{{8}})|([0-3][0-7]{{2}})|(.))", re.DOTALL
 )
-_OCTETS = re.compile(r"(?:\\x[89a-fA-F][0-9a-fA-F]|\\[23][0-7]{2})+")
+_OCTETS = re.compile(r"\\(?:x[89a-fA-F][0-9a-fA-F]|[23][0-7]{2})(?:\\(?:x[89a-fA-F][0-9a-fA-F]|[23][0-7]{2}))*")
 _PERCENT_U = re.compile(rf"%u({_HEX}{{4}})")
-_QUOTED_PRINTABLE = re.compile(rf"(?:={_HEX}{{2}}|=[ \t]*\r?\n)+")
+_QUOTED_PRINTABLE = re.compile(rf"=(?:{_HEX}{{2}}|[ \t]*\r?\n)(?:=(?:{_HEX}{{2}}|[ \t]*\r?\n))*")
 _LINE_END = re.compile(r"=(?:[ \t]*\r?\n)?")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,}(?:\r?\n[A-Za-z0-9+/_-]+)*={0,2}")
 
-_BETWEEN_STRINGS = re.compile(r'(?:\\n)?(?<!\\)"\s{0,40}[,+]\s{0,40}"')
+_BETWEEN_STRINGS = re.compile(r'"(?<!\\")\s{0,40}[,+]\s{0,40}"')  # a pattern that begins with a character is faster
 _TAGS = {0xE0000 + code: chr(code) for code in (*b"\t\n\r", *range(0x20, 0x7F))}
 _HEX_RUN = re.compile(rf"{_HEX}{{2}}(?:[ :]?{_HEX}{{2}}){{7,}}")
 
 
-def readings(text: str) -> list[str]:
+def readings(text: str, most: int | None = None) -> list[str]:
     """Returns the text, and what it says when its encodings are decoded, one after the other."""
     texts = [text]
-    most = min(MAX_READINGS, max(_FEWEST, _CHARACTERS // (len(text) + 1)))
+    most = MAX_READINGS if most is None else most
     for reading in texts:
         for decode in _DECODERS:
             if len(texts) < most and (decoded := decode(reading)) not in texts:

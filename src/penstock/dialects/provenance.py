@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from msgspec import Struct
@@ -31,6 +32,7 @@ from penstock.dialects.conversation import Conversation
 from penstock.dialects.encodings import readings
 from penstock.dialects.folding import fold, layouts, plain
 from penstock.dialects.quoted_lines import Comparisons, without_margin
+from penstock.dialects.segments import MAX_PIECE, pieces_of
 from penstock.dialects.source_calls import MIN_VALUE, SourceCall, Work, is_word, values_of, wide_values_of
 from penstock.dialects.source_texts import SourceText
 from penstock.events import Opaque
@@ -95,6 +97,11 @@ class Provenance:
         """How many characters `prepare` has to prepare."""
         return self._sources.size
 
+    @property
+    def is_long(self) -> bool:
+        """Whether it may take long to compare a call with the sources: then do so in a thread, not on an event loop."""
+        return self._sources.is_long
+
     def is_quoted(self, name: str, arguments: dict[str, Any], markup: str) -> bool:
         """Returns whether a call is a quotation; `markup` is the call as the model wrote it, "" if it is not known."""
         sources = self._sources
@@ -115,7 +122,7 @@ class Provenance:
         distinctive = self._distinctive_values(name, arguments)
         distance = len(fold(json.dumps(arguments, ensure_ascii=False))) + _NEAR if distinctive else 0
         call = Written(name, values, distinctive, distance, tuple(_forms(markup)))
-        if self._is_in(texts, call) or any(_has_value(text, call) for text in texts):
+        if self._is_in(texts, call) or _have_value(texts, call):
             return True
         return any(joint.spans(lambda texts: self._is_in(texts, call)) for joint in joints)
 
@@ -153,9 +160,9 @@ class Provenance:
 
     def _has_lines(self, texts: list[SourceText], lines: list[str]) -> bool:
         """Returns whether a text has these folded lines, in one piece or each in a margin."""
-        whole = "".join(lines)
-        if any(whole in text.folded for text in texts):
+        if _have_pieces(texts, pieces_of("".join(lines))):
             return True
+        lines = _first(lines)
         return len(lines) > 1 and any(text.has_lines(lines, self._comparisons) for text in texts)
 
     def _distinctive_values(self, name: str, arguments: dict[str, Any]) -> list[tuple[str, str]]:
@@ -193,19 +200,37 @@ def _forms(markup: str) -> Iterable[str]:
     return dict.fromkeys(forms)
 
 
-def _has_value(text: SourceText, call: Written) -> bool:
-    """Returns whether a text has a value of a call near its name, in what looks like a call."""
-    places = text.places(call.word)
-    likely = places.all if text.is_result and not is_word(call.name) else places.as_call
+def _have_pieces(texts: list[SourceText], pieces: list[str]) -> bool:
+    """Returns whether texts have all these pieces: a long text is prepared in segments."""
+    return all(any(piece in text.folded for text in texts) for piece in pieces)
+
+
+def _first(lines: list[str]) -> list[str]:
+    """Returns the lines of a call up to MAX_PIECE characters."""
+    sizes = accumulate(map(len, lines))
+    return [line for line, size in zip(lines, sizes, strict=True) if size <= MAX_PIECE]
+
+
+def _have_value(texts: list[SourceText], call: Written) -> bool:
+    """Returns whether texts have a value of a call near its name, in what looks like a call."""
     for key, value in call.distinctive:
-        if not key and not text.is_result:  # all arguments as JSON: a user may ask for `pay({"to": "bob"})`
-            continue
-        if text.has_near(likely, call.distance, value):
-            return True
-        assigned = (f"{key}={value}", f"{key}:{value}", f"<{key}{value}", f"={key}{value}") if key else ()
-        if any(text.has_near(places.all, call.distance, assignment) for assignment in assigned):
+        first, *rest = pieces_of(value)
+        is_there = any(_has_value(text, call, key, first) for text in texts)
+        if is_there and _have_pieces(texts, rest):
             return True
     return False
+
+
+def _has_value(text: SourceText, call: Written, key: str, value: str) -> bool:
+    """Returns whether a text has a value of a call near its name, in what looks like a call."""
+    if not key and not text.is_result:  # all arguments as JSON: a user may ask for `pay({"to": "bob"})`
+        return False
+    places = text.places(call.word)
+    likely = places.all if text.is_result and not is_word(call.name) else places.as_call
+    if text.has_near(likely, call.distance, value):
+        return True
+    assigned = (f"{key}={value}", f"{key}:{value}", f"<{key}{value}", f"={key}{value}") if key else ()
+    return any(text.has_near(places.all, call.distance, assignment) for assignment in assigned)
 
 
 def _distinctive(arguments: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -30,10 +30,12 @@ MAX_PARSED = 2_000_000
 """How many characters are parsed for the calls of one request. A call for which these do not suffice is quoted."""
 
 _BEFORE = 400  # how far before a name its mark may be
+_CLOSE = 120  # how far before a name a key that belongs to it may begin
 _AROUND = 4096  # how far before a name the object that contains it may begin
 _AFTER = 160  # how far after a name its arguments may begin
 _MARKS = 6  # how many marks before a name are tried, the nearest ones
-_SLOWER = 4  # how much longer the dialects take for a text than the readers of values
+_SLOWER = 8  # how much longer the dialects take for a text than the readers of values
+_PLACE = 8  # what it costs to look at a place with a name
 _PIECE = 1024  # how much of a text a dialect gets at once
 
 _NAME_KEYS = ("name", "tool", "tool_name", "toolname", "function", "function_name", "functionname", "action", "call",
@@ -47,6 +49,8 @@ _IN_OBJECT = re.compile(
     r"""(?:name|tool|function|action|call|method|recipient)["'`\\]{0,3}\s{0,8}[:=]\s{0,8}["'`\\]{0,3}(?:[\w-]{1,40}[.:/])?\Z""",
     re.IGNORECASE,
 )
+_AFTER_KEY = frozenset(":=./")  # after which a name may be the value of a key
+_BLANKS = " \t\r\n\"'`\\"
 _QUOTES = ('"', "'", "`", "{ ", "{")
 _AS_KEY = re.compile(r"""["'`\\]{0,3}\s{0,8}[:=]\s{0,8}[\[{]""")
 _BRACE_AFTER = re.compile(r"[^{}();]{0,120}\{")
@@ -188,19 +192,25 @@ def _source_call(arguments: Any, is_plain: bool) -> SourceCall:
 
 def _calls_at(text: str, start: int, end: int, name: str, work: Work) -> Iterator[tuple[Any, bool]]:
     """Yields the arguments of the calls whose name is at this place, and whether they are in plain notation."""
+    work.left -= _PLACE
     before, after = text[max(0, start - _BEFORE) : start], text[end : end + _AFTER]
-    if _IN_OBJECT.search(before) or (before.endswith(_QUOTES) and _AS_KEY.match(after)):
+    if _is_in_object(before) or (before.endswith(_QUOTES) and _AS_KEY.match(after)):
         for found in _objects_around(text, start, work):
             if (arguments := _arguments_in(found, name)) is not None:
                 yield arguments, False
     if (plain_notation := re.match(r"[`\"'*\\]{0,3}\s{0,4}\(", after)) is not None:
         if (read := _read(text, end + plain_notation.end() - 1, work)) is not None:
-            yield read, not _LISTED.search(before)
-    elif (read := _object_after(text, end, before, name, work)) is not None:
-        yield read, not _REACT.search(before)
+            yield read, "[" not in before or not _LISTED.search(before)
+    elif "{" in after and (read := _object_after(text, end, before, name, work)) is not None:
+        yield read, not _REACT.search(before[-_CLOSE:])
     if before.rstrip().endswith("<") and (found := list(_attributes(text, end, work))):
         yield found, False
     yield from ((arguments, False) for arguments in _dialect_calls(text, start, name, work))
+
+
+def _is_in_object(before: str) -> bool:
+    """Whether a name after this text is the value of a key, as in a call object."""
+    return before.rstrip(_BLANKS)[-1:] in _AFTER_KEY and _IN_OBJECT.search(before[-_CLOSE:]) is not None
 
 
 def _read(text: str, start: int, work: Work) -> Any:
@@ -212,6 +222,7 @@ def _read(text: str, start: int, work: Work) -> Any:
 def _object_after(text: str, end: int, before: str, name: str, work: Work) -> Any:
     """The object that follows a name soon; None after an ordinary word in a sentence."""
     brace = _BRACE_AFTER.match(text, end)
+    before = before[-_CLOSE:]
     if brace is None or (is_word(name) and _PROSE.search(before) and not _REACT.search(before)):
         return None
     return _read(text, brace.end() - 1, work)
@@ -290,6 +301,16 @@ def _groups() -> tuple[tuple[str, ...], ...]:
 
 
 @cache
+def _mark_hints() -> frozenset[str]:
+    """What a text with an opening mark contains: the first character of the mark, or all of it if that is a word."""
+    from penstock.dialects.registry import find_dialects
+
+    rows = [row for group in _groups() for row in find_dialects(*group).rows.values()]
+    marks = {mark for row in rows for mark in row.opening_marks(())}
+    return frozenset(mark if mark[0].isalnum() or mark[0].isspace() else mark[0] for mark in marks)
+
+
+@cache
 def _mark_pattern(group: tuple[str, ...]) -> re.Pattern[str]:
     """Finds the opening marks of dialects, except those that are a tool's name."""
     from penstock.dialects.registry import find_dialects
@@ -302,6 +323,8 @@ def _dialect_calls(text: str, start: int, name: str, work: Work) -> Iterator[Any
     """Yields the arguments of calls that the dialects read from the marks before a name."""
     first = max(0, start - _BEFORE)
     before = text[first:start]
+    if not any(hint in before for hint in _mark_hints()):
+        return
     for group in _groups():
         places = [match.start() for match in _mark_pattern(group).finditer(before)][-_MARKS:]
         if before.endswith("<") and "cline_xml" in group:

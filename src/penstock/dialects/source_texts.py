@@ -18,12 +18,16 @@ from itertools import chain
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from penstock.dialects.encodings import readings
+from penstock.dialects.encodings import FEWEST_READINGS, readings
 from penstock.dialects.folding import clean, fold, layouts, plain, unescaped, visible
 from penstock.dialects.quoted_lines import Comparisons, has_lines, split_lines, split_strings
+from penstock.dialects.segments import segments
 from penstock.dialects.source_calls import SourceCall, Work, WorkExceeded, calls_in, passages
 from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
 from penstock.messages import File, Image, Message, ToolResult
+
+MAX_DECODED = 8 * 1024 * 1024
+"""How many characters of decoded readings a text has; then its segments have FEWEST_READINGS."""
 
 _BEFORE = re.compile(
     r"(?:(?:[<=\]]|\w\.|[^\s>]>)|\b(?:action|name|tool|function|call|recipient)[\"'\\]*\s*[:=]\s*)[\"'\\]*\Z"
@@ -136,10 +140,17 @@ def written_texts(source: Message | Opaque | Mapping[str, Any]) -> list[Written]
 
 
 def prepared(text: str, *, is_result: bool) -> list[SourceText]:
-    """The readings of a text, each in its layouts."""
-    forms = dict.fromkeys((text, visible(text), clean(text)))  # an encoding may be written with other characters
-    layouts_of = (layout for form in forms for reading in readings(form) for layout in layouts(unescaped(reading)))
-    return [SourceText(layout, is_result=is_result) for layout in dict.fromkeys(layouts_of)]
+    """The readings of a text, each in its layouts. A long text is prepared in segments."""
+    room = MAX_DECODED
+    texts: list[SourceText] = []
+    for segment in segments(text):
+        forms = dict.fromkeys((segment, visible(segment), clean(segment)))  # an encoding may have other characters
+        most = None if room > 0 else FEWEST_READINGS
+        decoded = [reading for form in forms for reading in readings(form, most)]
+        room -= sum(map(len, decoded)) - len(segment)
+        layouts_of = (layout for reading in decoded for layout in layouts(unescaped(reading)))
+        texts += [SourceText(layout, is_result=is_result) for layout in dict.fromkeys(layouts_of)]
+    return texts
 
 
 def _texts_of_message(message: Message) -> Iterator[Written]:

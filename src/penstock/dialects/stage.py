@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from penstock.calls.numbering import Numbering
 from penstock.dialects.provenance import Provenance
-from penstock.dialects.reading.reader import Reader
+from penstock.dialects.reading.reader import DialectMarks, Reader, mark_table
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.source import Source
 from penstock.dialects.registry import find_dialects
@@ -65,8 +65,10 @@ class TextCalls:
         names = [dialects] if isinstance(dialects, str) else dialects
         numbering = Numbering(id_prefix)
         self._dialects = find_dialects(*names)
+        declared = Tools(tools)
+        self._tool_names, self._only_declared = tuple(declared.names), only_declared
         self._new_source = partial(
-            Source, Tools(tools), numbering, only_declared=only_declared, provenance=provenance, restores=restores,
+            Source, declared, numbering, only_declared=only_declared, provenance=provenance, restores=restores,
             undeclared=undeclared, unsettled=unsettled, confirm=confirm, is_structured=is_structured,
         )  # fmt: skip
         self._reasoning = reasoning
@@ -107,6 +109,19 @@ class TextCalls:
     def reader(self, choice: int = 0) -> Reader | None:
         """The reader of the text of a choice that is open."""
         return text.reader if (text := self._choices.get(choice)) is not None else None
+
+    def may_call(self, event: Text) -> bool:
+        """Whether a call may begin or end in a piece of text."""
+        reader = self.reader(event.choice)
+        if reader is None:
+            table = mark_table(self._dialects, self._tool_names, self._only_declared)
+            return bool(table.inside) or DialectMarks(table).everywhere().find_start(event.text) is not None
+        return not reader.flows or reader.find_start(event.text) is not None
+
+    @property
+    def is_in_call(self) -> bool:
+        """Whether a call is open, or text is held back that may begin one."""
+        return any(choice.reader is not None and not choice.reader.flows for choice in self._choices.values())
 
     def _read(self, event: Text) -> list[StreamChunk]:
         choice = self._choices.get(event.choice)

@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from penstock.dialects.deferred_text import DeferredText
 from penstock.dialects.provenance import Provenance
 from penstock.dialects.reading.marks import is_half_word
 from penstock.dialects.reading.reader import Reader
@@ -64,6 +65,7 @@ class WholeCalls:
             id_prefix=id_prefix, provenance=provenance, restores=self._restores,
             undeclared=lambda name: stays_text(name, None), unsettled=unsettled,
         )  # fmt: skip
+        self.deferred = DeferredText.of(self._calls, provenance)
         self._repair = repair
         self._stays_text = stays_text
         self._repaired: dict[str, ToolCall] = {}  # by the ids of the calls

@@ -114,12 +114,17 @@ class HealedDecoding:
         self._calls = CallHealing(context.healing.repair, context.report, reasons, ToolNames(context.tools))
         self._texts = self._text_stage()
         self._tail = self._reasoning_tail()  # until something else comes
+        self._deferred = None if self._texts is None else self._texts.deferred
+        is_long = self._deferred is not None or (self._tail is not None and self._tail.is_long)
+        self.is_slow = self._takes_long if is_long else None
         self.output = Output()
         self.progress: Callable[[], Progress] = self._decoder.progress
 
     def feed(self, data: bytes) -> list[StreamChunk]:
         """The healed events that these bytes complete."""
         chunks = self._decoder.feed(data)
+        if self._deferred is not None:
+            chunks = self._deferred.take(chunks)
         if len(chunks) != 1 or type(chunks[0]) is not Text:
             self._habits.feed(data)
             return self._heal(self._read_text(chunks))
@@ -138,7 +143,7 @@ class HealedDecoding:
     def text_flow(self) -> TextFlow | None:
         """How text that flows is read; None if the next bytes have to be fed."""
         read, read_several, texts = self._decoder.read_text, self._decoder.read_texts, self._texts
-        if read is None or self._habits.is_keeping:
+        if read is None or self._habits.is_keeping or (self._deferred is not None and self._deferred.is_waiting):
             return None
         if texts is None:
             return TextFlow(read, read_several, _take_any, _take_any, self.output)
@@ -150,9 +155,15 @@ class HealedDecoding:
         read, take = self._decoder.read_piece, self._calls.taking(last.block)
         return None if read is None or take is None else CallFlow(read, take, self._habits.skip, last.block)
 
+    def _takes_long(self, _data: bytes) -> bool:
+        """Whether it takes long to read what is fed next: calls in the text are compared with the conversation."""
+        is_due = self._deferred is not None and self._deferred.is_due()
+        return is_due or (self._tail is not None and self._tail.is_slow)
+
     def close(self) -> list[StreamChunk]:
         """The events that were held back."""
-        chunks = self._heal(self._read_text(self._decoder.close()))
+        waiting = [] if self._deferred is None else self._deferred.close()
+        chunks = self._heal(self._read_text(waiting + self._decoder.close()))
         self._habits.close()
         return chunks
 

@@ -48,6 +48,16 @@ class ReasoningTail:
         self._last_block = 0
         self.is_open = True  # there is still nothing but reasoning
 
+    @property
+    def is_long(self) -> bool:
+        """Whether calls are compared with a long conversation."""
+        return self._provenance is not None and self._provenance.is_long
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it may take long to end: there is reasoning, and a long conversation."""
+        return bool(self._pieces) and self.is_long
+
     def feed(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
         """The events of one network read, with the calls that end the reasoning."""
         for number, chunk in enumerate(chunks):

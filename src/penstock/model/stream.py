@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, assert_never
+
+from msgspec.structs import replace
 
 from penstock.errors import ConnectionFailed, ProviderError
 from penstock.events import StreamChunk
@@ -22,6 +25,7 @@ from penstock.transport.commands import (
     MAX_PASSED,
     Authorize,
     CloseConnection,
+    Command,
     HTTPResponseHead,
     OpenRequest,
     ReadBytes,
@@ -29,7 +33,8 @@ from penstock.transport.commands import (
     Take,
 )
 from penstock.transport.credential_calls import acall_for_credentials, call_for_credentials
-from penstock.transport.exchange import Exchange
+from penstock.transport.exchange import Decoding, Exchange
+from penstock.transport.threads.off_loop import run_off_loop
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -39,6 +44,10 @@ else:
     from typing import TypeVar
 
     Output = TypeVar("Output")  # which has no default before Python 3.13
+
+
+IsSlow = Callable[[bytes], bool]
+"""Whether it takes long to decode these bytes; the next bytes that are fed are decoded as a whole."""
 
 
 class Stream(StreamedResponse[Output]):
@@ -174,9 +183,15 @@ class AsyncStream(StreamedResponse[Output]):
     """A response read in async code: `async with model.astream(...) as stream: async for chunk in stream: …`."""
 
     def __init__(self, exchange: Exchange, connection: AsyncConnection, derived: Derived = NOTHING) -> None:
-        super().__init__(exchange, derived)
+        super().__init__(replace(exchange, new_decoding=partial(self._new_decoding, exchange)), derived)
         self._connection = connection
         self._chunks: AsyncIterator[StreamChunk] | None = None
+        self._is_slow: IsSlow | None = None  # whether it may take long to decode some bytes, if it ever does
+
+    def _new_decoding(self, exchange: Exchange) -> Decoding:
+        decoding = exchange.new_decoding()
+        self._is_slow = getattr(decoding, "is_slow", None)
+        return decoding
 
     async def __aenter__(self) -> Self:
         try:
@@ -217,7 +232,9 @@ class AsyncStream(StreamedResponse[Output]):
                 if not data:
                     break
                 if take is None or body.passed > MAX_PASSED or not (taken := take(data)):
-                    return body.feed(data)
+                    if self._is_slow is None or not self._is_slow(data):
+                        return body.feed(data)
+                    return await run_off_loop(body.feed, data)
             except ProviderError as failure:
                 return await self._advance(error=failure)
             body.passed += len(data)
@@ -269,6 +286,11 @@ class AsyncStream(StreamedResponse[Output]):
                 chunks = await self.next_batch()
         finally:
             await self.close()
+
+    async def _step(self, result: Any, error: ProviderError | None) -> Command | None:
+        if self._is_slow is None:
+            return self._next(result, error)
+        return await run_off_loop(self._next, result, error)  # which may end the response
 
     def _carry_out(self, command: Authorize | OpenRequest | ReadBytes | Sleep | CloseConnection) -> Awaitable[Any]:
         match command:

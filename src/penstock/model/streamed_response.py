@@ -157,7 +157,7 @@ class StreamedResponse(Generic[Output]):
 
     async def _advance(self, result: Any = None, error: ProviderError | None = None) -> list[StreamChunk] | None:
         """Carry out commands until there are chunks to deliver; None at the end of the exchange."""
-        while (command := self._next(result, error)) is not None:
+        while (command := await self._step(result, error)) is not None:
             if isinstance(command, Deliver):
                 self._body = command.body
                 return command.chunks
@@ -168,6 +168,10 @@ class StreamedResponse(Generic[Output]):
             except ProviderError as failure:
                 result, error = None, failure
         return None
+
+    async def _step(self, result: Any, error: ProviderError | None) -> Command | None:
+        """The next command, in sync code at once."""
+        return self._next(result, error)
 
     def _next(self, result: Any, error: ProviderError | None) -> Command | None:
         """The next command; None at the end of the exchange."""

@@ -19,6 +19,7 @@ from penstock.wires import WireName
 from penstock.wires.shared.request import Request
 
 if TYPE_CHECKING:
+    from penstock.dialects.deferred_text import DeferredText
     from penstock.dialects.provenance import Provenance
     from penstock.healing.settings import Healing
 
@@ -121,6 +122,7 @@ def find_calls(
     calls, rescue = options.calls, options.rescue
     if calls == "native" and not (rescue and tools):
         return decoder
+    from penstock.dialects.deferred_text import DeferredText
     from penstock.dialects.rescue import LEAKS, Rescue
     from penstock.dialects.stage import TextCalls
     from penstock.dialects.wrong_dialect import WrongDialect
@@ -130,12 +132,13 @@ def find_calls(
             calls, tools, reasoning=True, id_prefix=options.id_prefix, provenance=provenance, confirm=options.confirm,
             is_structured=is_structured,
         )  # fmt: skip
-        return StagedDecoding(decoder, text_calls, WrongDialect(calls, tools))
+        return StagedDecoding(
+            decoder, text_calls, WrongDialect(calls, tools), deferred=DeferredText.of(text_calls, provenance)
+        )
     dialects = LEAKS if rescue is True else rescue or ()
     prefix = f"text_{options.id_prefix}"
-    return StagedDecoding(
-        decoder, Rescue(tools, dialects, id_prefix=prefix, provenance=provenance, is_structured=is_structured)
-    )
+    stage = Rescue(tools, dialects, id_prefix=prefix, provenance=provenance, is_structured=is_structured)
+    return StagedDecoding(decoder, stage, deferred=DeferredText.of(stage, provenance))
 
 
 def heal_response(
@@ -161,21 +164,30 @@ class Stage(Protocol):
 class StagedDecoding:
     """Stages as one: bytes to chunks, and the stages that follow, such as calls out of the text."""
 
-    def __init__(self, decoder: Decoding, *stages: Stage) -> None:
+    def __init__(self, decoder: Decoding, *stages: Stage, deferred: DeferredText | None = None) -> None:
         self._decoder = decoder
         self._stages = stages
+        self._deferred = deferred
+        self.is_slow = None if deferred is None else self._takes_long
 
     def feed(self, data: bytes) -> list[StreamChunk]:
-        return self._through(self._decoder.feed(data), self._stages)
+        chunks = self._decoder.feed(data)
+        if self._deferred is not None:
+            chunks = self._deferred.take(chunks)
+        return self._through(chunks, self._stages)
 
     def close(self) -> list[StreamChunk]:
-        chunks = self._through(self._decoder.close(), self._stages)
+        waiting = [] if self._deferred is None else self._deferred.close()
+        chunks = self._through(waiting + self._decoder.close(), self._stages)
         for number, stage in enumerate(self._stages):
             chunks += self._through(stage.close(), self._stages[number + 1 :])
         return chunks
 
     def progress(self) -> Progress:
         return self._decoder.progress()
+
+    def _takes_long(self, _data: bytes) -> bool:
+        return self._deferred is not None and self._deferred.is_due()
 
     def _through(self, chunks: list[StreamChunk], stages: Iterable[Stage]) -> list[StreamChunk]:
         for stage in stages:
