@@ -1,6 +1,6 @@
 """Calls in text are compared with a long conversation in a thread: the event loop goes on.
 
-`python -m tests.gateway.test_off_loop` prints the longest stalls in wall-clock time, for a machine that does nothing else.
+`python -m tests.gateway.test_off_loop` prints the longest stalls in wall-clock time.
 """
 
 from __future__ import annotations

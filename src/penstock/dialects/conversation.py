@@ -30,7 +30,7 @@ Check = Callable[[list[SourceText]], bool]
 
 
 class Joint:
-    """Neighbouring texts as one: a call may be split between messages. Of long texts it has the end or the beginning."""
+    """Neighbouring texts as one: a call may be split between messages. It has the ends and beginnings of long texts."""
 
     def __init__(self, sides: tuple[Written, ...]) -> None:
         self.sides = sides

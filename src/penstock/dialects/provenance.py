@@ -21,7 +21,7 @@ Values that the model has used before with the same tool are its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -74,10 +74,18 @@ class Provenance:
     """The texts of a conversation that a model may quote: user messages, tool results, and what hosted tools returned.
 
     Messages with `is_example` do not count: they show the model how calls are written. `fields` are those that the
-    caller added to the request: some providers take documents there.
+    caller added to the request: some providers take documents there. Calls of the tools in `refused` never count as the
+    model's own.
     """
 
-    def __init__(self, messages: Iterable[Message], fields: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        messages: Iterable[Message],
+        fields: Mapping[str, Any] | None = None,
+        *,
+        refused: Collection[str] = (),
+    ) -> None:
+        self._refused = refused
         self._messages = list(messages)
         self._sources = Conversation([*self._messages, *([fields] if fields else [])])
         self._searches = 0
@@ -104,6 +112,8 @@ class Provenance:
 
     def is_quoted(self, name: str, arguments: dict[str, Any], markup: str) -> bool:
         """Returns whether a call is a quotation; `markup` is the call as the model wrote it, "" if it is not known."""
+        if name in self._refused:
+            return True
         sources = self._sources
         sources.prepare()
         values = wide_values_of(arguments)

@@ -20,6 +20,7 @@ from penstock.gateway.inspecting import InspectedCall
 from penstock.gateway.journal import Journal, Reads
 from penstock.gateway.piece_lane import PieceLane
 from penstock.gateway.routing import Candidate, find_candidates
+from penstock.healing.report import RESCUED_HEADER, RescuedCall, rescued_ids
 from penstock.history.client_request import ClientRequest, decode_request
 from penstock.jsontext.scan import MAX_DEPTH
 from penstock.wires import find_response_frames
@@ -82,7 +83,7 @@ class Answering:
             self._journal.leave()
 
     async def _write(self, request: ClientRequest, candidates: list[Candidate], stream: ResponseStream) -> None:
-        """Write the response, one piece per network read of the upstream."""
+        """Write the response, or the error if none begins."""
         try:
             answer = await self._opened(request, candidates)
         except RejectedRequest as error:
@@ -90,18 +91,27 @@ class Answering:
                 raise
             await stream.write(self._failed(request, error))  # a keep-alive was sent, and with it the status 200
             return
+        await self._write_answer(request, answer, stream)
+
+    async def _write_answer(self, request: ClientRequest, answer: Answer, stream: ResponseStream) -> None:
+        """Write a response that has begun, one piece per network read of the upstream."""
         encoder = ResponseEncoder(self._frames(self._head(request, answer)))
         record = self._context.memory.record(request, self._caller.key, self._caller.id)
         upstream, chunks = answer.upstream_request, answer.first
         show = self._inspected.shows
         lane = PieceLane(encoder, stream, None if record is None else record.add_one, show)
-        decoded = 0
+        decoded = marked = 0
+        rescued = upstream.report.rescued if self._frames.format.keep_alive.startswith(b":") else []
         try:
             while True:
                 decoded += 1
                 if record is not None:
                     record.add(chunks)
-                if data := encoder.feed(chunks):
+                data = encoder.feed(chunks)
+                if len(rescued) > marked:
+                    data = _mark(rescued[marked:]) + data
+                    marked = len(rescued)
+                if data:
                     if show is not None:
                         show(data)
                     await stream.write(data)
@@ -167,6 +177,8 @@ class Answering:
         if (record := self._context.memory.record(request, self._caller.key, self._caller.id)) is not None:
             record.add(chunks)
             record.end()
+        if rescued := rescued_ids(answer.upstream_request.report):
+            self._headers[RESCUED_HEADER] = rescued
         encoded = encode_body(self._frames, chunks, self._head(request, answer))
         usage = next((chunk for chunk in reversed(chunks) if isinstance(chunk, Usage)), None)
         self._journal.end(usage, encoded.error)
@@ -202,6 +214,11 @@ class Answering:
         head = ResponseHead(id=self._caller.id, retry_after=None if retry_after is None else float(retry_after))
         encoded = encode_error(self._frames, error.status, error.message, code, head)
         return replace(encoded, headers={**error.headers, **encoded.headers})
+
+
+def _mark(calls: list[RescuedCall]) -> bytes:
+    """The mark of rescued calls in a stream, whose headers were sent before: a comment, which clients skip."""
+    return f": {RESCUED_HEADER}: {','.join(call.id for call in calls)}\n\n".encode()
 
 
 def _read(wire: str, body: Any, model: str, is_streaming: bool | None, context: GatewayContext) -> ClientRequest:

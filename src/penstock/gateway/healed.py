@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from penstock.gateway.attempts import Attempt
-from penstock.healing.report import Healed
+from penstock.healing.report import Healed, RescuedCall
 
 MAX_KEPT = 1_000
 """How many requests are remembered."""
@@ -17,7 +17,8 @@ MAX_KEPT = 1_000
 class HealedResponse(Struct, frozen=True, kw_only=True):
     """The report of a request: its upstreams, and what was healed, passed on unchanged, or dropped.
 
-    `upstream` and `answered_by` are the upstream and the model that answered; `problem` says why it failed.
+    `upstream` and `answered_by` are the upstream and the model that answered; `problem` says why it failed. `rescued`
+    are the calls that were found in the text.
     """
 
     id: str
@@ -31,6 +32,7 @@ class HealedResponse(Struct, frozen=True, kw_only=True):
     healed: Sequence[Healed] = ()
     notes: Sequence[str] = ()
     dropped: Sequence[str] = ()
+    rescued: Sequence[RescuedCall] = ()
 
 
 class HealedResponses:

@@ -90,7 +90,7 @@ class Journal:
             answered_by=answer.candidate.model if answer else "", status=self._call.send.status,
             problem=one_line(self._problem),
             asked=[replace(attempt, failure=one_line(attempt.failure)) for attempt in self.attempts.entries],
-            healed=report.build(), notes=report.notes,
+            healed=report.build(), notes=report.notes, rescued=tuple(report.rescued),
             dropped=[f"{item.place}: {item.why}" for item in answer.upstream_request.dropped] if answer else (),
         )  # fmt: skip
         self._context.healed.add(response)

@@ -13,6 +13,7 @@ from penstock.dialects.provenance import Provenance
 from penstock.dialects.whole_calls import StaysText, WholeCalls
 from penstock.events import (
     Error,
+    Fault,
     Finish,
     Opaque,
     Progress,
@@ -108,6 +109,8 @@ class HealedDecoding:
     def __init__(self, decoder: ResponseDecoder, context: ResponseContext) -> None:
         self._context = context
         self._report = context.report
+        self._report.begin()
+        self._refused = context.healing.refused_tools(context.tools)
         self._decoder = decoder
         self._habits = Habits(context.wire, context.report)
         reasons = FinishReasons(context.wire, context.report, heals=context.healing.finish_reasons)
@@ -187,8 +190,14 @@ class HealedDecoding:
         """How a call that stays text is noted."""
         context, report = self._context, self._report
         if not has_tools or (context.calls_allowed and context.healing.dialects):
-            return report.note_text
+            return self._note_limited if self._refused else report.note_text
         return report.note_unwanted if context.calls_allowed else report.note_forbidden
+
+    def _note_limited(self, name: str, fault: Fault | None) -> None:
+        if fault == "quoted" and name in self._refused:
+            self._report.note_limited(name)
+        else:
+            self._report.note_text(name, fault)
 
     def _reasoning_tail(self) -> ReasoningTail | None:
         """What looks for calls in reasoning, if calls in the text count."""
@@ -204,7 +213,10 @@ class HealedDecoding:
     def _provenance(self) -> Provenance:
         """What calls in the text are compared with."""
         context = self._context
-        return Provenance([], {}) if context.healing.quoted else Provenance(context.messages, context.fields)
+        is_compared = not context.healing.quoted
+        return Provenance(
+            context.messages if is_compared else [], context.fields if is_compared else {}, refused=self._refused
+        )
 
     def _heal(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
         """The events, after their text was read."""
@@ -235,6 +247,7 @@ class HealedDecoding:
             match chunk:
                 case ToolCall() if chunk.origin != "native":
                     self._report.add(CALL_IN_REASONING if CALL_IN_REASONING in chunk.quirks else CALL_IN_TEXT)
+                    self._report.rescue(chunk)
                 case Unknown() if chunk.note == KEEP_ALIVE:
                     self._report.add(DATA_KEEP_ALIVE)
                 case Unknown() if self._context.client_wire:

@@ -6,9 +6,12 @@ from collections import Counter
 
 from msgspec import Struct
 
-from penstock.events import Fault, Unknown
+from penstock.events import Fault, ToolCall, Unknown
 
 STOP_WITH_CALLS, NO_REASON, REASONING_MARKS, CALL_IN_TEXT, DATA_KEEP_ALIVE, CALL_IN_REASONING = 53, 55, 85, 86, 104, 181
+
+RESCUED_HEADER = "x-penstock-rescued"
+"""The header of a response with calls that were found in its text: their ids."""
 
 IN_WORDS = {
     1: "calls without an index",
@@ -61,12 +64,29 @@ class Healed(Struct, frozen=True):
     count: int
 
 
+class RescuedCall(Struct, frozen=True):
+    """A call that was found in the text of a response, with the id that the client gets."""
+
+    id: str
+    name: str
+
+
 class HealingReport:
     """Counts healed quirks of one response, and notes what was passed on unchanged."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
         self.notes: list[str] = []
+        self.rescued: list[RescuedCall] = []
+
+    def begin(self) -> None:
+        """Begin with a response: what was rescued of one that was withdrawn does not count."""
+        self.rescued.clear()
+
+    def rescue(self, call: ToolCall) -> None:
+        """Note a call that was found in the text."""
+        if len(self.rescued) < MAX_RESCUED:
+            self.rescued.append(RescuedCall(call.id, call.name))
 
     def add(self, quirk: int, count: int = 1) -> None:
         """Count a healed quirk."""
@@ -85,6 +105,12 @@ class HealingReport:
     def note_unsettled(self, name: str, why: str) -> None:
         """Note a call without marks in the text that stays text."""
         self.note(f"the call of {_shown(name)} stays text: {why}")
+
+    def note_limited(self, name: str) -> None:
+        """Note a call in the text that stays text, because its tool may have side effects."""
+        self.note(
+            f"the call of {_shown(name)} stays text: only read-only tools are rescued (see the switch `read_only`)"
+        )
 
     def note_unwanted(self, name: str, _fault: Fault | None) -> None:
         """Note a call in the text that stays text, because `rescue` is off."""
@@ -117,12 +143,19 @@ class HealingReport:
         return [Healed(quirk, IN_WORDS.get(quirk, ""), count) for quirk, count in sorted(self._counts.items())]
 
 
+MAX_RESCUED = 64
+"""How many rescued calls a report names."""
 MAX_NOTES = 32
 """How many notes a report has."""
 MAX_FIELDS = 3
 """How many fields of something unknown are named in a note."""
 MAX_NAME = 64
 """How many characters of the name of a tool are noted."""
+
+
+def rescued_ids(report: HealingReport) -> str:
+    """The ids of the rescued calls, for a header. They are generated, so that a header can have them."""
+    return ",".join(call.id for call in report.rescued)
 
 
 def _shown(name: str) -> str:

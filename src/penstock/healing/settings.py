@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.declarations import ToolDeclaration
 
 Repair = Literal["off", "safe", "guess"]
+READ_ONLY: Literal["read_only"] = "read_only"
 
 
 class Healing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -14,7 +20,8 @@ class Healing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     | switch | what it does |
     |---|---|
-    | `rescue` | calls of declared tools in the text become calls; a list names the dialects |
+    | `rescue` | calls of declared tools in the text become calls; a list names the dialects; `read_only`: see below |
+    | `read_only` | names of tools without side effects, or patterns such as `get_*`, for `rescue="read_only"` |
     | `quoted` | also calls that repeat a user message or a tool result: they may be injected |
     | `reasoning` | `<think>` marks in the text become reasoning |
     | `inside_reasoning` | the text begins inside of reasoning, as the prompt has the opening mark |
@@ -25,9 +32,14 @@ class Healing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Ids, indexes, names in pieces, arguments that are objects, missing finish reasons and the fields of reasoning are
     always healed: a response is decoded, and encoded again.
+
+    With `rescue="read_only"`, only calls of tools without side effects are rescued: those in `read_only`, those whose
+    declaration says so (`annotations`, with the `readOnlyHint` of MCP), and in `Model` and `Agent` the tools with
+    `read_only=True`. Others stay text.
     """
 
-    rescue: bool | tuple[str, ...] = True
+    rescue: bool | Literal["read_only"] | tuple[str, ...] = True
+    read_only: tuple[str, ...] = ()
     quoted: bool = False
     reasoning: bool = True
     inside_reasoning: bool = False
@@ -42,6 +54,26 @@ class Healing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
             for name in self.rescue:
                 find_dialect(name)  # raises if there is none
+
+    def with_tools(self, tools: Any) -> Healing:
+        """The same, where the tools of a list that are read-only count as such."""
+        if self.rescue != READ_ONLY or not isinstance(tools, list | tuple):
+            return self
+        names = (tool.name for tool in tools if getattr(tool, "read_only", False) is True)
+        return replace(self, read_only=(*self.read_only, *names))
+
+    def refused_tools(self, tools: Iterable[ToolDeclaration]) -> frozenset[str]:
+        """The tools whose calls are not rescued, because they may have side effects."""
+        if self.rescue != READ_ONLY:
+            return frozenset()
+        return frozenset(tool.name for tool in tools if not self._is_read_only(tool))
+
+    def _is_read_only(self, tool: ToolDeclaration) -> bool:
+        match tool.extra.get("annotations"):
+            case {"readOnlyHint": True}:
+                return True
+            case _:
+                return any(fnmatchcase(tool.name, pattern) for pattern in self.read_only)
 
     @property
     def dialects(self) -> tuple[str, ...]:

@@ -420,6 +420,7 @@ class Model:
         healing = healing or self.healing
         chosen = self.choose_calls(calls)
         check_healing(chosen, rescue, healing)
+        healing = None if healing is None else healing.with_tools(tools)
         call_options = CallOptions(chosen, rescue, id_prefix, confirm, healing)
         return self._exchange(prepare(request, call_options, output, self.wire, self._endpoint.provider.quirks))
 
