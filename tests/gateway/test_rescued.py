@@ -130,7 +130,7 @@ def test_a_model_knows_which_tools_are_read_only(read_only: bool) -> None:
         """Run."""
         return command
 
-    script = [Raw(STREAM), "Done."]
+    script: list[Any] = [Raw(STREAM), "Done."]
     model = Model("vllm:m", "http://server/v1", via=Scripted([Raw(STREAM)]))
     turn = model.complete("Go.", tools=[shell], healing=Healing(rescue="read_only"))
     assert [call.name for call in turn.tool_calls] == (["shell"] if read_only else [])

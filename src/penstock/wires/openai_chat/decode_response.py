@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from penstock.events import Error, FinishReason, Text
+from penstock.jsontext.leading import object_end
 from penstock.jsontext.portable import as_json_value
 from penstock.wires.openai_chat.calls import add_run
 from penstock.wires.openai_chat.choice import ChatChoice
@@ -27,7 +28,7 @@ from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
 from penstock.wires.shared.decode_response.in_band_errors import bare_message, error_in
 from penstock.wires.shared.decode_response.indexes import as_index
 from penstock.wires.shared.decode_response.loose import is_empty
-from penstock.wires.shared.decode_response.loose_frames import UNREADABLE
+from penstock.wires.shared.decode_response.loose_frames import UNREADABLE, MoreThanJSON
 from penstock.wires.shared.decode_response.open_block import MAX_STATE
 from penstock.wires.shared.decode_response.wire import Wire
 
@@ -170,6 +171,8 @@ class OpenAIChat(Wire):
             value = as_json_value(json.loads(text, strict=False))
         except UNREADABLE:
             value = text
+            if (end := object_end(payload)) and json.loads(payload[:end], strict=False).get("choices"):
+                raise MoreThanJSON(end) from None
         is_chunk = isinstance(value, dict) and bool(value.get("choices"))
         if is_chunk:
             self._loose_chunk(payload)
