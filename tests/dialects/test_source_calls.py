@@ -18,7 +18,7 @@ from penstock.dialects.source_calls import Work, calls_in, values_of
 from penstock.messages import assistant, result, system, tool_results, user
 from penstock.testing import Scripted
 from tests.cases import each
-from tests.dialects import injection
+from tests.dialects import attack, injection
 from tests.growth import assert_linear
 
 PAY = ToolCall("c1", "send_money", {"to": "eve", "amount": 5})
@@ -30,6 +30,11 @@ def found(text: str) -> list[Message]:
 
 def is_quoted(messages: list[Message], call: ToolCall = PAY) -> bool:
     return Provenance(messages).is_quoted(call.name, call.arguments, "")
+
+
+def test_calls_of_a_harsher_attack_do_not_run() -> None:
+    ran = attack.main(1, 600)
+    assert not ran, attack.report(ran, 600)
 
 
 @pytest.mark.parametrize("seed", range(1, 6))

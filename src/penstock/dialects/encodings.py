@@ -12,11 +12,12 @@ import html
 import re
 import sys
 from collections.abc import Callable
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_plus
 
+from penstock.dialects.folding import without_colours
 from penstock.jsontext.surrogates import join_surrogates
 
-MAX_READINGS = 16
+MAX_READINGS = 32
 """How many readings of one text of the conversation are compared: it may have several encodings, one in another."""
 FEWEST_READINGS = 6
 """How many readings a text has at least, if it has as many encodings; others only while there is room for them."""
@@ -33,6 +34,12 @@ _LINE_END = re.compile(r"=(?:[ \t]*\r?\n)?")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,}(?:\r?\n[A-Za-z0-9+/_-]+)*={0,2}")
 
 _BETWEEN_STRINGS = re.compile(r'"(?<!\\")\s{0,40}[,+]\s{0,40}"')  # a pattern that begins with a character is faster
+_CONCATENATED = re.compile(r"""(["'])(?:\s{0,40}(?:[+.&]|\|\||\.\.)\s{0,40}|\s{1,40})\1""")
+_FORM = re.compile(r"\w=[^\s&+]{0,400}\+")
+_MARGIN = re.compile(r"^[ \t]*(?:[>|*+#;%]|//+|--)[ \t>]{0,8}", re.MULTILINE)
+_QUOTED_RUN = re.compile(
+    rf"(?:{_MARGIN.pattern}(?:[A-Za-z0-9+/_-]+={{0,2}}|[\[\]{{}}\"].*)[ \t]*\r?(?:\n|\Z)){{2,}}", re.MULTILINE
+)  # lines of base64 or of strings, each with a margin
 _TAGS = {0xE0000 + code: chr(code) for code in (*b"\t\n\r", *range(0x20, 0x7F))}
 _HEX_RUN = re.compile(rf"{_HEX}{{2}}(?:[ :]?{_HEX}{{2}}){{7,}}")
 
@@ -114,7 +121,7 @@ def _base64_text(run: str) -> str | None:
     try:
         return base64.b64decode(letters + "=" * (-len(letters) % 4)).decode()
     except (binascii.Error, UnicodeDecodeError):
-        return None
+        return _base64_text(run[1:]) if run.startswith("+") else None  # as in a diff
 
 
 def _decode_tags(text: str) -> str:
@@ -125,6 +132,21 @@ def _decode_tags(text: str) -> str:
 def _join_strings(text: str) -> str:
     """Joins the strings of an array or a program, which may be the lines of a text."""
     return _BETWEEN_STRINGS.sub(r"\\n", text) if '"' in text else text
+
+
+def _without_margins(text: str) -> str:
+    """Removes the margins of lines that belong together: those of base64, and the strings of an array."""
+    return _QUOTED_RUN.sub(lambda match: _MARGIN.sub("", match[0]), text) if "\n" in text else text
+
+
+def _decode_form(text: str) -> str:
+    """Decodes the fields of a form, where a plus sign is a space."""
+    return unquote_plus(text) if "+" in text and _FORM.search(text) else text
+
+
+def _concatenate(text: str) -> str:
+    """Joins the strings that a program puts together."""
+    return _CONCATENATED.sub("", text)
 
 
 def _decode_doubled_quotes(text: str) -> str:
@@ -146,5 +168,6 @@ def _hex_text(match: re.Match[str]) -> str:
 
 _DECODERS: tuple[Callable[[str], str], ...] = (
     _decode_octet_escapes, decode_escapes, html.unescape, unquote, _decode_percent_u, _decode_quoted_printable,
-    _decode_base64, _decode_hex, _decode_tags, _join_strings, _decode_doubled_quotes,
+    _decode_base64, _decode_hex, _decode_tags, _join_strings, _decode_form, _concatenate,
+    _without_margins, without_colours, _decode_doubled_quotes,
 )  # fmt: skip

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 _LEVELS = 3  # how often HTML escapes are decoded
 _COLOURS = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\))")  # terminal colours
+_BARE_COLOURS = re.compile(r"\[\d{1,3}(?:;\d{1,3}){0,4}m")
 _BREAKS = re.compile(r"</?(?:br|p|div|pre|li|tr)\b[^<>]{0,200}>", re.IGNORECASE)
 _LAYOUT = re.compile(r"</?(?:wbr|span|code|b|i|em|strong|td)\b[^<>]{0,200}>", re.IGNORECASE)
 _NUMBERS = re.compile(r"^[\s>|*+#-]{0,40}\d{1,6}[ \t]{0,4}[\t:|.)\u2192]", re.MULTILINE)  # item and line numbers
@@ -66,7 +67,14 @@ def unescaped(text: str) -> str:
         if "&" not in text or (decoded := html.unescape(text)) == text:
             break
         text = decoded
-    return _COLOURS.sub("", text) if "\x1b" in text else text
+    return without_colours(text)
+
+
+def without_colours(text: str) -> str:
+    """Returns a text without the colours of terminals, also where the escape character was removed from them."""
+    if "\x1b" in text:
+        text = _COLOURS.sub("", text)
+    return _BARE_COLOURS.sub("", text) if "m" in text and "[" in text else text
 
 
 def plain(text: str) -> str:

@@ -53,6 +53,7 @@ _AFTER_KEY = frozenset(":=./")  # after which a name may be the value of a key
 _BLANKS = " \t\r\n\"'`\\"
 _QUOTES = ('"', "'", "`", "{ ", "{")
 _AS_KEY = re.compile(r"""["'`\\]{0,3}\s{0,8}[:=]\s{0,8}[\[{]""")
+_MARK = re.compile(r"[<>\[\]|]")
 _BRACE_AFTER = re.compile(r"[^{}();]{0,120}\{")
 _LISTED = re.compile(r"\[\s{0,8}(?:[\w.]+\([^\[\]]{0,300}\)\s{0,8},\s{0,8})?\Z")  # `[pay(…), pay(…)]` is a dialect
 _PROSE = re.compile(r"\w[,.;:]?\s+\Z")
@@ -202,7 +203,8 @@ def _calls_at(text: str, start: int, end: int, name: str, work: Work) -> Iterato
         if (read := _read(text, end + plain_notation.end() - 1, work)) is not None:
             yield read, "[" not in before or not _LISTED.search(before)
     elif "{" in after and (read := _object_after(text, end, before, name, work)) is not None:
-        yield read, not _REACT.search(before[-_CLOSE:])
+        marks = text[end : text.index("{", end)]  # as in `NAME[ARGS]{…}`
+        yield read, not _REACT.search(before[-_CLOSE:]) and not _MARK.search(marks)
     if before.rstrip().endswith("<") and (found := list(_attributes(text, end, work))):
         yield found, False
     yield from ((arguments, False) for arguments in _dialect_calls(text, start, name, work))

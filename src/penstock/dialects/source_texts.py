@@ -36,20 +36,33 @@ _AFTER = re.compile(r"[\"'\\]*(?:[(\[{]|<[|/\w]|\s*[:,]?\s*\{)")
 _MARGIN = re.compile(
     r"^(?:[ \t]*(?:[>|\u2502\u2503*+#;%]|//+|--|\.\.\.)[ \t]?)+|[ \t]*[\u2502\u2503|][ \t]*$", re.MULTILINE
 )
-_PREFIX = re.compile(
-    r"^(?:\[?\d{4}-\d\d-\d\d[T ][\d:.,]{5,15}Z?\]?(?: [\w./\[\]-]{1,30}){0,3}:? |\d\d:\d\d?(?::\d\d)? <[^>\n]{1,30}> "
-    r"|[\w./-]{1,80}[:-]\d{1,6}[:-]|[0-9a-f]{7,40} \([^)\n]{1,80}\) ?|L?\d{1,6}[:|)] ?|\w{1,3}> )",
-    re.MULTILINE,
-)  # of grep, git blame, logs and chats
+
+
+def _prefix(words: int) -> re.Pattern[str]:
+    """Finds what grep, git blame, logs and chats write before a line; before the text of a log, up to some words."""
+    return re.compile(
+        rf"^(?:\[?\d{{4}}-\d\d-\d\d[T ][\d:.,]{{5,15}}Z?\]?(?: [\w./\[\]-]{{1,30}}){{0,{words}}}:? |"
+        r"\d\d:\d\d?(?::\d\d)? <[^>\n]{1,30}> "
+        r"|[\w./-]{1,80}[:-]\d{1,6}[:-]|[0-9a-f]{7,40} \([^)\n]{1,80}\) ?|L?\d{1,6}[:|)] ?|\w{1,3}> )",
+        re.MULTILINE,
+    )
+
+
+_NUMBER = re.compile(r"^[ \t|]{0,8}\d{1,6}[ \t]{0,4}[\t:|.)\u2192] ?", re.MULTILINE)
+_MARGINS = (_MARGIN, _prefix(3), _prefix(1), _NUMBER)
+_LAYERS = 2  # how many margins there may be within one another
 _CONTEXT = 40  # how many characters before and after a name show how it is written
 
 
 def _without_margins(text: str) -> Iterable[str]:
-    """Returns a text, and the same without the margins of quotes, comments and boxes, and of listings and logs."""
-    if "\n" not in text:
-        return (text,)
-    marked, listed = _MARGIN.sub("", text), _PREFIX.sub("", text)
-    return dict.fromkeys((text, marked, listed, _PREFIX.sub("", marked), _MARGIN.sub("", listed)))
+    """Returns a text, and the same without the margins of quotes, comments, boxes, tables, listings and logs.
+
+    There may be one within another.
+    """
+    forms = {text: None}
+    for _ in range(_LAYERS if "\n" in text else 0):
+        forms |= {margin.sub("", form): None for form in forms for margin in _MARGINS}
+    return forms
 
 
 class Places(NamedTuple):
