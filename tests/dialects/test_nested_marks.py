@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -16,6 +17,7 @@ from penstock.dialects.rescue import LEAKS
 from penstock.dialects.stage import TextCalls
 from tests.budget import SEED, share
 from tests.cases import each
+from tests.growth import assert_linear
 from tests.support import joined
 from tests.texts import calls_of, text_of
 
@@ -167,11 +169,20 @@ def test_no_tag_begins_with_another() -> None:
     assert [(tag, other) for tag in tags for other in tags if tag != other and other.startswith(tag)] == []
 
 
+@pytest.mark.parametrize("is_broken", [False, True], ids=["whole", "broken"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_rest_of_a_malformed_call_takes_linear_time(dialect: str) -> None:
-    case = Case(dialect, 1)
-    head = case.call[: case._name_end()]
-    parser = TextParser(dialect, TOOLS)
-    events = [event for piece in [head, *["<x ' \" } ] ) "] * 2000] for event in parser.feed(piece)]
-    assert len(events) < 10_000
-    parser.close()
+def test_nested_marks_take_linear_time(dialect: str, is_broken: bool) -> None:
+    """Marks of all dialects in a value, in small pieces: four times as many take about four times as long."""
+    others = [mark for name in DIALECTS for mark in marks(name)[:2]]
+
+    def prepare(size: int) -> Callable[[], object]:
+        text = written(dialect, "save", {"path": "a", "content": " ".join([*marks(dialect), *others]) * size})
+        text = text.replace("content", 'content" }', 1) if is_broken else text
+        pieces = [text[start : start + 16] for start in range(0, len(text), 16)]
+        return lambda: parsed(TextParser(dialect, TOOLS), pieces)
+
+    assert_linear(prepare, 4)
+
+
+def parsed(parser: TextParser, pieces: list[str]) -> list[StreamChunk]:
+    return [*(event for piece in pieces for event in parser.feed(piece)), *parser.close()]
