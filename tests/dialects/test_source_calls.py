@@ -252,7 +252,8 @@ def test_an_agent_with_structured_output_keeps_the_calls_in_its_strings() -> Non
         return "sent"
 
     answer = json.dumps({"summary": f"It says {INNER}."})
-    for options in ({"calls": "qwen3_coder"}, {"rescue": True}):
+    chosen: list[dict[str, Any]] = [{"calls": "qwen3_coder"}, {"rescue": True}]
+    for options in chosen:
         model = penstock.Model(
             "openai-compatible:m", "http://x.invalid/v1", "k", via=Scripted([answer]), output_form="prompt"
         )
