@@ -83,18 +83,9 @@ class Answering:
             self._journal.leave()
 
     async def _write(self, request: ClientRequest, candidates: list[Candidate], stream: ResponseStream) -> None:
-        """Write the response, or the error if none begins."""
-        try:
-            answer = await self._opened(request, candidates)
-        except RejectedRequest as error:
-            if not stream.is_open:
-                raise
-            await stream.write(self._failed(request, error))  # a keep-alive was sent, and with it the status 200
+        """Write the response, one piece per network read of the upstream."""
+        if (answer := await self._begun(request, candidates, stream)) is None:
             return
-        await self._write_answer(request, answer, stream)
-
-    async def _write_answer(self, request: ClientRequest, answer: Answer, stream: ResponseStream) -> None:
-        """Write a response that has begun, one piece per network read of the upstream."""
         encoder = ResponseEncoder(self._frames(self._head(request, answer)))
         record = self._context.memory.record(request, self._caller.key, self._caller.id)
         upstream, chunks = answer.upstream_request, answer.first
@@ -131,6 +122,18 @@ class Answering:
             await answer.close()
             self._journal.reads = Reads(lane.taken, lane.left, decoded)
             self._journal.end(encoder.usage, encoder.error)
+
+    async def _begun(
+        self, request: ClientRequest, candidates: list[Candidate], stream: ResponseStream
+    ) -> Answer | None:
+        """The response that has begun; None if there is none, and the error was written."""
+        try:
+            return await self._opened(request, candidates)
+        except RejectedRequest as error:
+            if not stream.is_open:
+                raise
+            await stream.write(self._failed(request, error))  # a keep-alive was sent, and with it the status 200
+            return None
 
     def _failed(self, request: ClientRequest, error: RejectedRequest) -> bytes:
         self._journal.fail(error)
