@@ -148,9 +148,6 @@ PROVIDERS: dict[str, Provider] = {
         keys=("AWS_BEARER_TOKEN_BEDROCK",), urls=("BEDROCK_BASE_URL", "AWS_ENDPOINT_URL_BEDROCK_RUNTIME"),
         needs_key=False,
         about="a bearer key, or, with penstock-llm[aws], the credentials that AWS's own tools find"),
-    # vLLM answers a request with tools with the error 400 unless it was started with --enable-auto-tool-choice and
-    # --tool-call-parser (docs.vllm.ai/en/latest/features/tool_calling; Mistral tokenizers and gpt-oss are exempt).
-    # SGLang has no parser without --tool-call-parser, and leaves calls in the text (docs.sglang.io, Tool Parser).
     "vllm": _local(8000, "VLLM_BASE_URL", keys=("VLLM_API_KEY",), quirks=LOCAL | {"echo-as-reasoning"},
                    has_native_calls=False),
     "sglang": _local(30000, "SGLANG_BASE_URL", keys=("SGLANG_API_KEY",), quirks=LOCAL, has_native_calls=False),

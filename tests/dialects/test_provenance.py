@@ -30,7 +30,7 @@ from penstock import (
     ToolCallInvalid,
     ToolResult,
 )
-from penstock.dialects import encodings, provenance
+from penstock.dialects import encodings, provenance, source_texts
 from penstock.dialects.prompt import prompts
 from penstock.dialects.reading import markup
 from penstock.dialects.rescue import LEAKS
@@ -426,6 +426,13 @@ def test_after_many_calls_a_name_is_enough(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(provenance, "MAX_SEARCHES", 2)
     events = events_of("hermes", HERMES * 3, [user("send_money(to='bob')")])
     assert (len(calls_of(events)), faults_of(events)) == (2, ["quoted"])
+
+
+def test_a_long_text_has_fewer_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = quote(quote(HERMES.replace('"', "&quot;"))) + base64.b64encode(HERMES.encode()).decode() + "\\u0041%25"
+    readings = len(source_texts.prepared(text, is_result=True))
+    monkeypatch.setattr(source_texts, "MAX_DECODED", 0)
+    assert len(source_texts.prepared(text, is_result=True)) < readings
 
 
 def test_a_text_has_a_bounded_number_of_readings(monkeypatch: pytest.MonkeyPatch) -> None:

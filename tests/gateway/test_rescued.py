@@ -12,6 +12,7 @@ import pytest
 import penstock.heal
 from penstock import Agent, Healing, Model, ToolCall, tool
 from penstock.gateway.config.file import settings_from
+from penstock.healing import report
 from penstock.testing import Raw, Scripted
 from tests.asgi_client import serving
 from tests.gateways import ASK, TOOLS, chat, delta, events, gateway, sse, upstream
@@ -37,19 +38,19 @@ async def ask(healing: Healing, body: Raw, stream: bool, tools: Any = TOOLS) -> 
     app = gateway(upstream([body], streaming=stream), healing=healing)
     async with serving(app) as browser:
         reply = await browser.post("/v1/chat/completions", chat(stream, tools=tools))
-        report = await browser.get(f"/healed/{reply.headers['x-request-id']}")
-    return reply, json.loads(report.body)
+        found = await browser.get(f"/healed/{reply.headers['x-request-id']}")
+    return reply, json.loads(found.body)
 
 
 def test_a_rescued_call_of_a_whole_response_is_in_a_header() -> None:
-    reply, report = asyncio.run(ask(Healing(), whole(CALL), stream=False))
+    reply, healed = asyncio.run(ask(Healing(), whole(CALL), stream=False))
     [call] = json.loads(reply.body)["choices"][0]["message"]["tool_calls"]
     assert reply.headers["x-penstock-rescued"] == call["id"]
-    assert report["rescued"] == [{"id": call["id"], "name": "shell"}]
+    assert healed["rescued"] == [{"id": call["id"], "name": "shell"}]
 
 
 def test_a_rescued_call_of_a_stream_has_a_comment_before_it() -> None:
-    reply, report = asyncio.run(ask(Healing(), Raw(STREAM), stream=True))
+    reply, healed = asyncio.run(ask(Healing(), Raw(STREAM), stream=True))
     [id] = [call["id"] for event in events(reply.body) for choice in event["choices"]
             for call in choice["delta"].get("tool_calls", ()) if "id" in call]  # fmt: skip
     assert "x-penstock-rescued" not in reply.headers
@@ -57,21 +58,21 @@ def test_a_rescued_call_of_a_stream_has_a_comment_before_it() -> None:
     assert mark
     assert b"tool_calls" not in before
     assert id.encode() in after
-    assert report["rescued"] == [{"id": id, "name": "shell"}]
+    assert healed["rescued"] == [{"id": id, "name": "shell"}]
 
 
 def test_a_response_without_rescued_calls_has_no_mark() -> None:
-    reply, report = asyncio.run(ask(Healing(), whole("Hi"), stream=False))
+    reply, healed = asyncio.run(ask(Healing(), whole("Hi"), stream=False))
     assert "x-penstock-rescued" not in reply.headers
-    assert not report["rescued"]
+    assert not healed["rescued"]
 
 
 @pytest.mark.parametrize("healing", [Healing(rescue="read_only"), Healing(rescue="read_only", read_only=("l*",))])
 def test_calls_of_tools_with_side_effects_stay_text_if_rescue_is_read_only(healing: Healing) -> None:
-    reply, report = asyncio.run(ask(healing, whole(CALL), stream=False))
+    reply, healed = asyncio.run(ask(healing, whole(CALL), stream=False))
     assert json.loads(reply.body)["choices"][0]["message"]["content"] == CALL
     assert "x-penstock-rescued" not in reply.headers
-    assert "the call of 'shell' stays text: only read-only tools are rescued" in report["notes"][0]
+    assert "the call of 'shell' stays text: only read-only tools are rescued" in healed["notes"][0]
 
 
 @pytest.mark.parametrize("read_only", [("shell",), ("look", "sh*")])
@@ -139,3 +140,11 @@ def test_a_model_knows_which_tools_are_read_only(read_only: bool) -> None:
     )
     messages = agent.run("Go.").messages
     assert any(isinstance(part, ToolCall) for message in messages for part in message.parts) is read_only
+
+
+def test_the_number_of_rescued_calls_in_a_report_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "MAX_RESCUED", 2)
+    healing = report.HealingReport()
+    for number in range(3):
+        healing.rescue(ToolCall(f"c{number}", "shell", {}))
+    assert [call.id for call in healing.rescued] == ["c0", "c1"]

@@ -731,6 +731,8 @@ ELSEWHERE = {
     "wires.MAX_KEPT_TOOLS": "wires/requests/test_decode_request.py",
     "jsontext.MAX_MESSAGE": "hooks/test_hooks.py",
     "agent.MAX_WAIT": "agent/ending/test_cancel.py",
+    "dialects.MAX_DECODED": "dialects/test_provenance.py",
+    "healing.MAX_RESCUED": "gateway/test_rescued.py",
     "dialects.MAX_COMPARED": "dialects/test_quoted_sources.py",
     "dialects.MAX_MARKUP": "dialects/test_provenance.py",
     "agent.MAX_SHOWN": "hooks/test_ask_if_from.py",

@@ -32,7 +32,7 @@ from penstock.dialects.conversation import Conversation
 from penstock.dialects.encodings import readings
 from penstock.dialects.folding import fold, layouts, plain
 from penstock.dialects.quoted_lines import Comparisons, without_margin
-from penstock.dialects.segments import MAX_PIECE, pieces_of
+from penstock.dialects.segments import PIECE, pieces_of
 from penstock.dialects.source_calls import MIN_VALUE, SourceCall, Work, is_word, values_of, wide_values_of
 from penstock.dialects.source_texts import SourceText
 from penstock.events import Opaque
@@ -216,9 +216,9 @@ def _have_pieces(texts: list[SourceText], pieces: list[str]) -> bool:
 
 
 def _first(lines: list[str]) -> list[str]:
-    """Returns the lines of a call up to MAX_PIECE characters."""
+    """Returns the lines of a call up to PIECE characters."""
     sizes = accumulate(map(len, lines))
-    return [line for line, size in zip(lines, sizes, strict=True) if size <= MAX_PIECE]
+    return [line for line, size in zip(lines, sizes, strict=True) if size <= PIECE]
 
 
 def _have_value(texts: list[SourceText], call: Written) -> bool:

@@ -11,7 +11,7 @@ SEGMENT = 64 * 1024
 """How many characters a segment has."""
 OVERLAP = 16 * 1024
 """How many of them are also in the next segment."""
-MAX_PIECE = 2048
+PIECE = 2048
 """How long a folded text may be to be whole in a segment, also where the text has it in an encoding."""
 
 _NEAR = 2048  # how far before the end of a segment a line may begin that begins the next one
@@ -36,4 +36,4 @@ def segments(text: str) -> list[str]:
 
 def pieces_of(folded: str) -> list[str]:
     """Returns the pieces of a folded text that are looked for one by one."""
-    return [folded[start : start + MAX_PIECE] for start in range(0, len(folded), MAX_PIECE)] or [""]
+    return [folded[start : start + PIECE] for start in range(0, len(folded), PIECE)] or [""]
