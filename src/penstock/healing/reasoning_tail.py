@@ -20,6 +20,7 @@ from penstock.healing.report import CALL_IN_REASONING, HealingReport
 
 MAX_TAIL = 16 * 1024
 """How many characters of the end of the reasoning are looked at."""
+_CALL_ENDS = frozenset(">])}")
 _WHOLE = ("stop", "tool_calls")
 """The finish reasons of a response that has ended as the model wanted."""
 
@@ -55,8 +56,8 @@ class ReasoningTail:
 
     @property
     def is_slow(self) -> bool:
-        """Whether it may take long to end: there is reasoning, and a long conversation."""
-        return bool(self._pieces) and self.is_long
+        """Whether it may take long to end: the reasoning ends like a call, and the conversation is long."""
+        return bool(self._pieces) and self._pieces[-1].rstrip()[-1:] in _CALL_ENDS and self.is_long
 
     def feed(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
         """The events of one network read, with the calls that end the reasoning."""
