@@ -51,7 +51,7 @@ ALLOWED = {
     "hooks": "errors events content results messages jsontext calls tools history model agent",
     "runs": "errors events messages tools history run log agent",
     "adapters": f"{VOCABULARY} jsontext framing calls wires dialects tools healing decoder run model agent",
-    "heal": "errors events framing wires healing decoder history transport",
+    "heal": "errors events framing wires healing decoder history",
     "mcp": "errors events content results jsontext tools transport agent",
     "tracing": "errors events content messages turn jsontext prices run agent",
     "testing": "errors events declarations redaction framing calls wires providers log transport model",

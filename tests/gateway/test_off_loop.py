@@ -8,13 +8,11 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-import httpx2
 import pytest
 
-import penstock.heal
 from penstock import Healing, Model, ToolCall
 from penstock.testing import Scripted
 from penstock.testing.response import Response
@@ -56,37 +54,11 @@ class Reads(Scripted):
         return Response(200, {"content-type": "text/event-stream"}, tuple(self._body))
 
 
-class Server(httpx2.AsyncBaseTransport):
-    def __init__(self, body: list[bytes]) -> None:
-        self._body = body
-
-    async def handle_async_request(self, request: Any) -> Any:
-        await request.aread()
-        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Body(self._body))
-
-
-class Body(httpx2.AsyncByteStream):
-    def __init__(self, body: list[bytes]) -> None:
-        self._body = body
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for data in self._body:
-            await asyncio.sleep(0)
-            yield data
-
-
 async def through_the_gateway(body: list[bytes]) -> int:
     app = gateway(upstream("", via=Reads(body)))
     async with serving(app) as browser:
         reply = await browser.post("/v1/chat/completions", chat(messages=MESSAGES, tools=TOOLS))
     return reply.body.count(b'"name":"shell"')
-
-
-async def through_a_transport(body: list[bytes]) -> int:
-    http = httpx2.AsyncClient(transport=penstock.heal.transport(Server(body)))
-    request = chat(messages=MESSAGES, tools=TOOLS)
-    async with http, http.stream("POST", "http://server/v1/chat/completions", json=request) as response:
-        return b"".join([data async for data in response.aiter_bytes()]).count(b'"name":"shell"')
 
 
 async def in_a_model(body: list[bytes], **options: Any) -> int:
@@ -103,7 +75,7 @@ async def in_a_model_with_a_dialect(body: list[bytes]) -> int:
     return await in_a_model(body, calls="hermes")
 
 
-ANSWERS: list[Answer] = [through_the_gateway, through_a_transport, in_a_healed_model, in_a_model_with_a_dialect]
+ANSWERS: list[Answer] = [through_the_gateway, in_a_healed_model, in_a_model_with_a_dialect]
 
 
 async def longest_stall(work: Awaitable[int], clock: Callable[[], float]) -> tuple[float, int]:

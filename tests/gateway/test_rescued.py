@@ -112,7 +112,8 @@ def test_the_file_of_a_gateway_has_the_limit() -> None:
 def test_transports_report_rescued_calls(stream: bool) -> None:
     def answer(request: Any) -> Any:
         kind = "text/event-stream" if stream else "application/json"
-        return httpx2.Response(200, headers={"content-type": kind}, content=STREAM if stream else body_of(CALL))
+        body = STREAM if stream else body_of(CALL)
+        return httpx2.Response(200, headers={"content-type": kind}, stream=httpx2.ByteStream(body))
 
     reports: list[penstock.heal.HealReport] = []
     inner = httpx2.MockTransport(answer)
@@ -122,7 +123,6 @@ def test_transports_report_rescued_calls(stream: bool) -> None:
     [call] = reports[0].rescued
     assert call.name == "shell"
     assert call.id.encode() in reply.content
-    assert reply.headers.get("x-penstock-rescued") == (None if stream else call.id)
 
 
 @pytest.mark.parametrize("read_only", [True, False])

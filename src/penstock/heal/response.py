@@ -26,7 +26,7 @@ from penstock.heal.requests import HealableRequest
 from penstock.heal.same_events import is_same
 from penstock.heal.tapped_decoder import TappedDecoder
 from penstock.healing.decoding import HealedDecoding, response_context
-from penstock.healing.report import Healed
+from penstock.healing.report import Healed, RescuedCall
 from penstock.healing.settings import Healing
 from penstock.wires import find_response_frames, find_wire, wire_name
 from penstock.wires.shared.decode_response.reports import KEEP_ALIVE
@@ -47,6 +47,7 @@ TOKEN = "c0ffee00c0ffee00c0ffee00"
 class HealReport(Struct, frozen=True, kw_only=True):
     """What was healed in one response, by quirk number, and notes about what was left as it came.
 
+    `rescued` are the calls that were found in the text: the model, or a text that it quotes, may not have meant them.
     `problem` says why a response could not be healed, and was passed on unchanged from there on.
     """
 
@@ -55,6 +56,7 @@ class HealReport(Struct, frozen=True, kw_only=True):
     healed: tuple[Healed, ...] = ()
     notes: tuple[str, ...] = ()
     problem: str = ""
+    rescued: tuple[RescuedCall, ...] = ()
 
 
 OnHealed = Callable[[HealReport], Any]
@@ -117,7 +119,7 @@ class ResponseHealing:
     def build(self, path: str, problem: str = "") -> HealReport:
         return HealReport(
             path=path, wire=self.request.wire, healed=tuple(self.report.build()), notes=tuple(self.report.notes),
-            problem=problem,
+            problem=problem, rescued=tuple(self.report.rescued),
         )  # fmt: skip
 
 
