@@ -32,9 +32,9 @@ from penstock.dialects.conversation import Conversation
 from penstock.dialects.encodings import readings
 from penstock.dialects.folding import fold, layouts, plain
 from penstock.dialects.quoted_lines import Comparisons, without_margin
-from penstock.dialects.segments import PIECE, pieces_of
 from penstock.dialects.source_calls import MIN_VALUE, SourceCall, Work, is_word, values_of, wide_values_of
 from penstock.dialects.source_texts import SourceText
+from penstock.dialects.sources.segments import PIECE, pieces_of
 from penstock.events import Opaque
 from penstock.messages import Message
 

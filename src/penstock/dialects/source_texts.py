@@ -21,8 +21,8 @@ from urllib.parse import unquote_to_bytes
 from penstock.dialects.encodings import FEWEST_READINGS, readings
 from penstock.dialects.folding import clean, fold, layouts, plain, unescaped, visible
 from penstock.dialects.quoted_lines import Comparisons, has_lines, split_lines, split_strings
-from penstock.dialects.segments import segments
 from penstock.dialects.source_calls import SourceCall, Work, WorkExceeded, calls_in, passages
+from penstock.dialects.sources.segments import segments
 from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
 from penstock.messages import File, Image, Message, ToolResult
 

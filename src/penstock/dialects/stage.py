@@ -10,8 +10,9 @@ import msgspec
 from msgspec import Struct, field
 
 from penstock.calls.numbering import Numbering
+from penstock.dialects.mark_table import DialectMarks, mark_table
 from penstock.dialects.provenance import Provenance
-from penstock.dialects.reading.reader import DialectMarks, Reader, mark_table
+from penstock.dialects.reading.reader import Reader
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.source import Source
 from penstock.dialects.registry import find_dialects
@@ -115,7 +116,10 @@ class TextCalls:
         reader = self.reader(event.choice)
         if reader is None:
             table = mark_table(self._dialects, self._tool_names, self._only_declared)
-            return bool(table.inside) or DialectMarks(table).everywhere().find_start(event.text) is not None
+            return (
+                bool(table.inside)
+                or DialectMarks(table, has_unmarked=True).everywhere().find_start(event.text) is not None
+            )
         return not reader.flows or reader.find_start(event.text) is not None
 
     @property

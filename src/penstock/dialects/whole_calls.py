@@ -15,10 +15,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.dialects.deferred_text import DeferredText
 from penstock.dialects.provenance import Provenance
 from penstock.dialects.reading.marks import is_half_word
 from penstock.dialects.reading.reader import Reader
+from penstock.dialects.sources.deferred_text import DeferredText
 from penstock.dialects.stage import TextCalls
 from penstock.dialects.unmarked import Unsettled
 from penstock.events import (

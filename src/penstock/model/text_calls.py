@@ -19,8 +19,8 @@ from penstock.wires import WireName
 from penstock.wires.shared.request import Request
 
 if TYPE_CHECKING:
-    from penstock.dialects.deferred_text import DeferredText
     from penstock.dialects.provenance import Provenance
+    from penstock.dialects.sources.deferred_text import DeferredText
     from penstock.healing.settings import Healing
 
 
@@ -122,8 +122,8 @@ def find_calls(
     calls, rescue = options.calls, options.rescue
     if calls == "native" and not (rescue and tools):
         return decoder
-    from penstock.dialects.deferred_text import DeferredText
     from penstock.dialects.rescue import LEAKS, Rescue
+    from penstock.dialects.sources.deferred_text import DeferredText
     from penstock.dialects.stage import TextCalls
     from penstock.dialects.wrong_dialect import WrongDialect
 
