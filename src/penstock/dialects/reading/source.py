@@ -160,19 +160,17 @@ class Source:
 
     def space(self) -> Reading[str]:
         """Reads the white space that comes next, and what counts as white space in the dialect."""
-        spaces = yield from self._white_space("")
-        while self.layout and len(spaces) < MAX_HEADER and (mark := (yield from self.accept(*self.layout))):
-            spaces = yield from self._white_space(spaces + mark)
-        return spaces
-
-    def _white_space(self, spaces: str) -> Reading[str]:
-        """Reads white space, and returns it after what was read before it."""
+        spaces = ""
         while True:
             end = _SPACE.match(self._text, self._position).end()  # type: ignore[union-attr]  # it matches the empty string
             spaces += self._take(min(end, self._position + max(0, MAX_HEADER - len(spaces))))
             if self._position < len(self._text) or self.is_over or len(spaces) >= MAX_HEADER:
-                return spaces
-            yield
+                mark = (yield from self.accept(*self.layout)) if self.layout and len(spaces) < MAX_HEADER else ""
+                if not mark:
+                    return spaces
+                spaces += mark
+            else:
+                yield
 
     def peek(self) -> Reading[str]:
         """Returns the next character without reading it; "" at the end of the text."""
