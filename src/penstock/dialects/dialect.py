@@ -34,7 +34,6 @@ class Dialect(Struct, frozen=True, kw_only=True):
       the rest of the text.
     - `tokens` are the control tokens around its messages, which are always removed from the text: with an opening token
       also the closing one. END_TOKENS are removed at the end of a text, in every dialect.
-    - `layout` are texts that count as white space between its tags: some servers write a line break as `\\n`.
     - `think` are the pairs of marks around reasoning, the most frequent first.
     - `is_marked` is False if prose and code also have its opening marks.
     - `begins_inside`: the text may start inside a block, because the prompt ended with the opening mark. At the start,
@@ -46,7 +45,6 @@ class Dialect(Struct, frozen=True, kw_only=True):
     closes: tuple[str, ...] = ()
     tags: CallTags = NO_TAGS
     tokens: tuple[str, ...] = ()
-    layout: tuple[str, ...] = ()
     think: tuple[tuple[str, str], ...] = THINK
     begins_inside: bool = False
     is_marked: bool = True

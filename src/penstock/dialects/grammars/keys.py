@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.dialects.dialect import THINK, Dialect
 from penstock.dialects.reading.call_arguments import json_arguments
@@ -67,7 +68,7 @@ class Functions(Struct, frozen=True):
             yield from self.json_object(source, call)
             return
         if WRITTEN_BREAK not in spaces:
-            source.layout = ()
+            source.tags = source.tags.without_layout()
         source.unread(spaces)
         mark, spaces = yield from self.tag(source)
         while mark in PARAMETERS:
@@ -216,10 +217,10 @@ class Pairs(Struct, frozen=True):
     def name(self, source: Source) -> Reading[tuple[str, str]]:
         """Reads the name of a call and the mark after it, without which it is prose; "" if a JSON object follows."""
         marks = (*self.separator, *self.key, *self.call_end)
-        breaks = ("\n", *source.layout)
+        breaks = ("\n", *source.tags.layout)
         name, mark = yield from source.upto(*marks, *breaks, "<")
-        if mark not in source.layout:
-            source.layout = ()
+        if mark not in source.tags.layout:
+            source.tags = source.tags.without_layout()
         if mark in breaks:
             yield from source.space()
             mark = yield from source.accept(*marks)
@@ -348,8 +349,7 @@ DIALECTS = {
         block=QWEN.block,
         opens=(QWEN.opens, FUNCTION),
         closes=(QWEN.closes, FUNCTION_END, *PARAMETER_ENDS),
-        tags=QWEN.pairs,
-        layout=(WRITTEN_BREAK,),
+        tags=replace(QWEN.pairs, layout=(WRITTEN_BREAK,)),
     ),
     "seed_oss": Dialect(
         block=SEED.block,
@@ -365,7 +365,12 @@ DIALECTS = {
         tags=LONGCAT.tag_pairs,
         think=(*THINK, ("<longcat_think>", "</longcat_think>")),
     ),
-    "glm45": Dialect(block=GLM.block, opens=GLM.call, closes=GLM.call_end, tags=GLM.tag_pairs, layout=(WRITTEN_BREAK,)),
+    "glm45": Dialect(
+        block=GLM.block,
+        opens=GLM.call,
+        closes=GLM.call_end,
+        tags=replace(GLM.tag_pairs, layout=(WRITTEN_BREAK,)),
+    ),
     "hunyuan_v3": Dialect(
         block=HUNYUAN.block,
         opens=(*HUNYUAN.opens, *HUNYUAN.call),

@@ -23,12 +23,19 @@ NO_PAIR = TagPair()
 
 
 class CallTags(Struct, frozen=True):
-    """The tags around a raw value, those around its call, around a block of calls, and around a message with it."""
+    """The tags around a raw value, those around its call, around a block of calls, and around a message with it.
+
+    `layout` are texts that count as white space between the tags: some servers write a line break as two characters.
+    """
 
     value: TagPair = NO_PAIR
     call: TagPair = NO_PAIR
     block: TagPair = NO_PAIR
     message: TagPair = NO_PAIR
+    layout: tuple[str, ...] = ()
+
+    def without_layout(self) -> CallTags:
+        return CallTags(self.value, self.call, self.block, self.message) if self.layout else self
 
     @property
     def outer(self) -> tuple[TagPair, ...]:

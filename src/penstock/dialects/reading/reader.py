@@ -265,7 +265,7 @@ class Reader:
         calls, source.last_closer = source.call_count, ""
         for name in names:
             held = source.hold(mark)
-            source.dialect, source.tags, source.layout = name, self._dialects[name].tags, self._dialects[name].layout
+            source.dialect, source.tags = name, self._dialects[name].tags
             source.is_enclosed = any(mark in pair.starts for pair in source.tags.outer)
             source.call_ends = (*self._dialects[name].closes, *([mark] if len(mark) > 1 else []))
             try:
@@ -291,7 +291,7 @@ class Reader:
                 break
         if source.call_count > calls:
             yield from self._close(self._dialects[source.dialect].closes)
-        source.layout = ()
+        source.tags = source.tags.without_layout()
         return source.call_count > calls
 
     def _unmarked(self, mark: str) -> Reading[None]:
@@ -352,9 +352,9 @@ class Reader:
         """Steps back over white space after a block; a line break written as `\\n` is dropped before another block."""
         source = self._source
         dialect = self._dialects[source.dialect]
-        is_layout = any(mark in spaces for mark in dialect.layout)
+        is_layout = any(mark in spaces for mark in dialect.tags.layout)
         if is_layout and (yield from source.sees(*dialect.opening_marks(source.tools.names))):
-            for mark in dialect.layout:
+            for mark in dialect.tags.layout:
                 spaces = spaces.replace(mark, "")
         source.unread(spaces)
 

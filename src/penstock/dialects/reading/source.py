@@ -65,7 +65,6 @@ class Source:
         "is_over",
         "is_structured",
         "last_closer",
-        "layout",
         "markup",
         "only_declared",
         "output",
@@ -113,7 +112,6 @@ class Source:
         self.call: TextCall | None = None  # the call that is open
         self.call_count = 0  # how many calls there have been, invalid ones too
         self.last_closer = ""  # the mark that `accept_spaced` read last
-        self.layout: tuple[str, ...] = ()  # what counts as white space between the tags of the dialect
 
     def push(self, text: str) -> None:
         """Adds text that has arrived."""
@@ -165,7 +163,8 @@ class Source:
             end = _SPACE.match(self._text, self._position).end()  # type: ignore[union-attr]  # it matches the empty string
             spaces += self._take(min(end, self._position + max(0, MAX_HEADER - len(spaces))))
             if self._position < len(self._text) or self.is_over or len(spaces) >= MAX_HEADER:
-                mark = (yield from self.accept(*self.layout)) if self.layout and len(spaces) < MAX_HEADER else ""
+                layout = self.tags.layout if len(spaces) < MAX_HEADER else ()
+                mark = (yield from self.accept(*layout)) if layout else ""
                 if not mark:
                     return spaces
                 spaces += mark
