@@ -97,6 +97,16 @@ const scenarios = {
     return { request, states: await page.$$eval(".call", calls => calls.map(call => call.dataset.state)), shown: await shown(page) };
   },
 
+  async preview() {
+    const page = await open();
+    await say(page, "edit it");
+    await page.waitForSelector(".ask");
+    const lines = await page.$$eval(".difference dd span", spans => spans.map(({ className, textContent }) => [className, textContent.trimEnd()]));
+    await press(page, "Approve");
+    await over(page);
+    return { lines, shown: await shown(page) };
+  },
+
   async answerQuestions() {
     const page = await open();
     await say(page, "book a seat");
@@ -260,12 +270,12 @@ const scenarios = {
   },
 
   async contrast() {
-    const found = {};
-    for (const colorScheme of ["light", "dark"]) {
+    const found = { light: [], dark: [] };
+    for (const [colorScheme, prompt] of [["light", "refund it"], ["light", "edit it"], ["dark", "refund it"], ["dark", "edit it"]]) {
       const page = await open(await browser.newContext({ colorScheme }));
-      await say(page, "refund it");
+      await say(page, prompt);
       await page.waitForSelector(".ask");
-      found[colorScheme] = await page.evaluate(() => {
+      found[colorScheme].push(...await page.evaluate(() => {
         const rgb = text => { const c = document.createElement("canvas").getContext("2d"); c.fillStyle = text; c.fillRect(0, 0, 1, 1); return [...c.getImageData(0, 0, 1, 1).data]; };
         const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4).reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
         const behind = element => { for (let at = element; at; at = at.parentElement) { const color = rgb(getComputedStyle(at).backgroundColor); if (color[3] === 255) return color; } return [255, 255, 255]; };
@@ -277,7 +287,7 @@ const scenarios = {
           if (ratio < 4.5) weak.push([element.textContent.slice(0, 30), ratio]);
         }
         return weak;
-      });
+      }));
     }
     return found;
   },

@@ -6,6 +6,7 @@ It prints its port. A second argument is the token that it asks for.
 from __future__ import annotations
 
 import asyncio
+import difflib
 import sys
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from mcp.server.mcpserver import Elicit, MCPServer, Resolve
 from pydantic import BaseModel
 
 import penstock.mcp
-from penstock import Agent, Context, Model, Prices, Retries, tool
+from penstock import Agent, Context, Model, Prepared, Prices, Retries, tool
 from penstock.testing import ReceivedRequest, Reply, Scripted, call, drop, fail, think, wait
 from tests.clients.gated_server import broken, hold, locate, serve, steps_done
 
@@ -52,6 +53,18 @@ def refund(order: str, amount: float) -> str:
     return f"refunded {amount} for {order}"
 
 
+def difference(path: str, old: str, new: str) -> Prepared:
+    before = f"def total(prices, discount):\n    {old}\n"
+    lines = difflib.unified_diff(before.splitlines(), before.replace(old, new).splitlines(), path, path, lineterm="")
+    return Prepared(preview="\n".join(lines))
+
+
+@tool(approval=True, prepare=difference)
+def edit(path: str, old: str, new: str) -> str:
+    """Edit a file."""
+    return f"{path} changed"
+
+
 WEATHER = (
     Reply(
         think("The user asks about two cities. I should look up both, at the same time."),
@@ -75,6 +88,9 @@ def answer(request: ReceivedRequest) -> Any:
         case "refund":
             arguments = {"order": "A-1042", "amount": 25.5}
             return Reply("I will refund it.", call("refund", arguments)) if not done else "The refund was handled."
+        case "edit":
+            arguments = {"path": "basket.py", "old": "return sum(prices) - discount", "new": "return sum(prices)"}
+            return Reply(call("edit", arguments)) if not done else "The file was handled."
         case "locate":
             return Reply(call("locate", {"accuracy": "high"})) if not done else "Thank you."
         case "book":
@@ -108,7 +124,16 @@ def research(request: ReceivedRequest) -> Any:
 def agents() -> list[Agent[Any]]:
     model = Model("deepseek:test", via=Scripted(answer))
     inner = Agent(Model("deepseek:test", via=Scripted(research)), tools=[weather], name="researcher")
-    tools = [weather, hold, refund, locate, broken, penstock.mcp.tools(SHOP), inner.as_tool("research", "Find out.")]
+    tools = [
+        weather,
+        hold,
+        refund,
+        edit,
+        locate,
+        broken,
+        penstock.mcp.tools(SHOP),
+        inner.as_tool("research", "Find out."),
+    ]
     support = Agent(
         model,
         tools=tools,

@@ -100,6 +100,20 @@ def test_a_person_approves_after_a_reload_and_declines(of: Any) -> None:
     assert "refunded 25.5 for A-1042" in of["shown"]
 
 
+@scenario("preview")
+def test_a_difference_has_colored_lines_until_the_call_runs(of: Any) -> None:
+    assert of["lines"] == [
+        ["", "--- basket.py"],
+        ["", "+++ basket.py"],
+        ["hunk", "@@ -1,2 +1,2 @@"],
+        ["", " def total(prices, discount):"],
+        ["removed", "-    return sum(prices) - discount"],
+        ["added", "+    return sum(prices)"],
+    ]
+    assert "basket.py changed" in of["shown"]
+    assert not any("@@" in each for each in of["shown"])
+
+
 @scenario("answerQuestions")
 def test_a_person_answers_questions_and_gives_results(of: Any) -> None:
     assert "booked number=4 window=True" in of["shown"]

@@ -1,6 +1,8 @@
 "use strict";
 // The arguments of a call while they are written: each character of the JSON is read once.
 
+const DIFFERENCE = /^--- .*\n\+\+\+ .*\n@@ /;
+const LINE_KINDS = { "+": "added", "-": "removed", "@": "hunk" };
 const ESCAPES = { n: "\n", t: "\t", r: "\r", b: "\b", f: "\f" };
 
 /** Reads the top-level fields of a JSON object piece by piece, into a list of terms and values. */
@@ -24,7 +26,17 @@ class GrowingFields {
   /** The arguments are complete: show them as they are. */
   set(fields) {
     this.list.replaceChildren();
-    for (const [name, value] of Object.entries(fields)) this.add(name).data = readable(value);
+    for (const [name, value] of Object.entries(fields)) {
+      const text = readable(value);
+      if (DIFFERENCE.test(text)) this.addDifference(name, text);
+      else this.add(name).data = text;
+    }
+  }
+
+  /** A unified difference, in the whole width, with colored lines. */
+  addDifference(name, text) {
+    const lines = text.split(/^/m).map((line, index) => el("span", { class: index < 2 ? "" : LINE_KINDS[line[0]] ?? "" }, line));
+    this.list.append(el("div", { class: "difference" }, el("dt", {}, name), el("dd", {}, ...lines)));
   }
 
   add(name) {
