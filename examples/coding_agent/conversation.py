@@ -34,6 +34,7 @@ class Conversation:
         _, start = next(iter(self._runs.follow(rows[0].id)))
         assert start.type == "run_start"
         self._messages = list(start.messages)
+        self._screen.line(f"› {start.messages[-1].text}", "bold")
         await self._finish(await self._read(None, lines, rows[0].id), lines)
         return True
 
@@ -88,6 +89,7 @@ class Turn:
 
     def cancel(self) -> None:
         """End the run: no tool and no request starts any more."""
+        self._screen.line("")  # after the ^C of the terminal
         self._run.cancel("the user cancelled")
 
     async def _steer(self, lines: AsyncIterator[str]) -> None:

@@ -402,13 +402,14 @@ def test_the_program_asks_steers_cancels_and_continues_after_kill(tmp_path: Path
         screen.child.kill()  # as kill -9 does
         screen.child.wait()
     with terminal(Path("-m"), "examples.coding_agent", *arguments, **env) as screen:
+        screen.wait_for(f"› {PROMPT}")
         screen.wait_for("» be careful")
         screen.wait_for("instead: ")
         screen.type("y\n")
         screen.wait_for("basket.py: changed")
         screen.wait_for("instead: ")
         screen.type("\x03")
-        screen.wait_for("[cancelled] the user cancelled")
+        screen.wait_for("\n[cancelled] the user cancelled")
         screen.wait_for("› ")
         screen.type("\x03")
         assert screen.child.wait(SOON) == 0
