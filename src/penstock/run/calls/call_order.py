@@ -93,6 +93,8 @@ class CallOrder:
 
     def take(self, *, has_slot: bool) -> Execution | None:
         """The first of the calls that may start now; without a slot, of those that run elsewhere."""
+        if not any(self._ready.values()):
+            return None
         heads = [head for blocks in self._ready.values() if (head := self._head(blocks)) is not None]
         may_start = [
             head

@@ -260,7 +260,7 @@ class ExecutionTable:
 
     def count(self, *states: State) -> int:
         """How many executions are in one of these states."""
-        return sum(self._counts[state] for state in states)
+        return sum(map(self._counts.__getitem__, states))
 
     def add(self, execution: Execution) -> None:
         self._by_block[execution.block] = self._by_key[execution.key] = execution

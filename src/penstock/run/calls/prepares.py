@@ -61,6 +61,8 @@ class Prepares:
 
     def take_outgrown(self, *, is_over: bool = False) -> list[str]:
         """The keys of what reads arguments that are no longer written, or of a call that is held or another one now."""
+        if not self._growing:
+            return []
         blocks = [block for block in self._growing if is_over or self._is_outgrown(block)]
         return [self._growing.pop(block)[0] for block in blocks]
 
