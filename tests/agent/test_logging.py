@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from penstock import Agent, AgentStreamer, Limits, Model, Retries, ToolError, UsageError, tool
+from penstock.agent.records import MAX_CODE
 from penstock.testing import Reply, Scripted, Status, call
+from penstock.testing import fail as error
 from tests.scripted_runs import Bench, made, sync_and_async
 
 SECRET = "hunter2"
@@ -123,6 +125,12 @@ def test_a_failed_run_is_logged_with_the_code_of_its_error(mode: str, caplog: py
     agent = made([Reply(call("look_up"))], look_up, tool_exceptions="raise", name="clerk")
     run_id, records = logged(agent, mode, caplog)
     check(records, run_id, "penstock.agent", run_id, "the run failed: error (LookupError)")
+
+
+def test_the_code_of_an_error_is_logged_up_to_a_length(caplog: pytest.LogCaptureFixture) -> None:
+    response = Reply("Almost", error("c" * (MAX_CODE + 1), SECRET))
+    run_id, records = logged(made([response], name="clerk"), "sync", caplog)
+    check(records, run_id, "penstock.agent", f"the run failed: error ({'c' * MAX_CODE})")
 
 
 @sync_and_async

@@ -421,7 +421,7 @@ def test_a_guard_that_fails_ends_the_run_and_shows_nothing(mode: str, guard: Any
     assert (done.reason, done.why) == ("error", message)
     assert isinstance(run.error, GuardError)
     assert SECRET.encode() not in bytes_of(events)
-    assert Error(message, "GuardError") in events
+    assert Error(message, "GuardError", origin="program") in events
     assert not [event for event in events if isinstance(event, ToolStart)]
     assert penstock.check(run.messages) == []
 

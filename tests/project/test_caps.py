@@ -726,6 +726,7 @@ ELSEWHERE = {
     "log.retention.sweep.MAX_NAME": "log/retention/test_keep.py",
     "log.sqlite.pruning.MAX_EVENTS": "log/test_log_growth.py",
     "log.sqlite.pruning.MAX_PAGES": "log/test_log_growth.py",
+    "agent.records.MAX_CODE": "agent/test_logging.py",
     "agent.MAX_CHECKS": "agent/ending/test_stop.py",
     "transport.MAX_IDLE": "transport/test_worker_threads.py",
     "wires.MAX_KEPT_TOOLS": "wires/requests/test_decode_request.py",
