@@ -32,6 +32,7 @@ class TotalTest(unittest.TestCase):
 }
 OLD, NEW = "return sum(prices) - discount\n", "return sum(prices) * (100 - discount) // 100\n"
 TEST = f'"{sys.executable}" -m unittest -q'
+CHANGED = "basket.py: changed"
 END = "That is all I did"
 LOOKING = Reply(
     say("I look at the project first."),
@@ -72,4 +73,6 @@ def _reply(request: ReceivedRequest) -> Reply:
         return Reply(say(heard), *CHANGING.parts)
     if "[exit code 0]" in history:
         return Reply(f"{heard}{END}: `total` takes the discount as a percentage, and the test passes.")
-    return Reply(f"{heard}{END}: the change is not tested, as you wished.")
+    if CHANGED in history:
+        return Reply(f"{heard}{END}: the change is not tested, as you wished.")
+    return Reply(f"{heard}{END}: nothing was changed, as you wished.")

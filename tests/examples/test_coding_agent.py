@@ -378,14 +378,19 @@ def test_a_file_that_changes_after_the_question_is_not_changed(workspace: Worksp
 # -- the program -------------------------------------------------------------------------------------------------------
 
 
-def test_the_demo_is_a_whole_session(workspace: Workspace) -> None:
+@pytest.mark.parametrize(
+    ("approved", "report"),
+    [({"edit", "bash"}, "the test passes"), ({"edit"}, "not tested"), (set[str](), "nothing was changed")],
+)
+def test_the_demo_is_a_whole_session(workspace: Workspace, approved: set[str], report: str) -> None:
     agent = coding_agent(demo_model(), workspace)
     with agent.stream(PROMPT) as run:
         for event in run:
-            if isinstance(event, penstock.ApprovalRequest):
-                run.decide(event.call_id, approved=True)
+            if isinstance(event, penstock.ApprovalRequest) and event.call_id in {each.call_id for each in run.waiting}:
+                run.decide(event.call_id, approved=event.name in approved)
     assert run.output.startswith(END)
-    assert basket(workspace) == FILES["basket.py"].replace(OLD, NEW)
+    assert report in run.output
+    assert basket(workspace) == (FILES["basket.py"].replace(OLD, NEW) if approved else FILES["basket.py"])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal")
