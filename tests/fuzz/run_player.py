@@ -422,7 +422,6 @@ def interrupted_state(run: Run) -> dict[str, Any]:
             execution |= {"state": "running", "result": None, "ending": "done"}
         execution["state"] = execution["state"].replace("ready", "held")
         del execution["needs_approval"]
-    del state["tally"]["takeovers"]  # which counts only when a run is taken over
     changes = msgspec.to_builtins(run.state.changes) if run.state.phase == "answer" else None
     return state | {"said": [message.text for message in run.state.new_messages], "changes": changes}
 

@@ -22,7 +22,7 @@ from penstock.log.start import new_start
 from penstock.log.store import MAX_LEASES, Batch, Claim, first_claim
 from penstock.log.take_up import begin, read_log, take_up
 from penstock.messages import user
-from penstock.run.events import Taken
+from penstock.run.events import Taken, Waiting
 from penstock.runs import runs as runs_module
 from penstock.testing import Crashed, Reply, Scripted, call, crash_at
 from tests.log.sqlite.connections import connection_of
@@ -331,7 +331,7 @@ def test_all_runs_that_can_continue_are_listed_by_pages(
     assert runs.claimable() == ["a", "f", "b", "e", "c", "d"]
 
 
-def test_a_run_that_ends_its_workers_is_ended(store: Store, clock: Clock) -> None:
+def test_a_run_that_ends_its_workers_is_parked(store: Store, clock: Clock) -> None:
     @tool(idempotent=True)  # so that it starts after the end of the response
     def crash() -> str:
         """Crash."""
@@ -351,8 +351,11 @@ def test_a_run_that_ends_its_workers_is_ended(store: Store, clock: Clock) -> Non
                 crashes += 1
         clock.now += store.lease + 1
     assert crashes == 3
-    [done] = [event for _, _, event in read_log(store, "r") if isinstance(event, Done)]
-    assert (done.reason, done.why.split()[0]) == ("error", "3")
+    assert runs.find("r").state == "parked"
+    *_, (_, _, waiting) = read_log(store, "r")
+    assert isinstance(waiting, Waiting)
+    assert waiting.why.split()[0] == "3"
+    assert [row.id for row in store.list(state="parked")] == ["r"]
 
 
 def test_an_append_that_fails_leaves_nothing(store: Store) -> None:

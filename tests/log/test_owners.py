@@ -13,8 +13,9 @@ import pytest
 from penstock import Agent, Context, Done, Limits, Model, Runs, ToolStart, tool
 from penstock.log import SQLiteStore, Store
 from penstock.log.ending import release_claimed
+from penstock.log.store import UnknownRunError
 from penstock.log.take_up import read_log
-from penstock.run.events import LogEvent
+from penstock.run.events import LogEvent, Waiting
 from penstock.runs.runs import DEPS_PAUSE
 from penstock.testing import Crashed, FakeClock, Reply, Scripted, call, crash_at
 
@@ -86,14 +87,51 @@ def test_the_time_between_two_owners_does_not_count(store: Store, clock: FakeClo
     assert desk.end(run_id).reason == "answered"
 
 
-def test_a_run_that_ends_its_workers_is_ended(store: Store, clock: FakeClock) -> None:
+def test_a_run_that_ends_its_workers_is_parked(store: Store, clock: FakeClock) -> None:
     desk = Desk(store, clock, Limits(takeovers=2))
     run_id = desk.runs.start("desk", "Weather?")
     for _ in range(3):
         desk.crash(run_id, "before_request")
+    assert desk.runs.drive(run_id).state == "parked"
+    waiting = desk.log(run_id)[-1]
+    assert isinstance(waiting, Waiting)
+    assert waiting.why.startswith("3 workers died or lost the run in one step")
+    assert desk.runs.claimable() == []
+    assert store.claim("another worker", run_id=run_id) is None
+    assert desk.runs.drive(run_id).state == "parked"
+
+
+def test_a_parked_run_that_is_retried_continues_alone(store: Store, clock: FakeClock) -> None:
+    desk = Desk(store, clock, Limits(takeovers=0))
+    run_id, other = desk.runs.start("desk", "Weather?"), desk.runs.start("desk", "And tomorrow?")
+    assert not desk.runs.retry(run_id)  # it is not parked
+    desk.crash(run_id, "before_request")
+    assert desk.runs.drive(run_id).state == "parked"
+    assert desk.runs.retry(run_id)
+    desk.crash(run_id, "before_request")
+    assert desk.runs.drive(run_id).state == "parked"  # it ends its worker again
+    assert desk.runs.retry(run_id)
+    assert [claim.run_id for claim in store.claim_next("a busy worker", limit=5)] == [other]
+    [claim] = store.claim_next("a worker without runs", limit=5, group="")
+    assert claim.run_id == run_id
+    release_claimed(store, claim)
+    assert desk.end(run_id).reason == "answered"
+    with pytest.raises(UnknownRunError):
+        desk.runs.retry("nobody")
+
+
+def test_answers_and_messages_leave_a_parked_run_parked_and_a_cancel_ends_it(store: Store, clock: FakeClock) -> None:
+    desk = Desk(store, clock, Limits(takeovers=0))
+    run_id = desk.runs.start("desk", "Weather?")
+    desk.crash(run_id, "after_tool_start")
+    assert desk.runs.drive(run_id).state == "parked"
+    keys = list(desk.keys)
+    assert desk.runs.say(run_id, "Hurry.")
+    desk.runs.decide(run_id, "no such call", True)
+    assert desk.runs.find(run_id).state == "parked"
+    assert desk.runs.cancel(run_id, "not needed")
     done = desk.end(run_id)
-    assert done.reason == "error"
-    assert done.why == "3 workers in a row died or lost the run, without any progress"
+    assert (done.reason, done.why, desk.keys) == ("cancelled", "not needed", keys)  # its tool did not run again
 
 
 def test_a_run_that_workers_give_back_is_not_ended(store: Store, clock: FakeClock) -> None:

@@ -12,7 +12,8 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct
@@ -105,6 +106,22 @@ class Flusher(Shared):
                 self._is_urgent |= is_urgent
                 self._is_idle = False
                 self._wake.notify()
+
+    def on_trial(self, run_ids: Iterable[str]) -> bool:
+        """Whether one of these runs may have ended its last workers, and is not cleared yet.
+
+        Also one that this process is about to write.
+        """
+        with self._wake:
+            writers = [self._writers.get(run_id) for run_id in run_ids]
+        return any(writer is None or writer.is_on_trial for writer in writers)
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether a lease may have ended while this process was frozen: it is about to be renewed."""
+        now = time.monotonic()
+        with self._wake:
+            return any(writer.deadline < now for writer in self._writers.values())
 
     def remove(self, writer: RunWriter) -> None:
         with self._wake:
@@ -252,6 +269,22 @@ class Flusher(Shared):
                 writer.renewed(sent, self.store.lease)
             else:  # its tools and its request are stopped now, and not when it writes next
                 self.lose(writer, _lost(writer))
+        self._acquit([writer for writer, is_owner in zip(writers, owned, strict=True) if is_owner])
+
+    def _acquit(self, writers: Sequence[RunWriter]) -> None:
+        """Clear the suspects that survived for long enough."""
+        now, lease = time.monotonic(), self.store.lease
+        trials = [
+            (writer, trial)
+            for writer in writers
+            if (trial := writer.trial) is not None and trial.has_survived(now, lease)
+        ]
+        if not trials:
+            return
+        with suppress(StoreError):  # the next renewal tries again
+            self.store.acquit([(writer.claim.run_id, writer.claim.epoch) for writer, _ in trials])
+            for _, trial in trials:
+                trial.is_cleared = True
 
     def _look_for_inputs(self) -> None:
         with self._wake:

@@ -19,6 +19,7 @@ from penstock.log.position import OtherPastError, Position, position_at
 from penstock.log.starts.requests import StartRequest
 from penstock.log.store import (
     OwnedRun,
+    ParkedRunError,
     RunRow,
     Store,
     StoreError,
@@ -57,6 +58,13 @@ MAX_WAIT = 0.2
 def new_owner() -> str:
     """A unique name for this process."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+
+
+def parked_reason(store: Store, row: RunRow) -> str:
+    """Why a run is parked; empty if it is not."""
+    if row.state != "parked":
+        return ""
+    return next((event.why for _, _, event in read_log(store, row.id, row.seq - 1) if isinstance(event, Waiting)), "")
 
 
 class LoggedStart(Struct, frozen=True):
@@ -194,6 +202,9 @@ class Follower:
             assert isinstance(done, Done)
             self.done = done
             return [done]
+        if row.state == "parked" and row.seq == self.seq:
+            self.done = self.run.steps.done("paused", parked_reason(self.store, row))
+            return [self.done]
         if self.run.state.is_over:  # the reader has had all events, the end too
             self.done = self.run.done
             return []
@@ -207,9 +218,13 @@ class Follower:
         """Claim the run if it has no owner."""
         self._next_claim = time.monotonic() + min(0.5, self.store.lease / 4)
         claim = self.store.claim(self._owner, run_id=self.run_id)
-        if claim is not None:
+        if claim is None:
+            return False
+        try:
             self._own(*take_up(self.store, claim, *self._rules))
-        return claim is not None
+        except ParkedRunError:
+            return False
+        return True
 
     @property
     def _rules(self) -> tuple[Any, ...]:

@@ -36,6 +36,7 @@ from penstock.log.store import (
     run_exists,
     unknown_run,
 )
+from penstock.log.suspects import LostLease, is_joinable, retry_group, suspects_of
 from penstock.run.events import Taken, encode
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class _Run(Struct):
     inputs: dict[tuple[str, str], Input]  # by kind and key
     open_inputs: set[int]
     size: int = 0
+    in_tool: bool = False
 
 
 class MemoryStore(Shared):
@@ -106,17 +108,49 @@ class MemoryStore(Shared):
         return True
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
-        return next(iter(self._claim(owner, 1, agents, run_id)), None)
+        return next(iter(self._claim(owner, 1, agents, run_id, group="")), None)
 
-    def claim_next(self, owner: str, *, agents: Sequence[str] | None = None, limit: int = 1) -> list[Claim]:
-        return self._claim(owner, limit, agents)
+    def claim_next(
+        self, owner: str, *, agents: Sequence[str] | None = None, limit: int = 1, group: str | None = None
+    ) -> list[Claim]:
+        return self._claim(owner, limit, agents, group=group)
+
+    def suspects(self, *, agents: Sequence[str] | None = None, limit: int = 1000) -> list[RunRow]:
+        now = self._clock()
+        with self._open():
+            free = [run.row for run in self._runs.values() if _is_claimable(run.row, now, agents)]
+        rows = [row for row in free if not is_joinable(row.suspect)]
+        return sorted(rows, key=lambda row: (row.suspect, row.created, row.id))[:limit]
+
+    def acquit(self, owned: Sequence[tuple[str, int]]) -> None:
+        with self._open():
+            for run_id, epoch in owned:
+                run = self._runs.get(run_id)
+                if run is not None and run.row.epoch == epoch and run.row.state == "running":
+                    run.row = replace(run.row, suspect="")
+
+    def retry(self, run_id: str) -> bool:
+        with self._open():
+            run = self._runs.get(run_id)
+            if run is None:
+                raise unknown_run(run_id)
+            if run.row.state != "parked":
+                return False
+            run.row = replace(run.row, state="ready", suspect=retry_group(run_id))
+        self._doorbell.ring([QUEUE])
+        return True
 
     def claimable(
         self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
     ) -> Sequence[RunRow]:
         now = self._clock()
         with self._open():
-            rows = [run.row for run in self._runs.values() if _is_claimable(run.row, now, self.lease, agents)]
+            rows = [
+                run.row
+                for run in self._runs.values()
+                if _is_claimable(run.row, now, agents)
+                or (self._is_expired(run.row, now, agents) and run.row.version <= VERSION)
+            ]
         if after is not None:
             rows = [row for row in rows if (row.created, row.id) > (after.created, after.id)]
         return sorted(rows, key=lambda row: (row.created, row.id))[:limit]
@@ -146,7 +180,7 @@ class MemoryStore(Shared):
                 run = self._runs.get(run_id)
                 is_owner = run is not None and run.row.epoch == epoch and run.row.state == "running"
                 if run is not None and is_owner:
-                    run.row = replace(run.row, lease_until=now + self.lease)
+                    run.row = replace(_living(run.row), lease_until=now + self.lease)
                 renewed.append(is_owner)
             return renewed
 
@@ -173,7 +207,7 @@ class MemoryStore(Shared):
                 return False
             self._make_room([input.body])
             self._put(run, input, self._clock())
-            if run.row.state == "waiting" or (run.row.state == "damaged" and input.kind == "cancel"):
+            if run.row.state == "waiting" or (run.row.state in ("damaged", "parked") and input.kind == "cancel"):
                 run.row = replace(run.row, state="ready")
         self._doorbell.ring([QUEUE])
         return True
@@ -265,18 +299,51 @@ class MemoryStore(Shared):
             yield
 
     def _claim(
-        self, owner: str, limit: int, agents: Sequence[str] | None = None, run_id: str | None = None
-    ) -> builtins.list[Claim]:
+        self, owner: str, limit: int, agents: Sequence[str] | None = None, run_id: str | None = None,
+        group: str | None = None,
+    ) -> builtins.list[Claim]:  # fmt: skip
         deadline, now = time.monotonic() + self.lease, self._clock()
         claims: builtins.list[Claim] = []
         with self._open():
-            free = [run for run in self._runs.values() if _is_claimable(run.row, now, self.lease, agents, run_id)]
+            self._sweep(now)
+            free = [run for run in self._runs.values() if _is_claimable(run.row, now, agents, run_id)]
+            if run_id is None:
+                free = _next(free, group)
             for run in sorted(free, key=lambda run: (run.row.epoch == 0, run.row.created))[:limit]:
-                previous_state = run.row.state
+                state = run.row.state
                 self._take(run, owner, now)
-                claims.append(Claim(run.row.id, run.row.agent, run.row.epoch, run.row.seq, deadline, previous_state))
+                row = run.row
+                claims.append(
+                    Claim(row.id, row.agent, row.epoch, row.seq, deadline, state, row.lost, row.suspect, run.in_tool)
+                )
         self._doorbell.ring([claim.run_id for claim in claims])
         return claims
+
+    def _sweep(self, now: float) -> None:
+        """Make suspects of the runs whose workers have died."""
+        expired = [run for run in self._runs.values() if self._is_expired(run.row, now)]
+        if not expired:
+            return
+        leases = [
+            LostLease(
+                row.id, row.epoch, row.owner, row.suspect, row.lost, run.in_tool, row.lease_until < now - self.lease
+            )
+            for run in expired
+            for row in (run.row,)
+        ]
+        living = {
+            run.row.owner
+            for run in self._runs.values()
+            if run.row.state == "running" and run.row.lease_until and not self._is_expired(run.row, now)
+        }
+        for one in suspects_of(leases, living):
+            run = self._runs[one.run_id]
+            run.row = replace(run.row, lost=one.lost, suspect=one.group, lease_until=0.0)
+
+    def _is_expired(self, row: RunRow, now: float, agents: Sequence[str] | None = None) -> bool:
+        """Whether the lease of a run has ended, and nobody has noted that yet."""
+        has_ended = not now <= row.lease_until <= now + MAX_LEASES * self.lease
+        return row.state == "running" and row.lease_until != 0 and has_ended and (agents is None or row.agent in agents)
 
     def _take(self, run: _Run, owner: str, now: float) -> None:
         """Let a worker own the run."""
@@ -300,7 +367,11 @@ class MemoryStore(Shared):
         state: RunPhase = "ready" if batch.state == "waiting" and run.open_inputs else batch.state
         lease = now + self.lease if batch.state == "running" else 0.0
         wake_at = 0.0 if batch.wake_in is None else now + batch.wake_in
-        run.row = replace(run.row, state=state, lease_until=lease, wake_at=wake_at)
+        row = _living(run.row)
+        suspect = row.suspect if batch.progress == "none" else ""
+        lost = 0 if batch.progress == "step" else row.lost
+        run.row = replace(row, state=state, lease_until=lease, wake_at=wake_at, suspect=suspect, lost=lost)
+        run.in_tool = run.in_tool if batch.in_tool is None else batch.in_tool
         self._add(run, batch.bodies, now)
         return True
 
@@ -364,14 +435,26 @@ def _is_old(row: RunRow, cutoff: Cutoff) -> bool:
     return row.state == "over" and row.updated < cutoff.tenants.get(row.tenant, cutoff.before)
 
 
-def _is_claimable(
-    row: RunRow, now: float, lease: float, agents: Sequence[str] | None, run_id: str | None = None
-) -> bool:
+def _living(row: RunRow) -> RunRow:
+    """The row of a run whose owner writes: it has not died, so what was noted when its lease ended is taken back."""
+    return row if row.lease_until else replace(row, lost=max(row.lost - 1, 0), suspect="")
+
+
+def _next(free: list[_Run], group: str | None) -> list[_Run]:
+    """The runs to claim: see `Store.claim_next`."""
+    if group == "":
+        group = min((run.row.suspect for run in free if run.row.suspect), default=None)
+    if group is None:
+        return [run for run in free if is_joinable(run.row.suspect)]
+    return [run for run in free if run.row.suspect == group]
+
+
+def _is_claimable(row: RunRow, now: float, agents: Sequence[str] | None, run_id: str | None = None) -> bool:
     match row.state:
         case "ready":
             is_free = True
         case "running":
-            is_free = not now <= row.lease_until <= now + MAX_LEASES * lease
+            is_free = not row.lease_until
         case "waiting":
             is_free = 0 < row.wake_at <= now
         case "damaged":

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 from msgspec import Struct
 
 from penstock.events import Reasoning, Refusal, Text, ToolCallDelta, ToolCallStart
 from penstock.log.bodies import body_of
-from penstock.log.store import Batch, Claim, Input, RunPhase
+from penstock.log.store import Batch, Claim, Input, Progress, RunPhase
+from penstock.log.suspects import trial_seconds
 from penstock.run.events import (
     ApprovalRequest,
     Decision,
@@ -20,6 +21,7 @@ from penstock.run.events import (
     Nested,
     RunStart,
     Said,
+    StepStart,
     Taken,
     ToolEnd,
     ToolResults,
@@ -41,7 +43,7 @@ RENEWALS = 5
 _DURABLE = frozenset({
     RunStart, Taken, ToolStart, ToolReturned, ToolEnd, ApprovalRequest, Decision, Said, Waiting, Done,
 })  # fmt: skip
-_NOTABLE = _DURABLE | {Nested, ToolResults}
+_NOTABLE = _DURABLE | {Nested, StepStart, ToolResults}
 _PIECES = frozenset({Text, Reasoning, Refusal, ToolCallStart, ToolCallDelta})
 """Events that consist of numbers and text: decoded from JSON, they are the same again."""
 _encode_piece = msgspec.json.Encoder().encode
@@ -72,12 +74,40 @@ class Unit(Batch, frozen=True, gc=False, kw_only=True):
     renew: bool = False
 
 
+class Trial:
+    """A run that has lost workers in this step: whether it is cleared, by a completed step or by surviving."""
+
+    __slots__ = ("_claim", "_steps", "is_cleared")
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+        self._steps = 2 if claim.in_tool else 1  # a step whose tool was interrupted is not completed by its end
+        self.is_cleared = not claim.suspect
+
+    def begin_step(self) -> None:
+        """The next step begins: the one before is completed."""
+        self._steps -= 1
+
+    def progress_with(self, state: RunPhase) -> Progress:
+        """What the next batch says, after which the run has this state."""
+        if self._steps <= 0 or state == "over":
+            self.is_cleared = True
+            return "step"
+        return "cleared" if state == "waiting" else "none"
+
+    def has_survived(self, now: float, lease: float) -> bool:
+        """Whether the run survived for so long that it is cleared now."""
+        claimed = self._claim.deadline - lease
+        return not self.is_cleared and now - claimed >= trial_seconds(self._claim.lost, lease)
+
+
 class RunWriter:
     """The log of one run that this process owns."""
 
     __slots__ = (
         "_flusher",
         "_last",
+        "_tools",
         "callbacks",
         "claim",
         "deadline",
@@ -86,6 +116,7 @@ class RunWriter:
         "seq",
         "state",
         "taken",
+        "trial",
         "units",
     )
 
@@ -99,6 +130,8 @@ class RunWriter:
         self.taken: set[int] = set()  # inputs that were handed to the run
         self.is_closed = False
         self.state: RunPhase = "running"  # after the last unit that was put
+        self.trial = Trial(claim) if claim.lost or claim.suspect else None
+        self._tools: set[tuple[tuple[str, ...], str]] = set()  # those that run, by path and key
         self._flusher = flusher
         self._last = claim.seq  # the number of the last event that was put
 
@@ -106,6 +139,11 @@ class RunWriter:
     def is_owner(self) -> bool:
         """Whether the lease still lasts: right before a tool with side effects starts, or a request is sent."""
         return not self.is_closed and time.monotonic() < self.deadline
+
+    @property
+    def is_on_trial(self) -> bool:
+        """Whether the run may have ended its last workers, and is not cleared yet."""
+        return self.trial is not None and not self.trial.is_cleared
 
     def renewed(self, sent: float, lease: float) -> None:
         """Note a renewed lease; the store was asked at this time."""
@@ -134,12 +172,14 @@ class RunWriter:
                 if kind is Nested:
                     kind = type(innermost(event))
                 is_durable = is_durable or kind in _DURABLE
+                if kind is StepStart and self.trial is not None and type(event) is StepStart:
+                    self.trial.begin_step()
                 if kind is ToolResults:  # they only repeat what the `ToolEnd`s have
                     continue
             bodies.append(body_of(event))
             same.append(None)
         claim, seq = self.claim, self._last
-        if is_durable or inputs:
+        if is_durable or inputs or self.trial is not None:
             unit = self._notable(events, bodies, same, inputs, is_durable)
         else:
             unit = Unit(claim.run_id, claim.epoch, seq, bodies, writer=self, events=same)
@@ -153,10 +193,30 @@ class RunWriter:
         state, wake_in = _state_after(events)
         self.state = state
         taken, refused = (inputs, ()) if events else ((), inputs)
+        progress: Progress = "none"
+        if self.trial is not None:
+            progress = self.trial.progress_with(state)
+            if progress == "step":
+                self.trial = None
         return Unit(
             self.claim.run_id, self.claim.epoch, self._last, bodies, state, taken, wake_in, refused, writer=self,
-            is_durable=is_durable, events=same,
+            is_durable=is_durable, events=same, in_tool=self._note_tools(events), progress=progress,
         )  # fmt: skip
+
+    def _note_tools(self, events: Sequence[LogEvent]) -> bool | None:
+        """Whether a tool is running after these events; None if that has not changed."""
+        before, has_any = bool(self._tools), False
+        for event in events:
+            inner = innermost(event)
+            if isinstance(inner, ToolStart | ToolEnd):
+                key = (event.path if isinstance(event, Nested) else (), inner.key)
+                has_any = True
+                if isinstance(inner, ToolStart):
+                    self._tools.add(key)
+                else:
+                    self._tools.discard(key)
+        after = bool(self._tools)
+        return after if has_any and (before != after or not after) else None
 
     def batch(self, units: Sequence[Batch], now: float) -> Batch:
         """Units of this run as one batch, in order, which renews the lease if that is due.
@@ -169,9 +229,11 @@ class RunWriter:
         inputs = [number for unit in units for number in unit.inputs]
         refused = [number for unit in units for number in unit.refused]
         renew = now >= self.next_renewal
+        in_tool = next((unit.in_tool for unit in reversed(units) if unit.in_tool is not None), None)
+        progress = max((unit.progress for unit in units), key=get_args(Progress).index)
         return Batch(
             first.run_id, first.epoch, first.seq, bodies, last.state, inputs, last.wake_in, refused, renew, len(units),
-            events,
+            events, in_tool, progress,
         )  # fmt: skip
 
     def close(self) -> None:

@@ -63,7 +63,9 @@ class Committed(Struct, frozen=True, gc=False):
 Watcher = Callable[[Sequence[Committed]], object]
 """Is called when a run may have new events; with these events, if they were committed here."""
 
-RunPhase = Literal["ready", "running", "waiting", "over", "damaged"]
+RunPhase = Literal["ready", "running", "waiting", "over", "damaged", "parked"]
+Progress = Literal["none", "cleared", "step"]
+"""What a batch says about a suspect: nothing, that it is none any more, or also that it has completed a step."""
 InputKind = Literal["decide", "provide", "say", "cancel"]
 
 
@@ -120,6 +122,10 @@ class TableVersions(Struct, frozen=True):
             )
 
 
+class ParkedRunError(StoreError):
+    """The run may have ended its workers: nobody continues it until it is retried."""
+
+
 class LostRunError(PenstockError):
     """Another worker has taken the run over: this one must not continue it."""
 
@@ -128,7 +134,8 @@ class RunRow(Struct, frozen=True, kw_only=True):
     """The row of a run in a store.
 
     `state` is `ready` for any worker, `running` while a worker owns it, `waiting` for a decision or a result, `over`,
-    or `damaged`: its log could not be read, so it is claimed only by its id. `epoch` counts the owners, `lease_until`
+    `damaged` (its log could not be read, so it is claimed only by its id), or `parked` (it may have ended its workers,
+    and nobody claims it until it is retried). `epoch` counts the owners, `lease_until`
     is in seconds since 1970, `seq` the number of the last event. A run that waits can be claimed from `wake_at` on, if
     that is not 0: then a call that waits expires. `lost` counts the workers that died or were cut off in this step of
     the run. While the run may have been the cause, `suspect` names the runs that continue together with it.
@@ -171,7 +178,8 @@ class Claim(Struct, frozen=True):
 
     `deadline` is when the lease ends, by the monotonic clock, counted from before the store was asked: a process that
     was frozen since then must not start anything. `previous_state` is the state that the run had: `running` if its last
-    owner has lost it.
+    owner has lost it. `lost` and `suspect` are those of the row, and `in_tool` says whether a tool was running when the
+    last owner was lost.
     """
 
     run_id: str
@@ -180,6 +188,9 @@ class Claim(Struct, frozen=True):
     seq: int
     deadline: float
     previous_state: RunPhase = "ready"
+    lost: int = 0
+    suspect: str = ""
+    in_tool: bool = False
 
 
 def first_claim(store: Store, row: RunRow, asked: float) -> Claim:
@@ -200,7 +211,8 @@ class Batch(Struct, frozen=True, gc=False):
     `inputs` are the numbers of those that the events come from. Those that were `refused` are deleted, so that a valid
     input with the same key still counts. A run that waits from now on can be claimed after `wake_in` seconds. A store
     may leave the lease as it is if the batch does not `renew` it, where that is cheaper. `units` is how many there are.
-    `events` are for readers in this process, see `Committed`; no store looks at them.
+    `events` are for readers in this process, see `Committed`; no store looks at them. `in_tool` says whether a tool of
+    the run is running afterwards; None if that has not changed. `progress` is that of a suspect.
     """
 
     run_id: str
@@ -214,6 +226,8 @@ class Batch(Struct, frozen=True, gc=False):
     renew: bool = True
     units: int = 1
     events: Sequence[LogEvent | None] = ()
+    in_tool: bool | None = None
+    progress: Progress = "none"
 
 
 class Cutoff(Struct, frozen=True):
@@ -277,13 +291,31 @@ class Store(Protocol):
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
         """Claim a run that is ready, whose lease expired, or that has an expired call, and log the claim.
 
-        With `run_id` only that run, also if it is damaged; with `agents` only runs of these agents. None if there is
-        none.
+        With `run_id` only that run, also if it is damaged or a suspect; with `agents` only runs of these agents. None
+        if there is none. A lease counts as expired when all leases of its owner are.
         """
         ...
 
-    def claim_next(self, owner: str, *, agents: Sequence[str] | None = None, limit: int = 1) -> list[Claim]:
-        """Claim the next runs, at most `limit`. Runs that had an owner before are claimed first, then the oldest."""
+    def claim_next(
+        self, owner: str, *, agents: Sequence[str] | None = None, limit: int = 1, group: str | None = None
+    ) -> list[Claim]:
+        """Claim the next runs, at most `limit`. Runs that had an owner before are claimed first, then the oldest.
+
+        With a `group` of suspects only its runs, with an empty one the runs of the first group, if there is one. Else
+        no suspects but those that have lost one worker only.
+        """
+        ...
+
+    def suspects(self, *, agents: Sequence[str] | None = None, limit: int = 1000) -> list[RunRow]:
+        """The suspects for a worker without other runs, group by group, in the order in which those are claimed."""
+        ...
+
+    def acquit(self, owned: Sequence[tuple[str, int]]) -> None:
+        """Note that runs, by id and epoch, are no suspects any more. The workers that they have lost still count."""
+        ...
+
+    def retry(self, run_id: str) -> bool:
+        """Make a parked run ready, as a suspect that continues alone; False if it is not parked."""
         ...
 
     def claimable(
@@ -329,7 +361,8 @@ class Store(Protocol):
     def put(self, input: Input) -> bool:
         """Add an input; False if it was there already, or the run has finished. A waiting run is ready afterwards.
 
-        A damaged run is ready after a cancel, so that a worker ends it. An `UnknownRunError` if there is no such run.
+        A damaged or parked run is ready after a cancel, so that a worker ends it. An `UnknownRunError` if there is no
+        such run.
         """
         ...
 

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from penstock.events import Fault
 from penstock.log.bodies import body_of, event_of
-from penstock.log.damaged import set_aside
-from penstock.log.store import Claim, DamagedRunError, Input, OwnedRun, RunRow, Store, StoreError
+from penstock.log.set_aside import park, reason_to_park, set_aside
+from penstock.log.store import Claim, DamagedRunError, Input, OwnedRun, ParkedRunError, RunRow, Store, StoreError
 from penstock.output.output_type import OutputType
 from penstock.run.events import ApprovalRequest, LogEvent, Nested, RunStart, Taken, innermost
 from penstock.run.limits import Limits
@@ -64,7 +64,13 @@ def take_up(
     run_repaired: Collection[Fault] = (),
     output: OutputType[Any] | None = None,
 ) -> tuple[Run, OwnedRun]:
-    """Rebuild a claimed run. If its log is damaged, the run is set aside: no worker claims it again."""
+    """Rebuild a claimed run. If its log is damaged, the run is set aside: no worker claims it again.
+
+    A run that has lost too many workers is parked; a `ParkedRunError` says so.
+    """
+    if why := reason_to_park(claim, limits):
+        park(store, claim, why)
+        raise ParkedRunError(f"the run {claim.run_id} is parked: {why}")
     try:
         return rebuild_claimed(store, claim, policies, limits, run_repaired, output)
     except DamagedRunError:

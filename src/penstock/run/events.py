@@ -290,10 +290,12 @@ class Taken(Event, frozen=True, tag="taken"):
 class Waiting(Event, frozen=True, tag="waiting"):
     """In a log: the run waits for approvals or for results from elsewhere, and no worker is needed until they come.
 
-    One is needed after `seconds`, when the first of these calls expires.
+    One is needed after `seconds`, when the first of these calls expires. With `why`, the run is parked, for this
+    reason: it may have ended its workers, and waits until somebody retries it.
     """
 
     seconds: float | None = None
+    why: str = ""
     type: ClassVar[Literal["waiting"]] = "waiting"
 
 

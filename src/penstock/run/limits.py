@@ -39,9 +39,9 @@ class Limits(Struct, frozen=True, kw_only=True):
       long the approval predicate of a tool may take; if one takes longer, a person is asked. For each call,
       `before_call` and `after_call` may take as long; if they take longer, the call does not run, or its result is
       withheld.
-    - `takeovers`: for runs with a log, how many workers in a row may lose the run without any progress. A run that
-      exceeds it ends, because it may be what kills its workers. A worker that stops and gives the run back does not
-      count.
+    - `takeovers`: for runs with a log, how many workers may die or lose the run in one step. A run that exceeds it, and
+      was alone on the last of them, is parked, because it may be what kills its workers: no worker takes it until
+      somebody retries it. A worker that stops and gives the run back does not count. This limit does not end the run.
     """
 
     steps: int | None = 50
@@ -80,10 +80,9 @@ class Limits(Struct, frozen=True, kw_only=True):
 class Tally(Struct):
     """What a run has used so far.
 
-    `seen` counts calls by fingerprint, `failures` the failures in a row by tool, `takeovers` the workers in a row that
-    lost the run without progress, `invalid_outputs` the answers that were not valid output. `attempt` counts the models
-    of the step under way that have failed. `so_far` is the usage of the response that is streaming, and `inside` that
-    of the agents that run as tools; both are not part of `usage` yet.
+    `seen` counts calls by fingerprint, `failures` the failures in a row by tool, `invalid_outputs` the answers that
+    were not valid output. `attempt` counts the models of the step under way that have failed. `so_far` is the usage of
+    the response that is streaming, and `inside` that of the agents that run as tools; both are not part of `usage` yet.
     """
 
     usage: Usage = Usage()
@@ -93,15 +92,8 @@ class Tally(Struct):
     calls: int = 0
     seen: dict[str, int] = {}
     failures: dict[str, int] = {}
-    takeovers: int = 0
     invalid_outputs: int = 0
     attempt: int = 0
-
-    def stuck(self, limits: Limits) -> str:
-        """Why no worker may take the run over once more; empty if one may."""
-        if limits.takeovers is None or self.takeovers <= limits.takeovers:
-            return ""
-        return f"{self.takeovers} workers in a row died or lost the run, without any progress"
 
     @property
     def total(self) -> Usage:

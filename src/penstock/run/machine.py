@@ -100,13 +100,9 @@ class Run:
         """The run begins, or continues with what was stored."""
         state, steps = self.state, self.steps
         match state.phase:
-            case "new" if why := state.tally.stuck(state.rules.limits):
-                return self._commands(steps.end("error", why))
             case "new":
                 why = state.rules.limits.no_run
                 return self._commands(steps.end("limit", why) if why else steps.ask())
-            case "answer" | "tools" | "hook" if why := state.tally.stuck(state.rules.limits):
-                return self._commands(steps.stop("error", why, "error"))
             case "answer":
                 return self._commands(steps.ask_again())
             case "tools":

@@ -86,9 +86,9 @@ class Replay:
             case CallReviewed() | ApprovalRequest() | Decision():
                 self._decision(event)
             case Taken():
-                self._take_over(event)
+                self._take_over()
             case Waiting():
-                state.tally.takeovers = 0
+                pass
             case Done():
                 self._finish(event)
             case RunStart() | Reset():
@@ -125,7 +125,6 @@ class Replay:
             case ToolStart():
                 self._start(event)
             case ToolEnd():
-                self._state.tally.takeovers = 0
                 self._end(event)
             case ToolResults():
                 self._run.steps.close()
@@ -153,8 +152,7 @@ class Replay:
         self._state.finish(done.reason, done.why)
         self._state.output, self._state.tally.usage = done.output, done.usage
 
-    def _take_over(self, taken: Taken) -> None:
-        self._state.tally.takeovers += taken.is_lost
+    def _take_over(self) -> None:
         for member in self._run.tree():
             member.state.executions.close_questions()
 
@@ -162,8 +160,6 @@ class Replay:
         """Bring an inner run to where it was after this event; its end is in the `tool_end` that follows, too."""
         run, state, call_id, event = self._run, self._state, nested.path[0], unwrap(nested)
         inner = run.inner.at(call_id)
-        if isinstance(nested.event, StepEnd | ToolEnd):
-            state.tally.takeovers = 0
         if isinstance(event, RunStart):
             execution = next((member for member in state.executions.table if member.call_id == call_id), None)
             if execution is None or execution.state != "running":
@@ -198,7 +194,7 @@ class Replay:
     def _end_step(self) -> None:
         state = self._state
         turn = state.take_turn(state.response.build())
-        state.phase, state.tally.takeovers = "tools", 0
+        state.phase = "tools"
         if not calls_of(turn.parts):
             self._run.steps.close()
 

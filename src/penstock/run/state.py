@@ -132,11 +132,6 @@ class RunState:
         return self.phase == "hook" or (self.phase == "new" and self.has_hooks)
 
     @property
-    def is_stuck(self) -> bool:
-        """Whether too many workers in a row took the run over without any progress: it ends when it begins again."""
-        return bool(self.tally.stuck(self.rules.limits))
-
-    @property
     def step(self) -> int:
         """How many requests were sent to the model."""
         return self.tally.step

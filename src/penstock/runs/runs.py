@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import isawaitable
@@ -24,7 +24,7 @@ from penstock.errors import PenstockError, UsageError
 from penstock.history.read import as_messages
 from penstock.log import points
 from penstock.log.bodies import body_of
-from penstock.log.ending import postpone_claimed, release_claimed
+from penstock.log.ending import cancel_claimed, postpone_claimed, release_claimed
 from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
@@ -36,6 +36,7 @@ from penstock.log.store import (
     Input,
     LostRunError,
     OwnedRun,
+    ParkedRunError,
     RunPhase,
     RunRow,
     Store,
@@ -49,6 +50,7 @@ from penstock.log.take_up import PAGE, read_run, read_start, take_up
 from penstock.run.events import Done, LogEvent
 from penstock.run.machine import Run
 from penstock.runs.client_tools import with_client_tools, with_declarations
+from penstock.runs.quarantine import Quarantine
 from penstock.runs.sweeper import sweep_forever
 from penstock.runs.worker import Worker, claim_runs
 
@@ -88,6 +90,7 @@ class Runs:
         self._deps = deps
         self._on_waiting = on_waiting
         self._owner = new_owner()
+        self._quarantine = Quarantine(store)
 
     # -- from any process ----------------------------------------------------------------------------------------------
 
@@ -143,6 +146,13 @@ class Runs:
         """End the run. False if it was cancelled before, or is over."""
         return self._put(cancel_input(run_id, why))
 
+    def retry(self, run_id: str) -> bool:
+        """Let a worker continue a parked run, which may have ended its workers; False if it is not parked.
+
+        It continues alone, and is parked again if it ends that worker too.
+        """
+        return with_retries(partial(self._store.retry, run_id))
+
     async def adecide(
         self, run_id: str, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
     ) -> bool:
@@ -160,6 +170,10 @@ class Runs:
     async def acancel(self, run_id: str, why: str = "the run was cancelled") -> bool:
         """End the run. False if it was cancelled before, or is over."""
         return await asyncio.to_thread(self.cancel, run_id, why)
+
+    async def aretry(self, run_id: str) -> bool:
+        """Let a worker continue a parked run: see `retry`."""
+        return await asyncio.to_thread(self.retry, run_id)
 
     def find(self, run_id: str) -> RunRow:
         """The row of a run in the store."""
@@ -199,7 +213,7 @@ class Runs:
     # -- of a worker ---------------------------------------------------------------------------------------------------
 
     async def adrive(self, run_id: str) -> RunRow:
-        """Drive a run until it finishes or waits for a decision or a result; returns its row in the store.
+        """Drive a run until it finishes, waits for a decision or a result, or is parked; returns its row in the store.
 
         While another process owns the run, this waits, and takes the run over when its owner dies. So a job engine
         may call it at any time, more than once, in several processes.
@@ -210,11 +224,13 @@ class Runs:
         if row.state == "damaged":  # it may have been repaired
             await awith_retries(partial(read_run, self._store, row))
         while True:
-            claims = await claim_runs(self._store, partial(self._claim_one, run_id))
+            claims: Sequence[Claim] = ()
+            if self._quarantine.admits(row):
+                claims = await claim_runs(self._store, partial(self._claim_one, run_id))
             for claim in claims:
                 await self._go_on(claim)
             row = await awith_retries(lambda: self.find(run_id))
-            if row.state in ("waiting", "over"):
+            if row.state in ("waiting", "over", "parked"):
                 return row
             if not claims:
                 await asyncio.sleep(POLL)
@@ -231,8 +247,7 @@ class Runs:
         """
         self._check(*self._agents.values())
         agents = [*self._agents]
-        take = lambda limit: self._store.claim_next(self._owner, agents=agents, limit=limit)  # noqa: E731
-        worker = Worker(self._store, take, self._go_on)
+        worker = Worker(self._store, partial(self._quarantine.take, self._owner, agents), self._go_on)
         beside = [
             asyncio.create_task(worker.watch_queue(agents)), asyncio.create_task(sweep_forever(self._store))
         ]  # fmt: skip
@@ -276,12 +291,21 @@ class Runs:
 
     async def _go_on(self, claim: Claim) -> None:
         """Drive a claimed run until it finishes, waits, or has another owner."""
+        with self._quarantine.holding(claim):
+            try:
+                await self._drive(claim)
+            except ParkedRunError as error:
+                logger.warning("%s", error)
+
+    async def _drive(self, claim: Claim) -> None:
         if points.hook is not None:
             points.hook("after_claim", (), None)
         agent = self._agent(claim.agent)
         try:
+            if claim.lost and await awith_retries(partial(self._end_cancelled, claim)):
+                return
             config, run, owned = await awith_retries(partial(self._rebuild, claim, agent.config))
-            deps = self._deps(owned.meta) if self._deps and not run.state.is_stuck else None
+            deps = self._deps(owned.meta) if self._deps else None
             if isawaitable(deps):
                 deps = await deps
         except asyncio.CancelledError:  # the worker stops
@@ -309,6 +333,11 @@ class Runs:
             result = self._on_waiting(claim.run_id)
             if isawaitable(result):
                 await result
+
+    def _end_cancelled(self, claim: Claim) -> bool:
+        """End a run that may have ended its workers, if it was cancelled: none of its code runs again."""
+        inputs = [input for input in self._store.inputs([claim.run_id]) if input.kind == "cancel"]
+        return bool(inputs) and cancel_claimed(self._store, claim, inputs[0].body.decode("utf-8", "replace"))
 
     def _rebuild(self, claim: Claim, config: AgentConfig) -> tuple[AgentConfig, Run, OwnedRun]:
         """The claimed run, rebuilt, and its configuration."""

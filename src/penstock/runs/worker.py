@@ -92,7 +92,8 @@ class Worker:
         After a failure, this worker's own leases are renewed first. Otherwise it could claim its own run again and lose
         unwritten events.
         """
-        if flusher_of(self._store).is_behind:
+        flusher = flusher_of(self._store)
+        if flusher.is_behind or flusher.has_expired:
             return ()
         try:
             claims = self._take(limit)

@@ -55,8 +55,7 @@ class ResponseReader:
         """How the run begins: it lists the tools of one that continues, which may fail, as the lack of `deps` does."""
         driven = self._driven
         try:
-            if not driven.run.state.is_stuck:
-                driven.config.check_deps(driven.deps)
+            driven.config.check_deps(driven.deps)
             if driven.needs_listing:
                 driven.use(await driven.code.listed(driven.step_tools))
         except Exception as error:  # noqa: BLE001  # a source of tools may fail in any way

@@ -5,6 +5,7 @@ the schema of the tables; `NOW` is the clock of the server, which all workers sh
 """
 
 from penstock.log.store import FIELDS, MAX_LEASES
+from penstock.log.suspects import JOINABLE
 
 NOW = "coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8)"
 
@@ -80,6 +81,8 @@ def with_start(create: str, started: str = "") -> str:
 
 _IS_LOST = f"state = 'running' AND lease_until NOT BETWEEN {NOW} AND {NOW} + {MAX_LEASES} * lease"
 _IS_WOKEN = f"state = 'waiting' AND wake_at > 0 AND wake_at <= {NOW}"
+_HAS_NO_OWNER = "state = 'running' AND lease_until = 0"  # its worker has died, and `SUSPECT` has noted that
+_IS_FREE = f"(suspect = '' OR suspect >= '{JOINABLE}')"
 _IS_KNOWN = "version <= %(version)s AND (%(agents)s::text[] IS NULL OR agent = ANY (%(agents)s))"
 CLAIMABLE = f"""
 SELECT {FIELDS} FROM {{schema}}.runs
@@ -99,7 +102,8 @@ _TAKE = f"""
         SET state = 'running', epoch = epoch + 1, owner = %(owner)s, lease_until = at + %(lease)s,
             lease = %(lease)s, seq = seq + 1, updated = at, wake_at = 0
         FROM picked, (SELECT {NOW} AS at) AS clock WHERE run.id = picked.id
-        RETURNING run.id, run.agent, run.epoch, run.seq, run.updated, run.created, picked.state AS found
+        RETURNING run.id, run.agent, run.epoch, run.seq, run.updated, run.created, picked.state AS found, run.lost,
+            run.suspect, run.in_tool
     ),
     added AS (
         INSERT INTO {{schema}}.events
@@ -108,13 +112,40 @@ _TAKE = f"""
         )
         FROM changed
     )
-SELECT id, agent, epoch, seq, found, {_NOTIFY} FROM changed ORDER BY epoch = 1, created
+SELECT id, agent, epoch, seq, found, lost, suspect, in_tool, {_NOTIFY} FROM changed ORDER BY epoch = 1, created
+"""
+EXPIRED = f"""
+SELECT id, epoch, owner, suspect, lost, in_tool, lease_until < {NOW} - lease FROM {{schema}}.runs
+WHERE {_IS_LOST} AND lease_until <> 0
+"""
+LIVING = f"""
+SELECT DISTINCT owner FROM {{schema}}.runs WHERE state = 'running' AND owner = ANY (%(owners)s)
+    AND lease_until BETWEEN {NOW} AND {NOW} + {MAX_LEASES} * lease
+"""
+SUSPECT = f"""
+UPDATE {{schema}}.runs AS run SET lost = given.lost, suspect = given.suspect, lease_until = 0
+FROM unnest(%(run_ids)b::text[], %(epochs)b::int8[], %(losts)b::int8[], %(groups)b::text[])
+    AS given (run_id, given_epoch, lost, suspect)
+WHERE run.id = given.run_id AND epoch = given_epoch AND {_IS_LOST} AND lease_until <> 0 RETURNING 1
+"""
+_IS_SUSPECT = f"suspect <> '' AND (state = 'ready' OR ({_HAS_NO_OWNER}) OR ({_IS_WOKEN})) AND {_IS_KNOWN}"
+FIRST_GROUP = f"SELECT min(suspect) FROM {{schema}}.runs WHERE {_IS_SUSPECT}"
+SUSPECTS = f"""
+SELECT {FIELDS} FROM {{schema}}.runs WHERE {_IS_SUSPECT} AND suspect < '{JOINABLE}'
+ORDER BY suspect, created, id LIMIT %(limit)s
+"""
+CLAIM_GROUP = f"""
+WITH picked AS (
+        SELECT id, state FROM {{schema}}.runs WHERE suspect = %(group)s AND {_IS_SUSPECT}
+        ORDER BY created, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ),
+    {_TAKE}
 """
 CLAIM_ONE = f"""
 WITH picked AS (
         SELECT id, state FROM {{schema}}.runs
         WHERE id = %(run_id)s AND {_IS_KNOWN}
-            AND (state IN ('ready', 'damaged') OR ({_IS_LOST}) OR ({_IS_WOKEN}))
+            AND (state IN ('ready', 'damaged') OR ({_HAS_NO_OWNER}) OR ({_IS_WOKEN}))
         FOR UPDATE SKIP LOCKED
     ),
     {_TAKE}
@@ -126,16 +157,16 @@ WITH ready AS (
             SELECT array_agg(DISTINCT agent) FROM {{schema}}.runs WHERE state = 'ready'
         ))) AS name, LATERAL (
             SELECT id, state, epoch, created FROM {{schema}}.runs
-            WHERE state = 'ready' AND agent = name AND version <= %(version)s
+            WHERE state = 'ready' AND agent = name AND version <= %(version)s AND {_IS_FREE}
             ORDER BY epoch = 0, created LIMIT %(limit)s FOR UPDATE SKIP LOCKED
         ) AS run
     ),
     lost AS (
-        SELECT id, state, epoch, created FROM {{schema}}.runs WHERE {_IS_LOST} AND {_IS_KNOWN}
+        SELECT id, state, epoch, created FROM {{schema}}.runs WHERE {_HAS_NO_OWNER} AND {_IS_KNOWN} AND {_IS_FREE}
         ORDER BY epoch = 0, created LIMIT %(limit)s FOR UPDATE SKIP LOCKED
     ),
     woken AS (
-        SELECT id, state, epoch, created FROM {{schema}}.runs WHERE {_IS_WOKEN} AND {_IS_KNOWN}
+        SELECT id, state, epoch, created FROM {{schema}}.runs WHERE {_IS_WOKEN} AND {_IS_KNOWN} AND {_IS_FREE}
         ORDER BY epoch = 0, created LIMIT %(limit)s FOR UPDATE SKIP LOCKED
     ),
     picked AS (
@@ -145,6 +176,9 @@ WITH ready AS (
     {_TAKE}
 """
 
+# A worker that writes has not died: what was noted when its lease ended is taken back.
+_LOST_OF_OWNER = "CASE run.lease_until WHEN 0 THEN greatest(run.lost - 1, 0) ELSE run.lost END"
+_GROUP_OF_OWNER = "CASE run.lease_until WHEN 0 THEN '' ELSE run.suspect END"
 APPEND = f"""
 WITH batch AS (
         SELECT given.*, (
@@ -154,8 +188,9 @@ WITH batch AS (
         ) AS taken_inputs
         FROM unnest(
             %(run_ids)b::text[], %(epochs)b::int8[], %(seqs)b::int8[], %(last_seqs)b::int8[], %(states)b::text[],
-            %(last_hashes)b::bytea[], %(wakes_in)b::float8[]
-        ) WITH ORDINALITY AS given (run_id, epoch, seq, last_seq, state, last_hash, wake_in, place)
+            %(last_hashes)b::bytea[], %(wakes_in)b::float8[], %(in_tools)b::int8[], %(progress)b::text[]
+        ) WITH ORDINALITY
+            AS given (run_id, epoch, seq, last_seq, state, last_hash, wake_in, in_tool, progress, place)
     ),
     changed AS (
         UPDATE {{schema}}.runs AS run
@@ -163,6 +198,9 @@ WITH batch AS (
             wake_at = coalesce({NOW} + batch.wake_in, 0),
             lease_until = CASE WHEN batch.state = 'running' THEN {NOW} + %(lease)s ELSE 0 END,
             ended = CASE WHEN batch.state = 'over' THEN {NOW} ELSE 0 END,
+            in_tool = CASE batch.in_tool WHEN 1 THEN true WHEN 0 THEN false ELSE run.in_tool END,
+            lost = CASE WHEN batch.progress = 'step' THEN 0 ELSE {_LOST_OF_OWNER} END,
+            suspect = CASE WHEN batch.progress = 'none' THEN {_GROUP_OF_OWNER} ELSE '' END,
             state = CASE WHEN batch.state = 'waiting' AND run.open_inputs > batch.taken_inputs
                 THEN 'ready' ELSE batch.state END  -- an input that came before the run waited must not wait with it
         FROM batch WHERE run.id = batch.run_id AND run.epoch = batch.epoch AND run.seq = batch.seq
@@ -198,11 +236,25 @@ APPEND_FAST = APPEND.replace("{durability}", _NOT_DURABLE)
 
 RENEW = f"""
 WITH changed AS (
-        UPDATE {{schema}}.runs AS run SET lease_until = {NOW} + %(lease)s
+        UPDATE {{schema}}.runs AS run
+        SET lease_until = {NOW} + %(lease)s, lost = {_LOST_OF_OWNER}, suspect = {_GROUP_OF_OWNER}
         FROM unnest(%(run_ids)b::text[], %(epochs)b::int8[]) WITH ORDINALITY AS given (run_id, epoch, place)
         WHERE run.id = given.run_id AND run.epoch = given.epoch AND run.state = 'running' RETURNING given.place
     )
 SELECT place, {_NOT_DURABLE} FROM changed
+"""
+
+ACQUIT = """
+UPDATE {schema}.runs AS run SET suspect = ''
+FROM unnest(%(run_ids)b::text[], %(epochs)b::int8[]) AS given (run_id, epoch)
+WHERE run.id = given.run_id AND run.epoch = given.epoch AND run.state = 'running' RETURNING 1
+"""
+RETRY = f"""
+WITH changed AS (
+        UPDATE {{schema}}.runs SET state = 'ready', suspect = %(group)s WHERE id = %(run_id)s AND state = 'parked'
+        RETURNING state
+    )
+SELECT (SELECT count(*) FROM changed), (SELECT count(*) FROM {{schema}}.runs WHERE id = %(run_id)s), {_QUEUED}
 """
 
 READ = """
@@ -221,7 +273,8 @@ WITH added AS (
     changed AS (
         UPDATE {{schema}}.runs AS run
         SET open_inputs = open_inputs + 1, state = CASE
-            WHEN state = 'waiting' OR (state = 'damaged' AND %(kind)s = 'cancel') THEN 'ready' ELSE state END
+            WHEN state = 'waiting' OR (state IN ('damaged', 'parked') AND %(kind)s = 'cancel') THEN 'ready'
+            ELSE state END
         FROM added WHERE run.id = added.run_id RETURNING run.state
     )
 SELECT (SELECT count(*) FROM added), (SELECT count(*) FROM {{schema}}.runs WHERE id = %(run_id)s), {_QUEUED}

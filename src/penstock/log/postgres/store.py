@@ -46,6 +46,7 @@ from penstock.log.store import (
     run_exists,
     unknown_run,
 )
+from penstock.log.suspects import LostLease, retry_group, suspects_of
 from penstock.run.events import Taken, encode
 
 if TYPE_CHECKING:
@@ -121,20 +122,34 @@ class PostgresStore:
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
         if run_id is None:
-            return next(iter(self.claim_next(owner, agents=agents)), None)
+            return next(iter(self.claim_next(owner, agents=agents, group="")), None)
         return next(iter(self._claim(statements.CLAIM_ONE, owner, agents, run_id=run_id)), None)
 
-    def claim_next(self, owner: str, *, agents: Sequence[str] | None = None, limit: int = 1) -> list[Claim]:
-        return self._claim(statements.CLAIM, owner, agents, limit=limit)
+    def claim_next(
+        self, owner: str, *, agents: Sequence[str] | None = None, limit: int = 1, group: str | None = None
+    ) -> list[Claim]:
+        return self._claim(statements.CLAIM, owner, agents, limit=limit, group=group)
+
+    def suspects(self, *, agents: Sequence[str] | None = None, limit: int = 1000) -> list[RunRow]:
+        return [row_of(row) for row in self._execute(statements.SUSPECTS, limit=limit, **_known(agents))]
+
+    def acquit(self, owned: Sequence[tuple[str, int]]) -> None:
+        ids, epochs = Texts([run_id for run_id, _ in owned]), Integers([epoch for _, epoch in owned])
+        self._execute(statements.ACQUIT, run_ids=ids, epochs=epochs)
+
+    def retry(self, run_id: str) -> bool:
+        [(parked, runs, _)] = self._execute(statements.RETRY, run_id=run_id, group=retry_group(run_id))
+        if not runs:
+            raise unknown_run(run_id)
+        if parked:
+            self._doorbell.ring([QUEUE])
+        return bool(parked)
 
     def claimable(
         self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
     ) -> Sequence[RunRow]:
         created, id = (after.created, after.id) if after else (float("-inf"), "")
-        rows = self._execute(
-            statements.CLAIMABLE, agents=None if agents is None else [*agents], version=VERSION,
-            created=created, id=id, limit=limit,
-        )  # fmt: skip
+        rows = self._execute(statements.CLAIMABLE, created=created, id=id, limit=limit, **_known(agents))
         return [row_of(row) for row in rows]
 
     def queued(self) -> dict[str, QueuedRuns]:
@@ -247,15 +262,39 @@ class PostgresStore:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _claim(self, statement: str, owner: str, agents: Sequence[str] | None, **values: Any) -> builtins.list[Claim]:
+    def _claim(
+        self, statement: str, owner: str, agents: Sequence[str] | None, group: str | None = None, **values: Any
+    ) -> builtins.list[Claim]:
         deadline = time.monotonic() + self.lease
+        self._sweep()
+        if group == "":
+            [(group,)] = self._execute(statements.FIRST_GROUP, **_known(agents))
+        if group is not None:
+            statement, values = statements.CLAIM_GROUP, {**values, "group": group}
         head, tail = encode(Taken(0, owner)).decode().split("0", 1)
         _, lost_tail = encode(Taken(0, owner, is_lost=True)).decode().split("0", 1)
         taken: dict[str, Any] = {"owner": owner, "head": head, "tail": tail, "lost_tail": lost_tail}
-        known: dict[str, Any] = {"version": VERSION, "agents": None if agents is None else [*agents]}
-        rows = self._execute(statement, **taken, **known, **values)
+        rows = self._execute(statement, **taken, **_known(agents), **values)
         self._doorbell.ring([row[0] for row in rows])
-        return [Claim(id, agent, epoch, seq, deadline, state) for id, agent, epoch, seq, state, _ in rows]
+        return [
+            Claim(id, agent, epoch, seq, deadline, state, lost, suspect, in_tool)
+            for id, agent, epoch, seq, state, lost, suspect, in_tool, _ in rows
+        ]
+
+    def _sweep(self) -> None:
+        """Make suspects of the runs whose workers have died."""
+        leases = [LostLease(*row) for row in self._execute(statements.EXPIRED)]
+        if not leases:
+            return
+        living = self._execute(statements.LIVING, owners=[*{lease.owner for lease in leases}])
+        found = suspects_of(leases, {owner for (owner,) in living})
+        self._execute(
+            statements.SUSPECT,
+            run_ids=Texts([one.run_id for one in found]),
+            epochs=Integers([one.epoch for one in found]),
+            losts=Integers([one.lost for one in found]),
+            groups=Texts([one.group for one in found]),
+        )  # fmt: skip
 
     def _execute(self, statement: str, execute: Callable[..., _Rows] | None = None, **values: Any) -> _Rows:
         now = self._clock() if self._clock else None
@@ -266,6 +305,11 @@ class PostgresStore:
 
 def _cutoff_values(cutoff: Cutoff) -> dict[str, Any]:
     return {"before": cutoff.before, "tenants": msgspec.json.encode(cutoff.tenants).decode()}
+
+
+def _known(agents: Sequence[str] | None) -> dict[str, Any]:
+    """The values of the condition for runs that this version can continue, of these agents."""
+    return {"version": VERSION, "agents": None if agents is None else [*agents]}
 
 
 def _append_values(batches: Sequence[Batch]) -> dict[str, Any]:
@@ -293,6 +337,8 @@ def _append_values(batches: Sequence[Batch]) -> dict[str, Any]:
         "states": Texts([batch.state for batch in batches]),
         "last_hashes": last_hashes,
         "wakes_in": Floats([batch.wake_in for batch in batches]),
+        "in_tools": Integers([-1 if batch.in_tool is None else batch.in_tool for batch in batches]),
+        "progress": Texts([batch.progress for batch in batches]),
         "event_seqs": event_seqs,
         "bodies": bodies,
         "event_places": event_places,

@@ -25,7 +25,7 @@ from penstock.log.sqlite import events as sqlite_events
 from penstock.log.sqlite import pruning
 from penstock.log.sqlite.file import SQLiteFile
 from penstock.log.sqlite.heads import Heads
-from penstock.log.sqlite.queue import QUEUED, find_claimable, first_claimable, is_claimable
+from penstock.log.sqlite.queue import QUEUED, find_claimable, first_claimable, is_claimable, is_suspect, sweep
 from penstock.log.sqlite.schema import prepare
 from penstock.log.starts import sqlite as sqlite_starts
 from penstock.log.starts.requests import StartRequest
@@ -46,6 +46,7 @@ from penstock.log.store import (
     run_exists,
     unknown_run,
 )
+from penstock.log.suspects import retry_group
 from penstock.run.events import Taken, encode
 
 if TYPE_CHECKING:
@@ -60,15 +61,27 @@ _CREATE = """
 INSERT INTO runs (id, agent, thread, tenant, version, state, owner, begun, lease_until, lease, wake_at, created)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT DO NOTHING
 """
-_CLAIMED = f"SELECT run, epoch, seq, last, updated, id, agent, state FROM {_RUNS} WHERE number = ?"
+_SUSPECTS = "runs INDEXED BY runs_suspect CROSS JOIN heads ON run = number"
+_CLAIMED = f"""
+SELECT run, epoch, seq, last, updated, id, agent, state, lost, suspect, in_tool FROM {_RUNS} WHERE number = ?
+"""
 _TAKE = (
     "UPDATE runs SET state = 'running', owner = ?, begun = 1, lease_until = ?, lease = ?, wake_at = 0 WHERE number = ?"
 )
-_UPDATE = "UPDATE runs SET state = ?, lease_until = ?, wake_at = ?, ended = ? WHERE number = ?"
-_RENEW = """
-UPDATE runs SET lease_until = ? WHERE id = ? AND state = 'running'
-AND EXISTS (SELECT 1 FROM heads WHERE run = number AND epoch = ?)
+_IS_OWNED = "AND state = 'running' AND EXISTS (SELECT 1 FROM heads WHERE run = number AND epoch = ?)"
+# A worker that writes has not died: what was noted when its lease ended is taken back.
+_LIVES = """
+lost = CASE lease_until WHEN 0 THEN max(lost - 1, 0) ELSE lost END,
+suspect = CASE lease_until WHEN 0 THEN '' ELSE suspect END
 """
+_UPDATE = f"UPDATE runs SET state = ?, lease_until = ?, wake_at = ?, ended = ?, {_LIVES} WHERE number = ?"
+_MARK = """
+UPDATE runs SET in_tool = coalesce(?, in_tool), suspect = CASE ? WHEN 'none' THEN suspect ELSE '' END,
+lost = CASE ? WHEN 'step' THEN 0 ELSE lost END WHERE number = ?
+"""
+_RENEW = f"UPDATE runs SET lease_until = ?, {_LIVES} WHERE id = ? {_IS_OWNED}"
+_ACQUIT = f"UPDATE runs SET suspect = '' WHERE id = ? {_IS_OWNED}"
+_RETRY = "UPDATE runs SET state = 'ready', suspect = ? WHERE id = ? AND state = 'parked'"
 
 
 class SQLiteStore:
@@ -125,12 +138,34 @@ class SQLiteStore:
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
         if run_id is None:
-            return next(iter(self.claim_next(owner, agents=agents)), None)
+            return next(iter(self.claim_next(owner, agents=agents, group="")), None)
         claims = self._claim(owner, lambda connection, now: find_claimable(connection, now, agents, run_id))
         return next(iter(claims), None)
 
-    def claim_next(self, owner: str, *, agents: Sequence[str] | None = None, limit: int = 1) -> list[Claim]:
-        return self._claim(owner, lambda connection, now: first_claimable(connection, now, agents, limit))
+    def claim_next(
+        self, owner: str, *, agents: Sequence[str] | None = None, limit: int = 1, group: str | None = None
+    ) -> list[Claim]:
+        return self._claim(owner, lambda connection, now: first_claimable(connection, now, agents, limit, group))
+
+    def suspects(self, *, agents: Sequence[str] | None = None, limit: int = 1000) -> list[RunRow]:
+        where, values = is_suspect(self._clock(), agents)
+        return self._rows(f"{where} ORDER BY suspect, created, id LIMIT ?", [*values, limit], _SUSPECTS)
+
+    def acquit(self, owned: Sequence[tuple[str, int]]) -> None:
+        self._file.write(lambda connection: connection.executemany(_ACQUIT, owned), durable=False)
+
+    def retry(self, run_id: str) -> bool:
+        def retry(connection: sqlite3.Connection) -> bool:
+            if connection.execute(_RETRY, (retry_group(run_id), run_id)).rowcount:
+                return True
+            if connection.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone() is None:
+                raise unknown_run(run_id)
+            return False
+
+        is_parked = self._file.write(retry, durable=True)
+        if is_parked:
+            self._doorbell.ring([QUEUE])
+        return is_parked
 
     def claimable(
         self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
@@ -185,7 +220,7 @@ class SQLiteStore:
             if added.rowcount:
                 connection.execute(
                     "UPDATE runs SET state = 'ready' "
-                    "WHERE id = ? AND (state = 'waiting' OR (state = 'damaged' AND ? = 'cancel'))",
+                    "WHERE id = ? AND (state = 'waiting' OR (state IN ('damaged', 'parked') AND ? = 'cancel'))",
                     (input.run_id, input.kind),
                 )
             return bool(added.rowcount)
@@ -260,16 +295,18 @@ class SQLiteStore:
         deadline, now = time.monotonic() + self.lease, self._clock()
 
         def claim(connection: sqlite3.Connection) -> builtins.list[Claim]:
+            sweep(connection, now)
             numbers = find(connection, now)
             rows = [connection.execute(_CLAIMED, (number,)).fetchone() for number in numbers]
             connection.executemany(_TAKE, [(owner, now + self.lease, self.lease, number) for number in numbers])
             batches = [
                 Batch(id, epoch + 1, seq, [encode(Taken(epoch + 1, owner, state == "running"))])
-                for _, epoch, seq, _, _, id, _, state in rows
+                for _, epoch, seq, _, _, id, _, state, *_ in rows
             ]
             self._heads.add(connection, batches, [row[:5] for row in rows], now)
             return [
-                Claim(id, agent, epoch + 1, seq + 1, deadline, state) for _, epoch, seq, _, _, id, agent, state in rows
+                Claim(id, agent, epoch + 1, seq + 1, deadline, state, lost, suspect, bool(in_tool))
+                for _, epoch, seq, _, _, id, agent, state, lost, suspect, in_tool in rows
             ]
 
         claims = self._file.write(claim, durable=True)
@@ -288,6 +325,8 @@ class SQLiteStore:
         for batch, head in zip(mine, heads, strict=True):
             if batch.renew or batch.state != "running":
                 self._update(connection, batch, head[0], now)
+            if batch.in_tool is not None or batch.progress != "none":
+                connection.execute(_MARK, (batch.in_tool, batch.progress, batch.progress, head[0]))
             if batch.inputs or batch.refused or batch.state == "waiting":
                 self._take(connection, batch)
         if points.hook is not None:

@@ -1,0 +1,122 @@
+"""Runs that may have ended their worker: which of them continue together.
+
+Nobody knows which of the runs of a dead worker was the cause, so all of them are suspects. They continue in groups, and
+a worker that has none takes one group and no other runs. If it dies too, the group is split: first into the runs with a
+running tool and those without, then into halves. So the cause is soon alone, and all others are cleared: by a
+completed step, or by surviving for a while. A worker that has other runs may take suspects which have lost one worker
+only, so that they need not wait.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+REPEATED = "1"
+"""The first character of the groups whose runs have lost more than one worker in a step."""
+
+JOINABLE = "2"
+"""That of the groups whose runs have lost one: a worker may take them in addition to other runs."""
+
+MAX_DOUBLINGS = 3
+"""The time that a suspect has to survive is a lease, doubled for each further worker that it has lost, so often."""
+
+Kind = Literal["a", "t", "x"]
+"""The second character of a group: alone on its worker, with a running tool, or neither. They are claimed in this
+order."""
+
+
+class LostLease(Struct, frozen=True):
+    """A run whose lease has ended; `is_overdue` if that was more than the length of a lease ago."""
+
+    run_id: str
+    epoch: int
+    owner: str
+    suspect: str
+    lost: int
+    in_tool: bool
+    is_overdue: bool
+
+
+class Suspect(Struct, frozen=True):
+    """A run whose worker has died: how many it has lost in this step, and the group with which it continues."""
+
+    run_id: str
+    epoch: int
+    lost: int
+    group: str
+
+
+def suspects_of(leases: Sequence[LostLease], living: Collection[str]) -> list[Suspect]:
+    """The runs that continue without their worker, of those whose leases have ended.
+
+    A worker in `living` has other leases that last. If one that it does not renew is overdue, it has lost track of that
+    run, which is no suspect. Otherwise its leases may be about to end, each at its own time.
+    """
+    owners: dict[str, list[LostLease]] = {}
+    for lease in sorted(leases, key=lambda lease: lease.run_id):
+        owners.setdefault(lease.owner, []).append(lease)
+    found: list[Suspect] = []
+    for owner, lost in owners.items():
+        if owner in living:
+            found += [Suspect(one.run_id, one.epoch, one.lost, one.suspect) for one in lost if one.is_overdue]
+        else:
+            found += _regroup(lost)
+    return found
+
+
+def was_alone(group: str) -> bool:
+    """Whether the last worker that the run of this group has lost had no other runs."""
+    return group[1:2] == "a"
+
+
+def is_joinable(group: str) -> bool:
+    """Whether a worker with other runs may take the runs of this group; those of no group are not suspects."""
+    return not group or group >= JOINABLE
+
+
+def retry_group(run_id: str) -> str:
+    """The group of a parked run that is tried again: it continues alone."""
+    return _name(REPEATED, "t", [run_id])
+
+
+def trial_seconds(lost: int, lease: float) -> float:
+    """How long a suspect has to survive until it is cleared, though its step is not completed."""
+    return lease * (1 << min(max(lost - 1, 0), MAX_DOUBLINGS))
+
+
+def _regroup(lost: Sequence[LostLease]) -> Iterator[Suspect]:
+    """The runs of a dead worker, in their new groups."""
+    if len(lost) == 1:
+        yield from _group(lost, "a")
+        return
+    groups: dict[tuple[str, bool], list[LostLease]] = {}
+    for one in lost:
+        groups.setdefault((one.suspect, one.lost > 0), []).append(one)
+    for (group, _), members in groups.items():
+        with_tool = [one for one in members if one.in_tool]
+        without = [one for one in members if not one.in_tool]
+        parts = [with_tool, without]
+        if group and not (with_tool and without):
+            middle = len(members) // 2
+            parts = [members[:middle], members[middle:]]
+        for part in parts:
+            yield from _group(part, "t" if part and part[0].in_tool else "x")
+
+
+def _group(members: Sequence[LostLease], kind: Kind) -> Iterator[Suspect]:
+    """These runs as one group; they have lost equally many workers, or all of them more than one."""
+    if not members:
+        return
+    level = REPEATED if members[0].lost else JOINABLE
+    name = _name(level, kind, [members[0].owner, *(one.run_id for one in members)])
+    for one in members:
+        yield Suspect(one.run_id, one.epoch, one.lost + 1, name)
+
+
+def _name(level: str, kind: Kind, parts: Iterable[str]) -> str:
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return f"{level}{kind}-{digest[:16]}"
