@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import astuple, replace
@@ -15,13 +15,15 @@ from msgspec.structs import astuple, replace
 from penstock import PenstockError
 from penstock.log import RunRow, Store
 from penstock.log.starts.requests import StartRequest, Starts, StoredStart
-from penstock.log.store import Batch, Claim, Cutoff, Input, RunPhase
+from penstock.log.store import Batch, Claim, Cutoff, Input, Progress, RunPhase
 from tests.budget import sample
 from tests.log_stores import Clock, open_store
 
 RUNS = [f"r{number}" for number in range(5)]
 AGENTS: list[list[str] | None] = [None, ["x"], ["x", "y"], []]
-STATES: list[RunPhase] = ["running", "running", "running", "running", "ready", "waiting", "over", "damaged"]
+STATES: list[RunPhase] = [
+    "running", "running", "running", "running", "ready", "waiting", "over", "damaged", "parked",
+]  # fmt: skip
 LARGE = b"A" * 70_000  # media that are stored by hash
 STEPS = 200
 LEASE = 10.0
@@ -50,11 +52,13 @@ class Player:
             self.create, self.claim, self.append, self.append, self.renew, self.put, self.list, self.prune, self.move,
             self.start,
         ]  # fmt: skip
+        operations += [self.claim_next, self.acquit, self.retry]
         self.chance.choice(operations)(run_id)
         self._compare("find", lambda store: store.find(run_id))
         self._compare("read", lambda store: [store.read(run_id), store.read(run_id, 2, 2)])
         self._compare("inputs", lambda store: store.inputs(RUNS))
         self._compare("claimable", lambda store: store.claimable())
+        self._compare("suspects", lambda store: store.suspects())
 
     def create(self, run_id: str) -> None:
         choose = self.chance.choice
@@ -102,6 +106,20 @@ class Player:
         wanted, agents = self.chance.choice([None, run_id]), self.chance.choice(AGENTS)
         self._compare(f"claim {wanted} {agents}", lambda store: store.claim("two", run_id=wanted, agents=agents))
 
+    def claim_next(self, run_id: str) -> None:
+        row = self._stores[0].find(run_id) or RunRow(id=run_id)
+        group, owner = self.chance.choice([None, "", "", row.suspect]), self.chance.choice(["two", "three"])
+        agents, limit = self.chance.choice(AGENTS), self.chance.choice([1, 2, 5])
+        name = f"claim_next {owner} {group} {agents} {limit}"
+        self._compare(name, lambda store: store.claim_next(owner, agents=agents, limit=limit, group=group))
+
+    def acquit(self, run_id: str) -> None:
+        row = self._stores[0].find(run_id) or RunRow(id=run_id)
+        self._compare(f"acquit {run_id}", lambda store: store.acquit([(run_id, row.epoch)]))
+
+    def retry(self, run_id: str) -> None:
+        self._compare(f"retry {run_id}", lambda store: store.retry(run_id))
+
     def append(self, run_id: str) -> None:
         choose = self.chance.choice
         row = self._stores[0].find(run_id) or RunRow(id=run_id)
@@ -111,11 +129,14 @@ class Player:
         bodies = [b'{"number":%d}' % next(self._numbers) for _ in range(choose(range(4)))]
         bodies += choose([[]] * 15 + [[b'{"number":%d,"data":"%b"}' % (next(self._numbers), LARGE)]])
         taken, is_refused = choose(range(3)), choose([True, False])
+        in_tool, progress = choose([None, True, False]), choose(get_args(Progress))
 
         def append(store: Store) -> list[bool]:
             inputs = [input.number for input in store.inputs([run_id])][:taken]
             used = ((), inputs) if is_refused else (inputs, ())
-            batch = Batch(run_id, epoch, seq, bodies, state, used[0], wake_in, used[1])
+            batch = Batch(
+                run_id, epoch, seq, bodies, state, used[0], wake_in, used[1], in_tool=in_tool, progress=progress
+            )
             return store.append([batch], durable=False)
 
         self._compare(f"append {run_id} {epoch} {seq} {len(bodies)} {state} {wake_in} {taken} {is_refused}", append)

@@ -81,7 +81,7 @@ class Trial:
 
     def __init__(self, claim: Claim) -> None:
         self._claim = claim
-        self._steps = 2 if claim.in_tool else 1  # a step whose tool was interrupted is not completed by its end
+        self._steps = claim.steps
         self.is_cleared = not claim.suspect
 
     def begin_step(self) -> None:

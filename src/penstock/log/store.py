@@ -179,7 +179,7 @@ class Claim(Struct, frozen=True):
     `deadline` is when the lease ends, by the monotonic clock, counted from before the store was asked: a process that
     was frozen since then must not start anything. `previous_state` is the state that the run had: `running` if its last
     owner has lost it. `lost` and `suspect` are those of the row, and `in_tool` says whether a tool was running when the
-    last owner was lost.
+    last owner was lost. When this many steps have begun, one was completed: `steps`.
     """
 
     run_id: str
@@ -191,6 +191,7 @@ class Claim(Struct, frozen=True):
     lost: int = 0
     suspect: str = ""
     in_tool: bool = False
+    steps: int = 1
 
 
 def first_claim(store: Store, row: RunRow, asked: float) -> Claim:

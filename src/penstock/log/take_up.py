@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from penstock.events import Fault
 from penstock.log.bodies import body_of, event_of
 from penstock.log.set_aside import park, reason_to_park, set_aside
@@ -128,6 +130,8 @@ def rebuild_claimed(
     run.state.seconds_left = {
         call_id: max(deadline - taken, GRACE if call_id in answered else 0.0) for call_id, deadline in deadlines.items()
     }
+    if claim.in_tool or run.state.phase in ("new", "hook"):  # a step whose tool was interrupted is not completed
+        claim = replace(claim, steps=2)
     return run, OwnedRun(store, claim, seconds, meta, inputs, began=began)
 
 

@@ -71,4 +71,4 @@ async def _is_waiting(context: ServeContext, run_id: str, last: Item) -> bool:
     if not isinstance(last.event, Waiting):
         return False
     row = await awith_retries(partial(context.host.store.find, run_id))
-    return row is not None and row.state == "waiting" and row.seq == last.seq
+    return row is not None and row.state in ("waiting", "parked") and row.seq == last.seq

@@ -234,7 +234,7 @@ def _next_id(tenant: str, thread: str, last: str) -> str:
 
 logger = logging.getLogger("penstock.serve")
 
-STEERED = ("waiting", "ready", "damaged")
+STEERED = ("waiting", "ready", "damaged", "parked")
 """The states in which a run must be driven after an input."""
 
 

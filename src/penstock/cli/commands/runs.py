@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from typing import get_args
 
@@ -44,7 +44,7 @@ from penstock.cli.runs.waiting import (
 from penstock.cli.screen.output import render_run
 from penstock.cli.screen.terminal import escape, open_console, write_lines
 from penstock.log.ending import cancel_claimed, release_claimed
-from penstock.log.follower import new_owner
+from penstock.log.follower import new_owner, parked_reason
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
 from penstock.log.retention.sweep import count_old, sweep
 from penstock.log.store import Cutoff, DamagedRunError, RunPhase, RunRow, Store
@@ -103,8 +103,9 @@ def list_runs(
 ) -> None:  # fmt: skip
     """List runs, the newest first, with the process that owns each.
 
-    The state of a run is ready (for any worker), running, waiting (for a decision or a result), over, or damaged (no
-    worker takes it until its log is repaired). With RUN, the list has only the runs whose id begins with it. --json
+    The state of a run is ready (for any worker), running, waiting (for a decision or a result), over, damaged (no
+    worker takes it until its log is repaired), or parked (it may have ended its workers, and none takes it until it is
+    retried). With RUN, the list has only the runs whose id begins with it. --json
     prints one run per line.
     """
     with opened_log(log, lease=STEERING_LEASE, must_exist=True) as store:
@@ -116,7 +117,7 @@ def list_runs(
             print_table(open_console(), shown, now)
         else:
             click.echo("no such runs" if any((state, agent, thread, tenant, prefix)) else "no runs", err=True)
-        if hint := damaged_hint(shown, log):
+        for hint in hints(shown, log):
             click.secho(escape(hint), err=True, fg="yellow")
         if len(rows) > limit:
             click.echo(f"There are more runs: --limit {limit * 10} lists them.", err=True)
@@ -149,7 +150,9 @@ def show_run(log: str, is_json: bool, plain: bool, run: str) -> None:
         console = open_console(is_plain=plain)
         print_details(console, {**details_of(row, time.time()), "waits for": waiting_text(waiting)})
         advice = repair_advice(row, log) if damage else answer_commands(row.id, log, waiting)
-        print_details(console, {"damage": damage, "continue": advice})
+        if not damage and row.state == "parked":
+            advice = retry_advice(row, log)
+        print_details(console, {"damage": damage, "parked": parked_reason(store, row), "continue": advice})
         console.print()
         known = suppress(DamagedRunError) if damage else nullcontext()
         with known, render_run(console, is_plain=plain, is_past=True) as print_event:
@@ -215,7 +218,10 @@ def _cancel(store: Store, row: RunRow, why: str) -> str:
 @of_log
 @click.argument("run", nargs=-1, required=True)
 def retry_run(log: str, run: tuple[str, ...]) -> None:
-    """Let workers continue damaged runs whose logs were repaired."""
+    """Let workers continue parked runs, and damaged runs whose logs were repaired.
+
+    A parked run continues alone on a worker, and is parked again if it ends that worker too.
+    """
     with opened_log(log, lease=STEERING_LEASE, must_exist=True) as store:
         for row in [find_run(store, id) for id in run]:
             click.echo(escape(retry(store, row)))
@@ -321,19 +327,27 @@ def repair_advice(row: RunRow, log: str) -> str:
     )
 
 
-def damaged_hint(rows: Sequence[RunRow], log: str) -> str:
-    """A hint for lists with damaged runs; empty if there are none."""
-    damaged = [row for row in rows if row.state == "damaged"]
-    if not damaged:
-        return ""
-    command = shlex.join(["penstock", "runs", *log_arguments(log), "show", damaged[0].id])
-    return f"Workers skip a damaged run until its log is repaired: `{command}` says what is wrong."
+def retry_advice(row: RunRow, log: str) -> str:
+    """How to continue a parked run."""
+    head = shlex.join(["penstock", "runs", *log_arguments(log)])
+    return f"no worker takes it. Try it again, alone: `{head} retry {row.id}`. Or end it: `{head} cancel {row.id}`"
+
+
+def hints(rows: Sequence[RunRow], log: str) -> Iterator[str]:
+    """Hints for lists with damaged or parked runs."""
+    reasons = {"damaged": "until its log is repaired", "parked": "until it is retried"}
+    for state, reason in reasons.items():
+        if ids := [row.id for row in rows if row.state == state]:
+            command = shlex.join(["penstock", "runs", *log_arguments(log), "show", ids[0]])
+            yield f"Workers skip a {state} run {reason}: `{command}` says what is wrong."
 
 
 def retry(store: Store, row: RunRow) -> str:
-    """Makes a damaged run available to workers, if its log is readable again; returns a message."""
+    """Makes a damaged or parked run available to workers, if its log is readable; returns a message."""
+    if row.state == "parked" and store.retry(row.id):
+        return f"a worker continues {row.id} alone; if it ends that worker too, it is parked again"
     if row.state != "damaged":
-        raise CommandError(f"only a damaged run can be retried, and {row.id} is {row.state}")
+        raise CommandError(f"only a damaged or parked run can be retried, and {row.id} is {row.state}")
     read_run(store, row)
     claim = store.claim(new_owner(), run_id=row.id)
     if claim is not None:

@@ -40,7 +40,7 @@ def end_of(store: Store, run_id: str) -> Done | None:
 
 def waiting_calls(store: Store, row: RunRow) -> list[ApprovalRequest]:
     """The waiting calls of a run without an answer."""
-    if row.state in ("over", "damaged"):
+    if row.state in ("over", "damaged", "parked"):
         return []
     answered = {input.key for input in store.inputs([row.id]) if input.kind in ("decide", "provide")}
     return [request for request in read_run(store, row).waiting if request.call_id not in answered]

@@ -18,7 +18,7 @@ from penstock.cli.screen.terminal import escape
 from penstock.log.store import RunPhase, RunRow
 
 STYLES: dict[RunPhase, str] = {"ready": "cyan", "running": "green", "waiting": "yellow", "over": "dim",
-                                "damaged": "red"}  # fmt: skip
+                                "damaged": "red", "parked": "red"}  # fmt: skip
 MAX_ID = 20
 """Longer ids are truncated to a prefix that is unique in the table."""
 SHORT_ID = 8

@@ -16,6 +16,7 @@ from penstock.cli.runs.log_options import log_arguments
 from penstock.cli.runs.logged_events import past_events, waiting_calls
 from penstock.cli.runs.owners import parse_owner
 from penstock.cli.runs.run_table import as_json
+from penstock.log.follower import parked_reason
 from penstock.log.store import Input, RunRow, Store
 from penstock.run.events import ApprovalRequest, Done, RequestKind
 
@@ -100,7 +101,7 @@ def answer_commands(run_id: str, log: str, waiting: list[ApprovalRequest]) -> st
 
 
 def run_json(store: Store, row: RunRow, waiting: list[ApprovalRequest], damage: str) -> dict[str, Any]:
-    """A run with its waiting calls, its end, and its damage, as JSON."""
+    """A run with its waiting calls, its end, its damage, and why it is parked, as JSON."""
     done = next((event for _, _, event in past_events(store, row.id, row.seq - 1) if isinstance(event, Done)), None)
     calls = [
         {
@@ -110,4 +111,5 @@ def run_json(store: Store, row: RunRow, waiting: list[ApprovalRequest], damage: 
         for request in waiting
     ]  # fmt: skip
     end = {"reason": done.reason, "why": done.why, "output": done.output} if done else None
-    return {**as_json(row), "waiting": calls, "end": end, "damage": damage or None}
+    parked = parked_reason(store, row) or None
+    return {**as_json(row), "waiting": calls, "end": end, "damage": damage or None, "parked": parked}

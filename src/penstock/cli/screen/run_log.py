@@ -155,6 +155,8 @@ def _run_line(event: Shown) -> tuple[str, str] | None:
             return "prompt", prompt_of(event)
         case Taken():
             return "taken", f"by {parse_owner(event.owner).text}"
+        case Waiting(why=why) if why:
+            return "parked", why
         case Waiting():
             return "waits", "no worker is needed until a decision or a result comes"
         case Reset():

@@ -123,6 +123,8 @@ class RunPage(Page[Shown]):
                 self._note("worker", "· ", (f"taken by {parse_owner(event.owner).text}", "aside"))
             case Taken():
                 self._note("worker", "↻ ", (f"{parse_owner(event.owner).text} has taken it over", "odd"))
+            case Waiting(why=why) if why:
+                self._note("worker", "‖ ", (f"parked: {why}", "odd"))
             case Waiting():
                 pass  # the cards of the calls show it
             case Reset():

@@ -79,7 +79,8 @@ def with_start(create: str, started: str = "") -> str:
     return create.replace("{started}", started).replace("{is_started}", is_started)
 
 
-_IS_LOST = f"state = 'running' AND lease_until NOT BETWEEN {NOW} AND {NOW} + {MAX_LEASES} * lease"
+_HAS_ENDED = f"(lease_until = 0 OR lease_until NOT BETWEEN {NOW} AND {NOW} + {MAX_LEASES} * lease)"
+_IS_LOST = f"state = 'running' AND {_HAS_ENDED}"
 _IS_WOKEN = f"state = 'waiting' AND wake_at > 0 AND wake_at <= {NOW}"
 _HAS_NO_OWNER = "state = 'running' AND lease_until = 0"  # its worker has died, and `SUSPECT` has noted that
 _IS_FREE = f"(suspect = '' OR suspect >= '{JOINABLE}')"
@@ -120,7 +121,7 @@ WHERE {_IS_LOST} AND lease_until <> 0
 """
 LIVING = f"""
 SELECT DISTINCT owner FROM {{schema}}.runs WHERE state = 'running' AND owner = ANY (%(owners)s)
-    AND lease_until BETWEEN {NOW} AND {NOW} + {MAX_LEASES} * lease
+    AND NOT {_HAS_ENDED}
 """
 SUSPECT = f"""
 UPDATE {{schema}}.runs AS run SET lost = given.lost, suspect = given.suspect, lease_until = 0

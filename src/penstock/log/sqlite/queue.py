@@ -19,7 +19,7 @@ _READY = (
     f"{_COLUMNS} runs_ready WHERE state = 'ready' AND agent = ? AND version <= ? AND {_IS_FREE} "
     "ORDER BY begun DESC, created LIMIT ?"
 )
-_IS_LOST = f"state = 'running' AND lease_until NOT BETWEEN ? AND ? + {MAX_LEASES} * lease"
+_IS_LOST = f"state = 'running' AND (lease_until = 0 OR lease_until NOT BETWEEN ? AND ? + {MAX_LEASES} * lease)"
 _HAS_NO_OWNER = "state = 'running' AND lease_until = 0"  # its worker has died, and `sweep` has noted that
 _LOST = f"{_COLUMNS} runs_running WHERE {_HAS_NO_OWNER} AND {_IS_FREE}"
 _IS_WOKEN = "wake_at > 0 AND wake_at <= ? AND state = 'waiting'"
@@ -34,7 +34,7 @@ WHERE {_IS_LOST} AND lease_until <> 0
 """
 _LIVING = f"""
 SELECT DISTINCT owner FROM runs INDEXED BY runs_running
-WHERE state = 'running' AND lease_until BETWEEN ? AND ? + {MAX_LEASES} * lease
+WHERE state = 'running' AND lease_until BETWEEN ? AND ? + {MAX_LEASES} * lease AND lease_until <> 0
 """
 _SUSPECT = "UPDATE runs SET lost = ?, suspect = ?, lease_until = 0 WHERE id = ?"
 _AGENTS = "SELECT DISTINCT agent FROM runs INDEXED BY runs_ready WHERE state = 'ready'"

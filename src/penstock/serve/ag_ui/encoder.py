@@ -67,7 +67,7 @@ from penstock.run.events import (
     ToolStart,
     Waiting,
 )
-from penstock.serve.ag_ui.ends import finished, paused, stopped
+from penstock.serve.ag_ui.ends import finished, parked, paused, stopped
 from penstock.serve.ag_ui.messages import AGUIEvent, AGUIMessage, MessagesFold, content_of
 from penstock.serve.public_events import shortened
 
@@ -99,7 +99,7 @@ class AGUIEncoder:
         self._parts = OpenParts(head.run_id)
         self._fold = MessagesFold()
         self._requests: dict[str, ApprovalRequest] = {}
-        self._state: Literal["running", "waiting", "over"] = "running"
+        self._state: Literal["running", "waiting", "parked", "over"] = "running"
 
     def open(self) -> list[bytes]:
         """The start of the stream."""
@@ -118,6 +118,8 @@ class AGUIEncoder:
                 return []
             case "waiting":
                 return [self._frame(paused(self._head, [*self._requests.values()]))]
+            case "parked":
+                return [self._frame(parked())]
             case "running":
                 return [self._frame(stopped())]
 
@@ -126,7 +128,9 @@ class AGUIEncoder:
         if isinstance(event, StreamChunk):
             items = self._of_response(event) if getattr(event, "choice", 0) == 0 else ()
         else:
-            self._state = "waiting" if isinstance(event, Waiting) else "running"
+            self._state = "running"
+            if isinstance(event, Waiting):
+                self._state = "parked" if event.why else "waiting"
             items = self._of_run(event)
         for item in items:
             self._fold.add(item)

@@ -11,7 +11,7 @@ from penstock.events import Usage
 from penstock.run.events import ApprovalRequest, Done
 from penstock.serve.ag_ui.messages import AGUIEvent
 from penstock.serve.answers import approval_id
-from penstock.serve.public_events import public_end, public_sources
+from penstock.serve.public_events import PARKED, public_end, public_sources
 
 DECISION = {
     "type": "object",
@@ -65,6 +65,11 @@ def paused(head: Head, requests: Sequence[ApprovalRequest]) -> AGUIEvent:
 def stopped() -> AGUIEvent:
     """The end for a server that shuts down before the run has finished."""
     return {"type": "RUN_ERROR", "message": "the server stopped; run the agent again to go on", "code": "stopped"}
+
+
+def parked() -> AGUIEvent:
+    """The end for a parked run."""
+    return {"type": "RUN_ERROR", "message": PARKED, "code": "parked"}
 
 
 def usage_of(usage: Usage) -> dict[str, int]:

@@ -68,7 +68,7 @@ from penstock.run.events import (
 )
 from penstock.serve.ai_sdk.call_parts import CallParts, Chunk, Version
 from penstock.serve.ai_sdk.parts import finish_reason, usage_of, user_parts
-from penstock.serve.public_events import public_end, shortened
+from penstock.serve.public_events import PARKED, public_end, shortened
 
 DONE = b"data: [DONE]\n\n"
 STOPPED = "the server stopped before the answer was complete: load the chat again"
@@ -118,7 +118,7 @@ class UIMessageEncoder:
         self._texts = TextParts()
         self._calls = CallParts(run_id, version, declared)
         self._is_in_step = False
-        self._state: Literal["running", "waiting", "over"] = "running"
+        self._state: Literal["running", "waiting", "parked", "over"] = "running"
 
     def open(self) -> list[bytes]:
         """Nothing: the stream begins with the run."""
@@ -136,15 +136,17 @@ class UIMessageEncoder:
         """The chunks for an event."""
         if isinstance(event, StreamChunk):
             return self._of_response(event) if getattr(event, "choice", 0) == 0 else ()
-        self._state = "waiting" if isinstance(event, Waiting) else "running"
+        self._state = "running"
+        if isinstance(event, Waiting):
+            self._state = "parked" if event.why else "waiting"
         return self._of_run(event)
 
     def last_chunks(self) -> Iterator[Chunk]:
         """The chunks that end the stream."""
         if self._state == "waiting":
             yield {"type": "finish", "finishReason": "tool-calls"}
-        elif self._state == "running":
-            yield {"type": "error", "errorText": STOPPED}
+        elif self._state in ("running", "parked"):
+            yield {"type": "error", "errorText": STOPPED if self._state == "running" else PARKED}
 
     def _of_response(self, event: StreamChunk) -> Iterable[Chunk]:
         texts, calls = self._texts, self._calls

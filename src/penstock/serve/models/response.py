@@ -44,7 +44,7 @@ from penstock.serve.feeds.feed import Item
 from penstock.serve.hosting import Host
 from penstock.serve.models.client_calls import CallRef
 from penstock.serve.models.runs import Answering
-from penstock.serve.public_events import NO_KEY, is_without_key, public_end
+from penstock.serve.public_events import NO_KEY, PARKED, is_without_key, public_end
 
 WITHDRAWN = "the model began its answer again"
 DECLINED = "this client cannot approve calls"
@@ -165,6 +165,9 @@ class ModelResponse:
     async def _wait(self, last: Item) -> Sequence[StreamChunk]:
         """The calls for the client, if the run cannot continue without their results, or has waited for them here."""
         row = await awith_retries(partial(self._host.store.find, self._run_id))
+        if row is not None and row.state == "parked" and row.seq == last.seq:
+            self.is_over = True
+            return Error(PARKED, "agent_parked"), Finish("error")
         if row is None or (row.seq == last.seq and row.state != "waiting"):
             return ()
         run = await awith_retries(partial(self._host.read, row, last.seq))
