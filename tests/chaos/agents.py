@@ -40,14 +40,17 @@ def make_agent(ledger: Ledger) -> Agent[Any]:
 
     @tool(read_only=True)
     async def look(context: Context[Any]) -> str:
+        """Look."""
         return await work(context, 0.05)
 
     @tool(start="call")
     async def mail(context: Context[Any]) -> str:
+        """Mail."""
         return await work(context, 0.1)
 
     @tool
     def pay(context: Context[Any]) -> str:
+        """Pay."""
         note("start", context)
         time.sleep(0.1)
         note("end", context)
@@ -55,14 +58,17 @@ def make_agent(ledger: Ledger) -> Agent[Any]:
 
     @tool(parallel=False)
     async def shell(context: Context[Any]) -> str:
+        """Run a command."""
         return await work(context, 0.05)
 
     @tool(idempotent=True)
     async def put(context: Context[Any]) -> str:
+        """Put."""
         return await work(context, 0.1)
 
     @tool(approval=True)
     async def ask(context: Context[Any]) -> str:
+        """Ask."""
         return await work(context, 0.05)
 
     model = Model("openai-compatible:m", via=Scripted(answer, pace=0.005))

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -44,8 +45,8 @@ class Setup(Struct, frozen=True):
     mutation: str = ""
 
     def open(self) -> Store:
-        """The store."""
-        return penstock.log.open(self.address, lease=self.lease, schema=self.schema)
+        """The store, as soon as it is there."""
+        return with_retries(partial(penstock.log.open, self.address, lease=self.lease, schema=self.schema))
 
 
 class Plan(Struct, frozen=True):
@@ -101,16 +102,17 @@ def read_logs(setup: Setup, run_ids: Sequence[str], seed: int) -> None:
         last = 0
         while True:
             store = setup.open()
-            for number, event in follow(store, run_id, last):
-                last = number
-                ledger.add(Note("read", run_id, digest(event), seq=number))
-                if isinstance(event, ApprovalRequest):
-                    with_retries(partial(Runs(store, {}).decide, run_id, event.call_id, True))  # a writer may be frozen
-                if isinstance(event, Done):
-                    store.close()
-                    return
-                if chance.random() < 0.05:
-                    break
+            with suppress(StoreError):  # a database that is away for longer than anybody waits
+                for number, event in follow(store, run_id, last):
+                    last = number
+                    ledger.add(Note("read", run_id, digest(event), seq=number))
+                    if isinstance(event, ApprovalRequest):  # a writer may be frozen
+                        with_retries(partial(Runs(store, {}).decide, run_id, event.call_id, True))
+                    if isinstance(event, Done):
+                        store.close()
+                        return
+                    if chance.random() < 0.05:
+                        break
             store.close()
 
     threads = [threading.Thread(target=read, args=(run_id,)) for run_id in run_ids]

@@ -1,7 +1,7 @@
 """One round: some runs, two processes that compete for them, a reader that reconnects, and hits on the processes.
 
 A hit kills a process or freezes it: at a named point, right after a tool has started, or at any time. A frozen process
-continues when others have taken over its runs.
+continues when others have taken over its runs. Or it kills or restarts the database, and all processes go on.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from msgspec import Struct
 
 from penstock import Runs
 from penstock.log import RunRow, Store
+from penstock.log.store_retries import with_retries
 from tests.chaos.agents import make_agent
+from tests.chaos.database import Database
 from tests.chaos.ledger import Ledger, Note
 from tests.chaos.processes import Plan, Setup, drive_inline, read_logs, work
 
-How = Literal["kill", "stop"]
+How = Literal["kill", "stop", "crash", "restart"]
+"""What is done to the processes, or to the database."""
 Mode = Literal["work", "inline"]
 
 RUNS = 4
@@ -55,6 +58,7 @@ class Played(Struct):
     notes: list[Note] = []
     planned: list[str] = []  # the points at which processes were to be hit
     frozen_inside_a_write: int = 0
+    may_lose_events: bool = False  # a database that crashed has lost what was not durable
     problems: list[str] = []
 
 
@@ -74,8 +78,10 @@ class Round:
     """Plays a round with some hits from outside, and one of the points for each process that is started."""
 
     def __init__(
-        self, setup: Setup, *, how: How, mode: Mode = "work", hits: int = 3, points: deque[str] | None = None, seed: int
-    ) -> None:
+        self, setup: Setup, *, how: How, mode: Mode = "work", hits: int = 3, points: deque[str] | None = None,
+        seed: int, database: Database | None = None,
+    ) -> None:  # fmt: skip
+        self._database = database
         self._setup = setup
         self._how: How = how
         self._mode: Mode = mode
@@ -89,7 +95,8 @@ class Round:
         self._next_hit = 0.0
         self._is_aimed = False
         self._store: Store = setup.open()
-        self._played = Played(setup, [f"run-{uuid.uuid4().hex[:12]}" for _ in range(RUNS)])
+        run_ids = [f"run-{uuid.uuid4().hex[:12]}" for _ in range(RUNS)]
+        self._played = Played(setup, run_ids, may_lose_events=how == "crash")
 
     def play(self) -> Played:
         """Play until all runs are over."""
@@ -115,9 +122,9 @@ class Round:
 
     def _play(self, runs: Runs, end: float) -> None:
         self._plan_hit()
-        while any(runs.find(run_id).state != "over" for run_id in self._played.run_ids):
+        while any(self._state(runs, run_id) != "over" for run_id in self._played.run_ids):
             if time.monotonic() > end:
-                states = {run_id: runs.find(run_id).state for run_id in self._played.run_ids}
+                states = {run_id: self._state(runs, run_id) for run_id in self._played.run_ids}
                 self._played.problems.append(f"not over after {SECONDS:g} seconds: {states}")
                 return
             self._staff()
@@ -125,6 +132,9 @@ class Round:
             self._wake()
             self._hit(any(note.what == "start" for note in news))
             time.sleep(0.01)
+
+    def _state(self, runs: Runs, run_id: str) -> str:
+        return with_retries(lambda: runs.find(run_id)).state
 
     # -- the processes -------------------------------------------------------------------------------------------------
 
@@ -169,6 +179,13 @@ class Round:
 
     def _hit(self, has_tool_started: bool) -> None:
         if not self._hits_left or time.monotonic() < self._next_hit or (self._is_aimed and not has_tool_started):
+            return
+        if self._database is not None:
+            self._hits_left -= 1
+            self._played.hits.append(Hit(0, time.time()))
+            hit = self._database.crash if self._how == "crash" else self._database.restart
+            hit(self._chance)
+            self._plan_hit()
             return
         owners = {row.owner.split(":")[1] for row in self._store.list(state="running")}
         victims = [worker for worker in self._workers if str(worker.pid) in owners and not worker.is_frozen]

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.chaos.database import Database
 from tests.chaos.processes import Setup
 from tests.chaos.round import How, Mode, Round
 from tests.chaos.verdict import Verdict, judge
@@ -20,9 +21,12 @@ MAX_ROUNDS = 12
 
 
 class Trial:
-    """Rounds on one store; `url` is that of a PostgreSQL server, or empty for SQLite."""
+    """Rounds on one store; `url` is that of a PostgreSQL server, or empty for SQLite. A `database` may be hit."""
 
-    def __init__(self, url: str, how: How, mode: Mode = "work", mutation: str = "") -> None:
+    def __init__(
+        self, url: str, how: How, mode: Mode = "work", mutation: str = "", database: Database | None = None
+    ) -> None:
+        self._database = database
         self.verdict = Verdict()
         self._url = url
         self._how: How = how
@@ -47,13 +51,15 @@ class Trial:
             address = self._url or str(Path(folder) / "runs.db")
             setup = Setup(address, schema, str(Path(folder) / "ledger"), LEASE, self._mutation)
             try:
-                played = Round(setup, how=self._how, mode=self._mode, hits=hits, points=points, seed=seed).play()
+                played = Round(
+                    setup, how=self._how, mode=self._mode, hits=hits, points=points, seed=seed, database=self._database
+                ).play()
                 store = setup.open()
                 verdict = judge(played, store)
                 store.close()
             finally:
                 if self._url:
-                    drop(self._url, schema)
+                    drop(self._database.server_url if self._database else self._url, schema)
         reached = [hit.point for hit in played.hits if hit.point]
         points.extendleft(point for point in played.planned if point not in reached)
         return verdict

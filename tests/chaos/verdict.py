@@ -32,6 +32,7 @@ class Verdict(Struct):
     again: int = 0  # starts of idempotent tools with a key that was used before
     reads: int = 0
     inside_a_write: int = 0
+    differing: int = 0  # readers that have events which a database has lost in a crash
     seconds: list[float] = []  # from a hit to the takeover of a run of the process
     problems: list[str] = []
 
@@ -47,13 +48,14 @@ class Verdict(Struct):
         return (
             f"| {title:22} | {self.runs:5} | {self.hits:5} | {self.takeovers:5} | {self.spurious:5} "
             f"| {twice:3} of {self.starts:6} "
-            f"| {self.again:5} | {self.reads:7} | {self.inside_a_write:4} | {times:20} | {len(self.problems):4} |"
+            f"| {self.again:5} | {self.reads:7} | {self.inside_a_write:4} | {times:20} | {self.differing:6} "
+            f"| {len(self.problems):5} |"
         )
 
 
 HEADER = (
     "| trial                  |  runs |  hits | taken | spur. | twice of starts | again | read    | lock "
-    "| hit to taken, median | wrong |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    "| hit to taken, median | differ | wrong |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
 
 
@@ -100,7 +102,11 @@ def judge(played: Played, store: Store) -> Verdict:
         seconds = list(_takeovers(run, played))
         verdict.seconds += [waited for waited in seconds if waited is not None]
         verdict.spurious += seconds.count(None)
-        checks = (_ended, _effects, _pairs, _owners, _appends, _read, _shown)
+        checks = [_ended, _effects, _pairs, _owners]
+        if played.may_lose_events:
+            verdict.differing += any(_read(run))
+        else:
+            checks += [_appends, _read, _shown]
         verdict.problems += [f"{run_id}: {problem}" for check_one in checks for problem in check_one(run)]
     return verdict
 

@@ -144,6 +144,22 @@ def test_a_run_that_workers_give_back_is_not_ended(store: Store, clock: FakeCloc
     assert desk.end(run_id).reason == "answered"
 
 
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_no_exception_of_deps_ends_a_run(error: type[BaseException], store: Store, clock: FakeClock) -> None:
+    desk = Desk(store, clock, Limits())
+    run_id = desk.runs.start("desk", "Weather?")
+
+    def fail(meta: Any) -> Any:
+        raise error
+
+    with pytest.raises(error):
+        Runs(store, {"desk": desk.agent}, deps=fail).drive(run_id)
+    row = desk.runs.find(run_id)
+    assert (row.state, row.lost) == ("waiting" if error is GeneratorExit else "ready", 0)
+    clock.advance(DEPS_PAUSE + 1)
+    assert desk.end(run_id).reason == "answered"
+
+
 def test_a_run_whose_deps_fail_is_tried_again_later(store: Store, clock: FakeClock) -> None:
     desk = Desk(store, clock, Limits(takeovers=2))
     run_id = desk.runs.start("desk", "Weather?")

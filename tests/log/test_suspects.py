@@ -12,6 +12,7 @@ from penstock import Agent, Limits, Model, Runs, tool
 from penstock.log import RunRow, Store
 from penstock.log.bodies import event_of
 from penstock.log.ending import release_claimed
+from penstock.log.set_aside import park
 from penstock.log.store import Batch, Claim
 from penstock.log.suspects import is_joinable, trial_seconds, was_alone
 from penstock.run.events import Taken
@@ -263,3 +264,23 @@ def test_a_takeover_says_whether_the_last_worker_was_lost(store: Store, clock: C
     claim_group(store, "three")
     events = [event_of("a", seq, body) for seq, _, body in store.read("a", 1)]
     assert [event.is_lost for event in events if isinstance(event, Taken)] == [False, False, True]
+
+
+def test_a_worker_counts_the_runs_that_nobody_claims(store: Store, clock: Clock) -> None:
+    runs = Runs(store, {"desk": Agent("sim:fast", name="desk")})
+    store.create(RunRow(id="renamed", agent="old name"), b"start")  # long ago, by the clock of the store
+    create(store, "a")
+    [claim] = store.claim_next("one", agents=["desk"])
+    assert park(store, claim, "it ends its workers")
+
+    async def work() -> None:
+        task = asyncio.create_task(runs.awork())
+        for _ in range(1000):
+            await asyncio.sleep(0.02)
+            if runs.unclaimed.parked:
+                break
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(work())
+    assert (runs.unclaimed.stranded, runs.unclaimed.parked) == (1, 1)

@@ -30,7 +30,7 @@ def end_damaged(store: Store, claim: Claim, why: str) -> bool:
 def reason_to_park(claim: Claim, limits: Limits | None) -> str:
     """Why a claimed run must not continue; empty if it may.
 
-    It has lost too many workers in this step, and the last one had no other runs. A cancelled run ends instead.
+    It has lost too many workers in this step, and the last one had no other runs.
     """
     most = (limits or Limits()).takeovers
     if most is None or claim.lost <= most or not was_alone(claim.suspect):

@@ -68,9 +68,11 @@ def take_up(
 ) -> tuple[Run, OwnedRun]:
     """Rebuild a claimed run. If its log is damaged, the run is set aside: no worker claims it again.
 
-    A run that has lost too many workers is parked; a `ParkedRunError` says so.
+    A run that has lost too many workers is parked, unless it was cancelled; a `ParkedRunError` says so.
     """
-    if why := reason_to_park(claim, limits):
+    if (why := reason_to_park(claim, limits)) and not any(
+        input.kind == "cancel" for input in store.inputs([claim.run_id])
+    ):
         park(store, claim, why)
         raise ParkedRunError(f"the run {claim.run_id} is parked: {why}")
     try:

@@ -52,7 +52,7 @@ from penstock.run.machine import Run
 from penstock.runs.client_tools import with_client_tools, with_declarations
 from penstock.runs.quarantine import Quarantine
 from penstock.runs.sweeper import sweep_forever
-from penstock.runs.worker import Worker, claim_runs
+from penstock.runs.worker import Unclaimed, Worker, claim_runs
 
 logger = logging.getLogger("penstock.runs")
 
@@ -70,7 +70,8 @@ class Runs:
     Runs are driven by a worker (`work`, or `penstock worker`), or by a job engine that calls `drive`. `deps` is called
     with the `meta` of a run and returns what its tools get as `Context.deps`. `on_waiting` is called with the id of a
     run that starts to wait for approvals or results. Both may be async functions. Methods that begin with `a` are for
-    async code: the others use the store at once, which blocks an event loop.
+    async code: the others use the store at once, which blocks an event loop. A worker counts the runs that nobody
+    claims in `unclaimed`.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Runs:
         self._on_waiting = on_waiting
         self._owner = new_owner()
         self._quarantine = Quarantine(store)
+        self.unclaimed = Unclaimed()
 
     # -- from any process ----------------------------------------------------------------------------------------------
 
@@ -248,6 +250,7 @@ class Runs:
         self._check(*self._agents.values())
         agents = [*self._agents]
         worker = Worker(self._store, partial(self._quarantine.take, self._owner, agents), self._go_on)
+        worker.unclaimed = self.unclaimed
         beside = [
             asyncio.create_task(worker.watch_queue(agents)), asyncio.create_task(sweep_forever(self._store))
         ]  # fmt: skip
@@ -302,9 +305,9 @@ class Runs:
             points.hook("after_claim", (), None)
         agent = self._agent(claim.agent)
         try:
-            if claim.lost and await awith_retries(partial(self._end_cancelled, claim)):
-                return
             config, run, owned = await awith_retries(partial(self._rebuild, claim, agent.config))
+            if claim.lost and await awith_retries(partial(self._end_cancelled, owned)):
+                return
             deps = self._deps(owned.meta) if self._deps else None
             if isawaitable(deps):
                 deps = await deps
@@ -314,7 +317,11 @@ class Runs:
             raise
         except PenstockError:
             raise
-        except Exception:  # of `deps`: what fails around a run is tried again, and does not end it
+        except (SystemExit, KeyboardInterrupt):  # the process ends
+            with suppress(StoreError):
+                release_claimed(self._store, claim)
+            raise
+        except BaseException:  # of `deps`: what fails around a run is tried again, and does not end it
             with suppress(StoreError):
                 await asyncio.to_thread(postpone_claimed, self._store, claim, DEPS_PAUSE)
             raise
@@ -334,10 +341,10 @@ class Runs:
             if isawaitable(result):
                 await result
 
-    def _end_cancelled(self, claim: Claim) -> bool:
+    def _end_cancelled(self, owned: OwnedRun) -> bool:
         """End a run that may have ended its workers, if it was cancelled: none of its code runs again."""
-        inputs = [input for input in self._store.inputs([claim.run_id]) if input.kind == "cancel"]
-        return bool(inputs) and cancel_claimed(self._store, claim, inputs[0].body.decode("utf-8", "replace"))
+        cancel = next((input for input in owned.inputs if input.kind == "cancel"), None)
+        return cancel is not None and cancel_claimed(self._store, owned.claim, cancel.body.decode("utf-8", "replace"))
 
     def _rebuild(self, claim: Claim, config: AgentConfig) -> tuple[AgentConfig, Run, OwnedRun]:
         """The claimed run, rebuilt, and its configuration."""

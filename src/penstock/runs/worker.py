@@ -13,6 +13,8 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
+
 from penstock.errors import PenstockError
 from penstock.log.ending import release_claimed
 from penstock.log.flusher import flusher_of
@@ -27,14 +29,25 @@ BATCH = 8
 STRANDED_SECONDS = 60.0
 """How long runs of an unknown agent are ready before a worker says so: other workers may have the agent."""
 
+MAX_COUNTED = 1000
+"""How many parked runs are counted at most."""
+
 TakeRuns = Callable[[int], Sequence[Claim]]
 """Claims runs in a store, at most this many."""
+
+
+class Unclaimed(Struct):
+    """How many runs nobody claims, as of some seconds ago: of an agent that is not here, or parked."""
+
+    stranded: int = 0
+    parked: int = 0
 
 
 class Worker:
     """Drives runs of a store until it is cancelled; `take` claims one, `drive` drives it."""
 
     def __init__(self, store: Store, take: TakeRuns, drive: Callable[[Claim], Coroutine[Any, Any, None]]) -> None:
+        self.unclaimed = Unclaimed()
         self._store = store
         self._take = take
         self._drive = drive
@@ -84,6 +97,9 @@ class Worker:
                         count_runs(queued[name].count), name, STRANDED_SECONDS,
                     )  # fmt: skip
                 known = stranded
+                self.unclaimed.stranded = sum(queued[name].count for name in stranded)
+                parked = await asyncio.to_thread(partial(self._store.list, state="parked", limit=MAX_COUNTED))
+                self.unclaimed.parked = len(parked)
             await asyncio.sleep(STRANDED_SECONDS / 2)
 
     def take(self, limit: int) -> Sequence[Claim]:

@@ -245,5 +245,7 @@ def _by_name(
 def _metrics(host: Host, feeds: Feeds) -> Metrics:
     metrics = Metrics("penstock_serve")
     metrics.gauge("runs", "Runs that this process drives", lambda: len(host.driven))
+    metrics.gauge("stranded_runs", "Runs of agents that are not here", lambda: host.runs.unclaimed.stranded)
+    metrics.gauge("parked_runs", "Parked runs of the log", lambda: host.runs.unclaimed.parked)
     metrics.gauge("readers", "Open streams of events", lambda: feeds.readers)
     return metrics
