@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
-
-import psutil
 
 from tests.pgbouncer import pooler
 from tests.postgres import own_server
@@ -27,12 +28,12 @@ class Database:
 
     def crash(self, chance: random.Random) -> None:
         """Kill all its processes at once, as the loss of power of a machine whose disks survive does."""
-        postmaster = psutil.Process(self._server.get_pid())
-        processes = [postmaster, *postmaster.children(recursive=True)]
-        for process in processes:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        while any(_is_alive(process) for process in processes):
+        postmaster = int(self._server.get_pid())
+        pids = [postmaster, *_children(postmaster)]
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        while any(_stat(pid)[:1] not in ([], ["Z"]) for pid in pids):
             time.sleep(0.01)
         for left in ("postmaster.pid", ".s.PGSQL.5432.lock"):  # a zombie would count as a server
             (self._server.pgdata / left).unlink(missing_ok=True)
@@ -57,11 +58,15 @@ class Database:
                 time.sleep(0.2)
 
 
-def _is_alive(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+def _stat(pid: int | str) -> list[str]:
+    """The state of a process, its parent, and more; nothing if it is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return []
+
+
+def _children(parent: int) -> list[int]:
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if _stat(path.name)[1:2] == [str(parent)]]
 
 
 @contextmanager
