@@ -61,7 +61,7 @@ class Database:
 def _stat(pid: int | str) -> list[str]:
     """The state of a process, its parent, and more; nothing if it is gone."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return []
 
 

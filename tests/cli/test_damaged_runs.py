@@ -187,7 +187,7 @@ def test_the_command_line_gives_a_run_that_was_repaired_back_to_the_workers(log:
     assert penstock("retry", "r").stdout == "r can be read again: the next worker continues it\n"
     assert row_of(log).state == "ready"
     refused = penstock("retry", "r")
-    assert "only a damaged run can be retried, and r is ready" in refused.stderr
+    assert "only a damaged or parked run can be retried, and r is ready" in refused.stderr
     desk = Desk(log)
     assert desk.runs.drive("r").state == "over"
     assert desk.sent == ["sent"]

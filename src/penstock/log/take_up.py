@@ -132,7 +132,7 @@ def rebuild_claimed(
     run.state.seconds_left = {
         call_id: max(deadline - taken, GRACE if call_id in answered else 0.0) for call_id, deadline in deadlines.items()
     }
-    if claim.in_tool or run.state.phase in ("new", "hook"):  # a step whose tool was interrupted is not completed
+    if claim.lost and (claim.in_tool or run.state.phase in ("new", "hook")):  # an interrupted step is not completed
         claim = replace(claim, steps=2)
     return run, OwnedRun(store, claim, seconds, meta, inputs, began=began)
 
