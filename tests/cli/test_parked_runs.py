@@ -13,7 +13,7 @@ from penstock import Agent, Runs
 from penstock.cli.app import penstock as command
 from penstock.log import SQLiteStore
 from penstock.log.set_aside import park
-from penstock.run.events import Taken, Waiting
+from penstock.run.events import LogEvent, Taken, Waiting
 from penstock.serve.ag_ui.encoder import AGUIEncoder, RunHead
 from penstock.serve.ai_sdk.encoder import UIMessageEncoder
 
@@ -62,7 +62,7 @@ def test_whoever_runs_a_parked_run_gets_the_reason(log: SQLiteStore) -> None:
 
 
 def test_front_ends_end_the_stream_of_a_parked_run_with_an_error() -> None:
-    events = [Taken(1), Waiting(why="6 workers died")]
+    events: list[LogEvent] = [Taken(1), Waiting(why="6 workers died")]
     chat = UIMessageEncoder("r")
     assert b'"type":"error"' in b"".join([*chat.feed(events), *chat.close()])
     agent = AGUIEncoder(RunHead(run_id="r", thread_id="thread", client_run_id="r"))

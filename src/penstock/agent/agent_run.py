@@ -22,7 +22,7 @@ from penstock.errors import OutputError, UsageError
 from penstock.events import JSONValue, Usage
 from penstock.history.read import as_messages
 from penstock.log.follower import LoggedStart
-from penstock.log.store import OwnedRun
+from penstock.log.start import OwnedRun
 from penstock.messages import History
 from penstock.model.event_loop import warn_if_blocking
 from penstock.run.events import ApprovalRequest, Done, EndReason, StreamEvent

@@ -16,9 +16,9 @@ from penstock.events import Fault
 from penstock.log.bodies import body_of
 from penstock.log.follow import is_in_log, read_after
 from penstock.log.position import OtherPastError, Position, position_at
+from penstock.log.start import OwnedRun
 from penstock.log.starts.requests import StartRequest
 from penstock.log.store import (
-    OwnedRun,
     ParkedRunError,
     RunRow,
     Store,

@@ -20,9 +20,7 @@ from penstock.log.starts.in_memory import MemoryStarts
 from penstock.log.starts.requests import StartRequest
 from penstock.log.store import (
     LEASE,
-    MAX_LEASES,
     QUEUE,
-    VERSION,
     Batch,
     Claim,
     Cutoff,
@@ -36,7 +34,7 @@ from penstock.log.store import (
     run_exists,
     unknown_run,
 )
-from penstock.log.suspects import LostLease, is_joinable, retry_group, suspects_of
+from penstock.log.suspects import is_claimable, is_joinable, is_open, living, next_rows, retry_group, swept
 from penstock.run.events import Taken, encode
 
 if TYPE_CHECKING:
@@ -118,7 +116,7 @@ class MemoryStore(Shared):
     def suspects(self, *, agents: Sequence[str] | None = None, limit: int = 1000) -> list[RunRow]:
         now = self._clock()
         with self._open():
-            free = [run.row for run in self._runs.values() if _is_claimable(run.row, now, agents)]
+            free = [run.row for run in self._runs.values() if is_claimable(run.row, now, agents)]
         rows = [row for row in free if not is_joinable(row.suspect)]
         return sorted(rows, key=lambda row: (row.suspect, row.created, row.id))[:limit]
 
@@ -145,12 +143,7 @@ class MemoryStore(Shared):
     ) -> Sequence[RunRow]:
         now = self._clock()
         with self._open():
-            rows = [
-                run.row
-                for run in self._runs.values()
-                if _is_claimable(run.row, now, agents)
-                or (self._is_expired(run.row, now, agents) and run.row.version <= VERSION)
-            ]
+            rows = [run.row for run in self._runs.values() if is_open(run.row, now, self.lease, agents)]
         if after is not None:
             rows = [row for row in rows if (row.created, row.id) > (after.created, after.id)]
         return sorted(rows, key=lambda row: (row.created, row.id))[:limit]
@@ -180,7 +173,7 @@ class MemoryStore(Shared):
                 run = self._runs.get(run_id)
                 is_owner = run is not None and run.row.epoch == epoch and run.row.state == "running"
                 if run is not None and is_owner:
-                    run.row = replace(_living(run.row), lease_until=now + self.lease)
+                    run.row = replace(living(run.row), lease_until=now + self.lease)
                 renewed.append(is_owner)
             return renewed
 
@@ -306,9 +299,10 @@ class MemoryStore(Shared):
         claims: builtins.list[Claim] = []
         with self._open():
             self._sweep(now)
-            free = [run for run in self._runs.values() if _is_claimable(run.row, now, agents, run_id)]
+            free = [run for run in self._runs.values() if is_claimable(run.row, now, agents, run_id)]
             if run_id is None:
-                free = _next(free, group)
+                wanted = next_rows([run.row for run in free], group)
+                free = [run for run in free if run.row in wanted]
             for run in sorted(free, key=lambda run: (run.row.epoch == 0, run.row.created))[:limit]:
                 state = run.row.state
                 self._take(run, owner, now)
@@ -321,29 +315,8 @@ class MemoryStore(Shared):
 
     def _sweep(self, now: float) -> None:
         """Make suspects of the runs whose workers have died."""
-        expired = [run for run in self._runs.values() if self._is_expired(run.row, now)]
-        if not expired:
-            return
-        leases = [
-            LostLease(
-                row.id, row.epoch, row.owner, row.suspect, row.lost, run.in_tool, row.lease_until < now - self.lease
-            )
-            for run in expired
-            for row in (run.row,)
-        ]
-        living = {
-            run.row.owner
-            for run in self._runs.values()
-            if run.row.state == "running" and run.row.lease_until and not self._is_expired(run.row, now)
-        }
-        for one in suspects_of(leases, living):
-            run = self._runs[one.run_id]
-            run.row = replace(run.row, lost=one.lost, suspect=one.group, lease_until=0.0)
-
-    def _is_expired(self, row: RunRow, now: float, agents: Sequence[str] | None = None) -> bool:
-        """Whether the lease of a run has ended, and nobody has noted that yet."""
-        has_ended = not now <= row.lease_until <= now + MAX_LEASES * self.lease
-        return row.state == "running" and row.lease_until != 0 and has_ended and (agents is None or row.agent in agents)
+        for row in swept([(run.row, run.in_tool) for run in self._runs.values()], now, self.lease):
+            self._runs[row.id].row = row
 
     def _take(self, run: _Run, owner: str, now: float) -> None:
         """Let a worker own the run."""
@@ -367,7 +340,7 @@ class MemoryStore(Shared):
         state: RunPhase = "ready" if batch.state == "waiting" and run.open_inputs else batch.state
         lease = now + self.lease if batch.state == "running" else 0.0
         wake_at = 0.0 if batch.wake_in is None else now + batch.wake_in
-        row = _living(run.row)
+        row = living(run.row)
         suspect = row.suspect if batch.progress == "none" else ""
         lost = 0 if batch.progress == "step" else row.lost
         run.row = replace(row, state=state, lease_until=lease, wake_at=wake_at, suspect=suspect, lost=lost)
@@ -433,33 +406,3 @@ class MemoryStore(Shared):
 
 def _is_old(row: RunRow, cutoff: Cutoff) -> bool:
     return row.state == "over" and row.updated < cutoff.tenants.get(row.tenant, cutoff.before)
-
-
-def _living(row: RunRow) -> RunRow:
-    """The row of a run whose owner writes: it has not died, so what was noted when its lease ended is taken back."""
-    return row if row.lease_until else replace(row, lost=max(row.lost - 1, 0), suspect="")
-
-
-def _next(free: list[_Run], group: str | None) -> list[_Run]:
-    """The runs to claim: see `Store.claim_next`."""
-    if group == "":
-        group = min((run.row.suspect for run in free if run.row.suspect), default=None)
-    if group is None:
-        return [run for run in free if is_joinable(run.row.suspect)]
-    return [run for run in free if run.row.suspect == group]
-
-
-def _is_claimable(row: RunRow, now: float, agents: Sequence[str] | None, run_id: str | None = None) -> bool:
-    match row.state:
-        case "ready":
-            is_free = True
-        case "running":
-            is_free = not row.lease_until
-        case "waiting":
-            is_free = 0 < row.wake_at <= now
-        case "damaged":
-            is_free = run_id is not None
-        case _:
-            is_free = False
-    is_wanted = (run_id is None or row.id == run_id) and (agents is None or row.agent in agents)
-    return is_free and is_wanted and row.version <= VERSION

@@ -6,17 +6,28 @@ import uuid
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from penstock.errors import UsageError
+from penstock.events import Text
 from penstock.jsontext.nearest import nearest_json
 from penstock.log.start import expect_line
-from penstock.log.store import Input, ProvidedResult, not_text
-from penstock.messages import Media, Message
+from penstock.log.store import Input, not_text
+from penstock.messages import File, Image, Media, Message
 from penstock.results import as_outcome
 from penstock.run.events import Decision, Said
 from penstock.run.input_checks import checked_text, expect_decision, expect_user
 
 _NO_JSON = (TypeError, ValueError, OverflowError, RecursionError)
+
+
+class ProvidedResult(Struct, frozen=True):
+    """The body of an input with the result of a deferred call; `parts` is a value with images or files."""
+
+    call_id: str
+    value: Any
+    is_error: bool = False
+    parts: tuple[Text | Image | File, ...] = ()
 
 
 def decision_input(

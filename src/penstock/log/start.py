@@ -1,16 +1,17 @@
-"""The start of a run in a log, validated before any store has it."""
+"""The start of a run in a log, validated before any store has it; and a run that this process owns."""
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from penstock.errors import UsageError
-from penstock.log.store import RunRow
+from penstock.log.store import Claim, Input, RunRow, Store
 from penstock.messages import Message
 from penstock.run.events import RunStart
 
@@ -42,3 +43,20 @@ def expect_line(name: str, text: Any) -> None:
     """Raise a `UsageError` for text that not every store can keep in a column."""
     if not isinstance(text, str) or len(text) > MAX_TEXT or _CONTROLS.search(text):
         raise UsageError(f"{name} must be one line of text, at most {MAX_TEXT} characters long, not {text!r:.60}")
+
+
+class OwnedRun(Struct, frozen=True):
+    """A run with a log that this process owns.
+
+    `seconds` is how long earlier owners have worked on it, and `began` how long they had when each of its inner runs
+    began, by the id of the call around it. If its reader leaves, a run that `outlives_reader` is given
+    back to the store, for another worker; any other run is cancelled. `inputs` came while it had no owner.
+    """
+
+    store: Store
+    claim: Claim
+    seconds: float = 0.0
+    meta: Any = None
+    inputs: Sequence[Input] = ()
+    outlives_reader: bool = False
+    began: Mapping[str, float] = {}

@@ -21,9 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from msgspec import Struct
 
 from penstock.errors import PenstockError, UsageError
-from penstock.events import Text
 from penstock.log.starts.requests import StartRequest, Starts
-from penstock.messages import File, Image
 from penstock.run.events import LogEvent
 
 if TYPE_CHECKING:
@@ -259,15 +257,6 @@ class Input(Struct, frozen=True):
     at: float = 0.0
 
 
-class ProvidedResult(Struct, frozen=True):
-    """The body of an input with the result of a deferred call; `parts` is a value with images or files."""
-
-    call_id: str
-    value: Any
-    is_error: bool = False
-    parts: tuple[Text | Image | File, ...] = ()
-
-
 class Store(Protocol):
     """The operations of a store. All of them raise a `StoreError` if the store fails, and then change nothing."""
 
@@ -415,20 +404,3 @@ def expect_store(store: Any) -> None:
     """Raise a `UsageError` for anything else, such as the path of one."""
     if not hasattr(store, "claim"):
         raise UsageError(f"the log must be a store, as in penstock.log.open('runs.db'), not {store!r}")
-
-
-class OwnedRun(Struct, frozen=True):
-    """A run with a log that this process owns.
-
-    `seconds` is how long earlier owners have worked on it, and `began` how long they had when each of its inner runs
-    began, by the id of the call around it. If its reader leaves, a run that `outlives_reader` is given
-    back to the store, for another worker; any other run is cancelled. `inputs` came while it had no owner.
-    """
-
-    store: Store
-    claim: Claim
-    seconds: float = 0.0
-    meta: Any = None
-    inputs: Sequence[Input] = ()
-    outlives_reader: bool = False
-    began: Mapping[str, float] = {}

@@ -14,6 +14,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.log.store import MAX_LEASES, VERSION, RunRow
 
 REPEATED = "1"
 """The first character of the groups whose runs have lost more than one worker in a step."""
@@ -21,7 +24,7 @@ REPEATED = "1"
 JOINABLE = "2"
 """That of the groups whose runs have lost one: a worker may take them in addition to other runs."""
 
-MAX_DOUBLINGS = 3
+DOUBLINGS = 3
 """The time that a suspect has to survive is a lease, doubled for each further worker that it has lost, so often."""
 
 Kind = Literal["a", "t", "x"]
@@ -85,7 +88,7 @@ def retry_group(run_id: str) -> str:
 
 def trial_seconds(lost: int, lease: float) -> float:
     """How long a suspect has to survive until it is cleared, though its step is not completed."""
-    return lease * (1 << min(max(lost - 1, 0), MAX_DOUBLINGS))
+    return lease * (1 << min(max(lost - 1, 0), DOUBLINGS))
 
 
 def _regroup(lost: Sequence[LostLease]) -> Iterator[Suspect]:
@@ -120,3 +123,68 @@ def _group(members: Sequence[LostLease], kind: Kind) -> Iterator[Suspect]:
 def _name(level: str, kind: Kind, parts: Iterable[str]) -> str:
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     return f"{level}{kind}-{digest[:16]}"
+
+
+# -- for a store in memory, which has no statements --------------------------------------------------------------------
+
+
+def has_ended(row: RunRow, now: float, lease: float) -> bool:
+    """Whether the lease of a run has ended, and nobody has noted that yet."""
+    has_lease = row.state == "running" and row.lease_until != 0
+    return has_lease and not now <= row.lease_until <= now + MAX_LEASES * lease
+
+
+def is_open(row: RunRow, now: float, lease: float, agents: Sequence[str] | None) -> bool:
+    """Whether a run can be claimed, or its lease has ended."""
+    is_known = (agents is None or row.agent in agents) and row.version <= VERSION
+    return is_claimable(row, now, agents) or (has_ended(row, now, lease) and is_known)
+
+
+def swept(runs: Collection[tuple[RunRow, bool]], now: float, lease: float) -> list[RunRow]:
+    """The new rows of runs whose workers have died, of all runs, with whether a tool of each is running."""
+    ended = [(row, in_tool) for row, in_tool in runs if has_ended(row, now, lease)]
+    leases = [
+        LostLease(row.id, row.epoch, row.owner, row.suspect, row.lost, in_tool, row.lease_until < now - lease)
+        for row, in_tool in ended
+    ]
+    rows = {row.id: row for row, _ in ended}
+    owners = (
+        {row.owner for row, _ in runs if row.id not in rows and row.state == "running" and row.lease_until}
+        if rows
+        else set()
+    )
+    return [
+        replace(rows[one.run_id], lost=one.lost, suspect=one.group, lease_until=0.0)
+        for one in suspects_of(leases, owners)
+    ]
+
+
+def living(row: RunRow) -> RunRow:
+    """The row of a run whose owner writes: it has not died, so what was noted when its lease ended is taken back."""
+    return row if row.lease_until else replace(row, lost=max(row.lost - 1, 0), suspect="")
+
+
+def next_rows(free: Sequence[RunRow], group: str | None) -> list[RunRow]:
+    """The runs to claim, of those that may be claimed: see `Store.claim_next`."""
+    if group == "":
+        group = min((row.suspect for row in free if row.suspect), default=None)
+    if group is None:
+        return [row for row in free if is_joinable(row.suspect)]
+    return [row for row in free if row.suspect == group]
+
+
+def is_claimable(row: RunRow, now: float, agents: Sequence[str] | None, run_id: str | None = None) -> bool:
+    """Whether a run has no owner and can continue; a damaged one if it is claimed by its id."""
+    match row.state:
+        case "ready":
+            is_free = True
+        case "running":
+            is_free = not row.lease_until
+        case "waiting":
+            is_free = 0 < row.wake_at <= now
+        case "damaged":
+            is_free = run_id is not None
+        case _:
+            is_free = False
+    is_wanted = (run_id is None or row.id == run_id) and (agents is None or row.agent in agents)
+    return is_free and is_wanted and row.version <= VERSION

@@ -23,7 +23,7 @@ LOOKS = 5
 DRAIN_LEASES = 4.0
 """For how many leases a busy process claims no runs, so that it can take suspects when its runs have ended."""
 
-MAX_LEASES = 16.0
+PATIENCE_LEASES = 16.0
 """How many leases a run that is driven by its id waits at most for suspects that are driven here, or for its turn."""
 
 
@@ -82,7 +82,7 @@ class Quarantine:
             self._waiting.pop(row.id, None)
             return True
         since = self._waiting.setdefault(row.id, time.monotonic())
-        if time.monotonic() - since < MAX_LEASES * self._store.lease:
+        if time.monotonic() - since < PATIENCE_LEASES * self._store.lease:
             return False
         del self._waiting[row.id]
         return True

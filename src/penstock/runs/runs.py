@@ -29,13 +29,12 @@ from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
 from penstock.log.position import Position
-from penstock.log.start import new_start
+from penstock.log.start import OwnedRun, new_start
 from penstock.log.store import (
     Claim,
     DamagedRunError,
     Input,
     LostRunError,
-    OwnedRun,
     ParkedRunError,
     RunPhase,
     RunRow,

@@ -29,7 +29,7 @@ BATCH = 8
 STRANDED_SECONDS = 60.0
 """How long runs of an unknown agent are ready before a worker says so: other workers may have the agent."""
 
-MAX_COUNTED = 1000
+COUNTED = 1000
 """How many parked runs are counted at most."""
 
 TakeRuns = Callable[[int], Sequence[Claim]]
@@ -98,7 +98,7 @@ class Worker:
                     )  # fmt: skip
                 known = stranded
                 self.unclaimed.stranded = sum(queued[name].count for name in stranded)
-                parked = await asyncio.to_thread(partial(self._store.list, state="parked", limit=MAX_COUNTED))
+                parked = await asyncio.to_thread(partial(self._store.list, state="parked", limit=COUNTED))
                 self.unclaimed.parked = len(parked)
             await asyncio.sleep(STRANDED_SECONDS / 2)
 

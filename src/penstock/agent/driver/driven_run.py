@@ -22,7 +22,7 @@ from penstock.agent.run_errors import as_exception, error_event, is_interrupt, l
 from penstock.errors import MissingKeyError, ProviderError
 from penstock.events import Error
 from penstock.log.outbox import LoggedOutbox
-from penstock.log.store import OwnedRun
+from penstock.log.start import OwnedRun
 from penstock.messages import Message
 from penstock.results import Outcome
 from penstock.run.calls.execution import ToolTime

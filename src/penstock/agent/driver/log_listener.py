@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from penstock.agent.driver.dispatcher import Dispatcher
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.errors import ArgumentsError, UsageError
+from penstock.log.inputs import ProvidedResult
 from penstock.log.run_writer import RunCallbacks
-from penstock.log.store import Input, ProvidedResult
+from penstock.log.store import Input
 from penstock.results import Outcome, as_outcome
 from penstock.run.commands import Command
 from penstock.run.events import Decision, Said

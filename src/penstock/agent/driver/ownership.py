@@ -9,7 +9,7 @@ from penstock.errors import UsageError
 from penstock.log import points
 from penstock.log.flusher import flusher_of
 from penstock.log.run_writer import RunCallbacks, RunWriter
-from penstock.log.store import OwnedRun
+from penstock.log.start import OwnedRun
 from penstock.run.commands import AskModel, PrepareStep, ReviseResult, StartTool
 
 

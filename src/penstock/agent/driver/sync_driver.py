@@ -27,7 +27,7 @@ from penstock.agent.driver.driven_run import DrivenRun
 from penstock.agent.driver.driver import MAX_WAIT, Driver, is_due_after_cancel, keep
 from penstock.agent.driver.user_code import UserCode
 from penstock.errors import UsageError
-from penstock.log.store import OwnedRun
+from penstock.log.start import OwnedRun
 from penstock.messages import Message
 from penstock.run.events import Done, StreamEvent
 from penstock.run.machine import Run

@@ -7,7 +7,6 @@ Other processes are notified of new events (NOTIFY, once per append); as this is
 from __future__ import annotations
 
 import builtins
-import hashlib
 import re
 import threading
 import time
@@ -20,9 +19,9 @@ import msgspec
 from penstock.errors import UsageError
 from penstock.log.doorbell import Doorbell, wait_for_event
 from penstock.log.forks import Shared
-from penstock.log.media import MEDIA_SIZE, put_back, take_out
+from penstock.log.media import put_back, take_out
 from penstock.log.postgres import statements as statements
-from penstock.log.postgres.columns import Blobs, Floats, Integers, Texts
+from penstock.log.postgres.columns import Blobs, Floats, Integers, Texts, append_values, media_values
 from penstock.log.postgres.connections import Connections
 from penstock.log.postgres.schema import prepare
 from penstock.log.retention.known_runs import same_run
@@ -105,7 +104,7 @@ class PostgresStore:
             statement, bodies = statements.CREATE_CLAIMED, [start, encode(Taken(1, owner))]
         values |= values_of(request) if request is not None else {}
         statement = statements.with_start(statement, STARTED if request is not None else "")
-        if self._execute(statement, owner=owner, bodies=bodies, **values, **_media_values({row.id: media})):
+        if self._execute(statement, owner=owner, bodies=bodies, **values, **media_values({row.id: media})):
             if row.state == "ready" and not owner:
                 self._doorbell.ring([QUEUE])
             return True
@@ -157,7 +156,7 @@ class PostgresStore:
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         statement = statements.APPEND_DURABLE if durable or self._is_flushed else statements.APPEND_FAST
-        times = {row[0]: row[1] for row in self._execute(statement, **_append_values(batches))}
+        times = {row[0]: row[1] for row in self._execute(statement, **append_values(batches))}
         placed = [*enumerate(batches, 1)]
         self._doorbell.ring_with((batch, times[place]) for place, batch in placed if place in times)
         return [place in times for place, _ in placed]
@@ -252,7 +251,7 @@ class PostgresStore:
             keys=Texts([input.key for input in inputs]),
             input_bodies=Blobs([input.body for input in inputs]),
             input_times=Floats([input.at for input in inputs]),
-            **_media_values({row.id: media}),
+            **media_values({row.id: media}),
         )
         return bool(added) or same_run(self, row, events)
 
@@ -310,56 +309,6 @@ def _cutoff_values(cutoff: Cutoff) -> dict[str, Any]:
 def _known(agents: Sequence[str] | None) -> dict[str, Any]:
     """The values of the condition for runs that this version can continue, of these agents."""
     return {"version": VERSION, "agents": None if agents is None else [*agents]}
-
-
-def _append_values(batches: Sequence[Batch]) -> dict[str, Any]:
-    """The columns that the statement appends, as arrays."""
-    media: dict[str, dict[str, bytes]] = {}
-    last_seqs, last_hashes, event_seqs, bodies, event_places = Integers(), Blobs(), Integers(), Blobs(), Integers()
-    for place, batch in enumerate(batches, 1):
-        body, seq = b"", batch.seq
-        for body in batch.bodies:
-            if len(body) >= MEDIA_SIZE:
-                body, taken_out = take_out(body)
-                media.setdefault(batch.run_id, {}).update(taken_out)
-            seq += 1
-            event_seqs.append(seq)
-            bodies.append(body)
-            event_places.append(place)
-        last_seqs.append(seq)
-        last_hashes.append(hashlib.sha256(body).digest())
-    inputs = [(batch.run_id, number) for batch in batches for number in (*batch.inputs, *batch.refused)]
-    return {
-        "run_ids": Texts([batch.run_id for batch in batches]),
-        "epochs": Integers([batch.epoch for batch in batches]),
-        "seqs": Integers([batch.seq for batch in batches]),
-        "last_seqs": last_seqs,
-        "states": Texts([batch.state for batch in batches]),
-        "last_hashes": last_hashes,
-        "wakes_in": Floats([batch.wake_in for batch in batches]),
-        "in_tools": Integers([-1 if batch.in_tool is None else batch.in_tool for batch in batches]),
-        "progress": Texts([batch.progress for batch in batches]),
-        "event_seqs": event_seqs,
-        "bodies": bodies,
-        "event_places": event_places,
-        "input_runs": Texts([run_id for run_id, _ in inputs]),
-        "input_numbers": Integers([number for _, number in inputs]),
-        "taken": Integers([number for batch in batches for number in batch.inputs]),
-        "refused": Integers([number for batch in batches for number in batch.refused]),
-        **_media_values(media),
-    }
-
-
-def _media_values(media: dict[str, dict[str, bytes]]) -> dict[str, Any]:
-    """The media of runs, by hash, as arrays."""
-    bodies = {digest: body for of_run in media.values() for digest, body in of_run.items()}
-    uses = [(run_id, digest) for run_id, of_run in media.items() for digest in of_run]
-    return {
-        "hashes": Texts(bodies),
-        "media": Blobs(bodies.values()),
-        "use_runs": Texts([run_id for run_id, _ in uses]),
-        "use_hashes": Texts([digest for _, digest in uses]),
-    }
 
 
 EVERY_RUN = "*"
