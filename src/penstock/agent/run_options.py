@@ -153,8 +153,7 @@ def logged_start(name: str, messages: Sequence[Message], options: LogOptions) ->
                 raise UsageError(f"{option}= needs a log: pass log= as well")
         return None
     from penstock.log.follower import LoggedStart
-    from penstock.log.start import new_start
-    from penstock.log.store import expect_store
+    from penstock.log.start import expect_store, new_start
 
     expect_store(store)
     if not name:

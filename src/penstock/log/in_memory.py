@@ -116,21 +116,19 @@ class MemoryStore(Shared):
     def suspects(self, *, agents: Sequence[str] | None = None, limit: int = 1000) -> list[RunRow]:
         now = self._clock()
         with self._open():
-            free = [run.row for run in self._runs.values() if is_claimable(run.row, now, agents)]
-        rows = [row for row in free if not is_joinable(row.suspect)]
+            rows = [run.row for run in self._runs.values() if not is_joinable(run.row.suspect)]
+        rows = [row for row in rows if is_claimable(row, now, agents)]
         return sorted(rows, key=lambda row: (row.suspect, row.created, row.id))[:limit]
 
     def acquit(self, owned: Sequence[tuple[str, int]]) -> None:
         with self._open():
-            for run_id, epoch in owned:
-                run = self._runs.get(run_id)
-                if run is not None and run.row.epoch == epoch and run.row.state == "running":
+            for run in self._runs.values():
+                if run.row.state == "running" and (run.row.id, run.row.epoch) in owned:
                     run.row = replace(run.row, suspect="")
 
     def retry(self, run_id: str) -> bool:
         with self._open():
-            run = self._runs.get(run_id)
-            if run is None:
+            if (run := self._runs.get(run_id)) is None:
                 raise unknown_run(run_id)
             if run.row.state != "parked":
                 return False
@@ -301,15 +299,11 @@ class MemoryStore(Shared):
             self._sweep(now)
             free = [run for run in self._runs.values() if is_claimable(run.row, now, agents, run_id)]
             if run_id is None:
-                wanted = next_rows([run.row for run in free], group)
-                free = [run for run in free if run.row in wanted]
+                free = [self._runs[row.id] for row in next_rows([run.row for run in free], group)]
             for run in sorted(free, key=lambda run: (run.row.epoch == 0, run.row.created))[:limit]:
-                state = run.row.state
-                self._take(run, owner, now)
-                row = run.row
-                claims.append(
-                    Claim(row.id, row.agent, row.epoch, row.seq, deadline, state, row.lost, row.suspect, run.in_tool)
-                )
+                state, row = run.row.state, self._take(run, owner, now)
+                found = state, row.lost, row.suspect, run.in_tool
+                claims.append(Claim(row.id, row.agent, row.epoch, row.seq, deadline, *found))
         self._doorbell.ring([claim.run_id for claim in claims])
         return claims
 
@@ -318,11 +312,12 @@ class MemoryStore(Shared):
         for row in swept([(run.row, run.in_tool) for run in self._runs.values()], now, self.lease):
             self._runs[row.id].row = row
 
-    def _take(self, run: _Run, owner: str, now: float) -> None:
+    def _take(self, run: _Run, owner: str, now: float) -> RunRow:
         """Let a worker own the run."""
         epoch, until, is_lost = run.row.epoch + 1, now + self.lease, run.row.state == "running"
         run.row = replace(run.row, state="running", epoch=epoch, owner=owner, lease_until=until, wake_at=0.0)
         self._add(run, [encode(Taken(epoch, owner, is_lost))], now)
+        return run.row
 
     def _append(self, batch: Batch, now: float) -> bool:
         run = self._runs.get(batch.run_id)
@@ -340,10 +335,7 @@ class MemoryStore(Shared):
         state: RunPhase = "ready" if batch.state == "waiting" and run.open_inputs else batch.state
         lease = now + self.lease if batch.state == "running" else 0.0
         wake_at = 0.0 if batch.wake_in is None else now + batch.wake_in
-        row = living(run.row)
-        suspect = row.suspect if batch.progress == "none" else ""
-        lost = 0 if batch.progress == "step" else row.lost
-        run.row = replace(row, state=state, lease_until=lease, wake_at=wake_at, suspect=suspect, lost=lost)
+        run.row = replace(living(run.row, batch.progress), state=state, lease_until=lease, wake_at=wake_at)
         run.in_tool = run.in_tool if batch.in_tool is None else batch.in_tool
         self._add(run, batch.bodies, now)
         return True

@@ -60,3 +60,9 @@ class OwnedRun(Struct, frozen=True):
     inputs: Sequence[Input] = ()
     outlives_reader: bool = False
     began: Mapping[str, float] = {}
+
+
+def expect_store(store: Any) -> None:
+    """Raise a `UsageError` for anything else, such as the path of one."""
+    if not hasattr(store, "claim"):
+        raise UsageError(f"the log must be a store, as in penstock.log.open('runs.db'), not {store!r}")

@@ -398,9 +398,3 @@ class Store(Protocol):
     def close(self) -> None:
         """Release files and connections. The store cannot be used any more."""
         ...
-
-
-def expect_store(store: Any) -> None:
-    """Raise a `UsageError` for anything else, such as the path of one."""
-    if not hasattr(store, "claim"):
-        raise UsageError(f"the log must be a store, as in penstock.log.open('runs.db'), not {store!r}")

@@ -16,7 +16,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.log.store import MAX_LEASES, VERSION, RunRow
+from penstock.log.store import MAX_LEASES, VERSION, Progress, RunRow
 
 REPEATED = "1"
 """The first character of the groups whose runs have lost more than one worker in a step."""
@@ -159,9 +159,13 @@ def swept(runs: Collection[tuple[RunRow, bool]], now: float, lease: float) -> li
     ]
 
 
-def living(row: RunRow) -> RunRow:
+def living(row: RunRow, progress: Progress = "none") -> RunRow:
     """The row of a run whose owner writes: it has not died, so what was noted when its lease ended is taken back."""
-    return row if row.lease_until else replace(row, lost=max(row.lost - 1, 0), suspect="")
+    if not row.lease_until:
+        row = replace(row, lost=max(row.lost - 1, 0), suspect="")
+    if progress == "none":
+        return row
+    return replace(row, suspect="", lost=0 if progress == "step" else row.lost)
 
 
 def next_rows(free: Sequence[RunRow], group: str | None) -> list[RunRow]:

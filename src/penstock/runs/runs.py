@@ -29,7 +29,7 @@ from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
 from penstock.log.position import Position
-from penstock.log.start import OwnedRun, new_start
+from penstock.log.start import OwnedRun, expect_store, new_start
 from penstock.log.store import (
     Claim,
     DamagedRunError,
@@ -41,7 +41,6 @@ from penstock.log.store import (
     Store,
     StoreError,
     check_version,
-    expect_store,
     unknown_run,
 )
 from penstock.log.store_retries import awith_retries, with_retries
