@@ -12,7 +12,7 @@ import pytest
 from penstock import Agent, Runs
 from penstock.cli.app import penstock as command
 from penstock.log import SQLiteStore
-from penstock.log.set_aside import park
+from penstock.log.suspects import park
 from penstock.run.events import LogEvent, Taken, Waiting
 from penstock.serve.ag_ui.encoder import AGUIEncoder, RunHead
 from penstock.serve.ai_sdk.encoder import UIMessageEncoder

@@ -12,9 +12,8 @@ from penstock import Agent, Limits, Model, Runs, tool
 from penstock.log import RunRow, Store
 from penstock.log.bodies import event_of
 from penstock.log.ending import release_claimed
-from penstock.log.set_aside import park
 from penstock.log.store import Batch, Claim
-from penstock.log.suspects import is_joinable, trial_seconds, was_alone
+from penstock.log.suspects import is_joinable, park, trial_seconds, was_alone
 from penstock.run.events import Taken
 from penstock.runs.quarantine import DRAIN_LEASES, Quarantine
 from penstock.testing import Crashed, Reply, Scripted, call, crash_at, wait

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.log.bodies import body_of
-from penstock.log.set_aside import end_damaged
 from penstock.log.store import Batch, Claim, DamagedRunError, Store
+from penstock.log.suspects import end_damaged
 from penstock.log.take_up import rebuild_claimed
 from penstock.run.commands import Emit
 from penstock.run.events import ToolResults, innermost

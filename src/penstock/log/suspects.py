@@ -1,4 +1,4 @@
-"""Runs that may have ended their worker: which of them continue together.
+"""Runs that may have ended their worker: which of them continue together, and which of them no worker claims.
 
 Nobody knows which of the runs of a dead worker was the cause, so all of them are suspects. They continue in groups, and
 a worker that has none takes one group and no other runs. If it dies too, the group is split: first into the runs with a
@@ -16,7 +16,11 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.log.store import MAX_LEASES, VERSION, Progress, RunRow
+from penstock.events import Usage
+from penstock.log.bodies import body_of
+from penstock.log.store import MAX_LEASES, VERSION, Batch, Claim, Progress, RunRow, Store
+from penstock.run.events import Done, Waiting
+from penstock.run.limits import Limits
 
 REPEATED = "1"
 """The first character of the groups whose runs have lost more than one worker in a step."""
@@ -123,6 +127,47 @@ def _group(members: Sequence[LostLease], kind: Kind) -> Iterator[Suspect]:
 def _name(level: str, kind: Kind, parts: Iterable[str]) -> str:
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     return f"{level}{kind}-{digest[:16]}"
+
+
+# -- runs that no worker claims: their log is damaged, or they may have ended their workers; their events stay --------
+
+
+def set_aside(store: Store, claim: Claim) -> None:
+    """Set a claimed, damaged run aside: no worker claims it again. A cancelled run ends."""
+    cancel = next((input for input in store.inputs([claim.run_id]) if input.kind == "cancel"), None)
+    if cancel is not None:
+        end_damaged(store, claim, cancel.body.decode("utf-8", "replace"))
+    else:
+        store.append([Batch(claim.run_id, claim.epoch, claim.seq, (), "damaged")], durable=True)
+
+
+def end_damaged(store: Store, claim: Claim, why: str) -> bool:
+    """End a claimed, damaged run, although its calls are unknown. False if another worker owns it by now."""
+    inputs = [input.number for input in store.inputs([claim.run_id])]
+    body = body_of(Done("cancelled", "", (), Usage(), why))
+    [is_owner] = store.append([Batch(claim.run_id, claim.epoch, claim.seq, [body], "over", inputs)], durable=True)
+    return is_owner
+
+
+def reason_to_park(claim: Claim, limits: Limits | None) -> str:
+    """Why a claimed run must not continue; empty if it may.
+
+    It has lost too many workers in this step, and the last one had no other runs.
+    """
+    most = (limits or Limits()).takeovers
+    if most is None or claim.lost <= most or not was_alone(claim.suspect):
+        return ""
+    return (
+        f"{claim.lost} workers died or lost the run in one step, the last of them while it had no other runs: the run "
+        "may be the cause"
+    )
+
+
+def park(store: Store, claim: Claim, why: str) -> bool:
+    """Park a claimed run: no worker claims it until `retry`. False if another worker owns it by now."""
+    batch = Batch(claim.run_id, claim.epoch, claim.seq, [body_of(Waiting(why=why))], "parked", progress="cleared")
+    [is_owner] = store.append([batch], durable=True)
+    return is_owner
 
 
 # -- for a store in memory, which has no statements --------------------------------------------------------------------

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from penstock.events import Fault
 from penstock.log.bodies import body_of, event_of
-from penstock.log.set_aside import park, reason_to_park, set_aside
 from penstock.log.start import OwnedRun
 from penstock.log.store import Claim, DamagedRunError, Input, ParkedRunError, RunRow, Store, StoreError
+from penstock.log.suspects import park, reason_to_park, set_aside
 from penstock.output.output_type import OutputType
 from penstock.run.events import ApprovalRequest, LogEvent, Nested, RunStart, Taken, innermost
 from penstock.run.limits import Limits
