@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -230,7 +230,8 @@ class RunWriter:
         refused = [number for unit in units for number in unit.refused]
         renew = now >= self.next_renewal
         in_tool = next((unit.in_tool for unit in reversed(units) if unit.in_tool is not None), None)
-        progress = max((unit.progress for unit in units), key=get_args(Progress).index)
+        marks = {unit.progress for unit in units}
+        progress: Progress = "step" if "step" in marks else "cleared" if "cleared" in marks else "none"
         return Batch(
             first.run_id, first.epoch, first.seq, bodies, last.state, inputs, last.wake_in, refused, renew, len(units),
             events, in_tool, progress,
