@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def _children(parent: int) -> list[int]:
 
 
 @contextmanager
-def database(*, is_pooled: bool) -> Iterator[Database]:
+def database(*, is_pooled: bool) -> Generator[Database]:
     """A server that nobody else uses."""
     with own_server() as server:
         if is_pooled:
