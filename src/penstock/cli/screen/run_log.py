@@ -130,6 +130,9 @@ _VERDICTS: dict[CallVerdict, str] = {
 }  # fmt: skip
 
 
+_WAITS = "no worker is needed until a decision or a result comes"
+
+
 def _run_line(event: Shown) -> tuple[str, str] | None:
     """The label and the message of an event; None if it is not logged."""
     match event:
@@ -155,10 +158,8 @@ def _run_line(event: Shown) -> tuple[str, str] | None:
             return "prompt", prompt_of(event)
         case Taken():
             return "taken", f"by {parse_owner(event.owner).text}"
-        case Waiting(why=why) if why:
-            return "parked", why
         case Waiting():
-            return "waits", "no worker is needed until a decision or a result comes"
+            return ("parked", event.why) if event.why else ("waits", _WAITS)
         case Reset():
             return "reset", RESET
         case Remark():
