@@ -721,6 +721,7 @@ CAPS = [
 ]  # fmt: skip
 
 ELSEWHERE = {
+    "agent.MAX_CODE": "agent/test_logging.py",
     "agent.MAX_FAILURES": "agent/calls/test_tool_exceptions.py",
     "log.retention.run_files.MAX_LINE": "log/retention/test_run_files.py",
     "log.retention.sweep.MAX_NAME": "log/retention/test_keep.py",
