@@ -9,6 +9,7 @@ import pytest
 import penstock
 from penstock import StreamChunk, Text, ToolCall
 from penstock.wires.openai_chat.decode_response import OpenAIChat
+from penstock.wires.shared.decode_response.open_call import OpenCall
 from penstock.wires.shared.decode_response.piece_frames import ATTEMPTS
 from penstock.wires.shared.decode_response.wire import SEARCHED_FRAMES
 from tests.support import joined
@@ -196,3 +197,41 @@ def test_pieces_of_a_call_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> Non
     pieces = [piece_frame(piece) for piece in ['{"a": "b', *["word \\n"] * 100, '"}']]
     text = text_frame("Hi.")
     assert parsed([text, start_frame("f"), *pieces, CALL_END], monkeypatch) <= 8
+
+
+def call_frames(arguments: str, size: int) -> list[bytes]:
+    """A call whose arguments come in pieces of this size."""
+    pieces = [arguments[at : at + size] for at in range(0, len(arguments), size)]
+    entries = [f'{{"index":0,"function":{{"arguments":{json.dumps(piece)}}}}}' for piece in pieces]
+    start = '{"index":0,"id":"a","function":{"name":"f","arguments":""}}'
+    frames = [frame(f'{{"tool_calls":[{entry}]}}') for entry in (start, *entries)]
+    return [text_frame("Hm."), *frames, frame("{}", '"finish_reason":"tool_calls"'), b"data: [DONE]\n\n"]
+
+
+ROWS = json.dumps({"rows": [{"n": [1, {}]}, {"text": "}] {"}] * 30})
+BRACKETS = (
+    "{text}",
+    "{text}}",
+    "{text} x}",
+    '{text} "x}',
+    "{text}{text}",
+    "{}{text}",
+    "[{text}]",
+    '"}" {text}',
+    "1}2}",
+)
+
+
+@pytest.mark.parametrize("arguments", BRACKETS)
+@pytest.mark.parametrize("size", [1, 2, 5, 11])
+def test_brackets_inside_arguments_mean_the_same_without_the_parser(
+    arguments: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = call_frames(arguments.replace("{text}", ROWS), size)
+    fast = read_one_by_one(frames)
+    monkeypatch.setattr(OpenCall, "takes", lambda *_: False)
+    assert fast == read_one_by_one(frames)
+
+
+def test_a_bracket_that_does_not_close_the_arguments_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parsed(call_frames(ROWS, 1), monkeypatch) < 10

@@ -22,12 +22,13 @@ class ClosingJSON:
     faster, but has to begin at the start of the text: so it is tried first, unless it has read the text too often.
     """
 
-    __slots__ = ("_ended_at", "_parsed_size", "_rope", "_scanner", "_tried", "arguments")
+    __slots__ = ("_ended_at", "_has_end", "_parsed_size", "_rope", "_scanner", "_tried", "arguments")
 
     def __init__(self, rope: Rope, *, is_scanned: bool = True) -> None:
         self._rope = rope
         self._scanner = ValueScanner() if is_scanned else None
         self._ended_at: tuple[int, bool | None] = -1, None  # what the parser found last, and at which length
+        self._has_end = False  # the scanner has found the end, in text after which nothing was looked for
         self._parsed_size = -1
         self._tried = 0  # how many characters the parser has read
         self.arguments: dict[str, Any] | None = None  # as of `_parsed_size`
@@ -41,12 +42,20 @@ class ClosingJSON:
         if known_size != size:
             has_ended = self._has_ended(self._rope.text(), size) if self._may_read(size) else None
         if has_ended is None:
-            has_ended = scanner.feed(self._rope.read_new()) >= 0
+            has_ended = self._has_end or scanner.feed(self._rope.read_new()) >= 0
         if has_ended:
             self._scanner = None
             self.parse(size)
             self._rope.read_new()  # what comes now is after the value
         return has_ended
+
+    def stays_open(self, piece: str) -> bool:
+        """Whether the value does not close with this further piece; False if that is not known."""
+        scanner = self._scanner
+        if scanner is None:
+            return True
+        self._has_end = self._has_end or scanner.feed(self._rope.read_new()) >= 0
+        return not self._has_end and scanner.depth > piece.count("}") + piece.count("]")
 
     def closes_at_most_after(self, more: str, size: int) -> bool:
         """Whether the value does not close before the end of these further arguments; False if that is not known.

@@ -62,15 +62,6 @@ class GrowingCall:
         self._append(piece)
         self._emit(ToolCallDelta(self.block, piece, self.choice))
 
-    def takes(self, piece: str) -> bool:
-        """Adds a piece that cannot close the JSON, without an event; False for any other, which is not added."""
-        size = self.size + len(piece)
-        if size >= self._next_settle or ("}" in piece and may_close(piece)):
-            return False
-        self.size = size
-        self._append(piece)
-        return True
-
     def raw(self) -> str:
         """The text of the arguments so far."""
         return join_surrogates(self._rope.text())

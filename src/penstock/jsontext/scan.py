@@ -43,6 +43,11 @@ class ValueScanner:
         """Whether the text fed so far ends inside a string."""
         return self._is_in_string
 
+    @property
+    def depth(self) -> int:
+        """How many brackets are open in the text fed so far."""
+        return self._depth
+
     def feed(self, text: str, position: int = 0) -> int:
         """Reads from `position` on; returns the position after the end of the value, or -1 if it has not ended."""
         if self._is_in_string and '"' not in text and "\\" not in text:  # most pieces of a long string

@@ -90,6 +90,15 @@ class OpenCall(GrowingCall):
         else:
             self._add_carefully(piece, size)
 
+    def takes(self, piece: str) -> bool:
+        """Adds a piece that does not close the JSON, without an event; False for any other, which is not added."""
+        size = self.size + len(piece)
+        if size >= self._next_settle or ("}" in piece and may_close(piece) and not self._json.stays_open(piece)):
+            return False
+        self.size = size
+        self._append(piece)
+        return True
+
     def add_all(self, pieces: list[str]) -> None:
         """Adds the pieces of one read; empty ones do not count."""
         first = 0
