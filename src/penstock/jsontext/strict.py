@@ -12,7 +12,7 @@ from typing import Literal
 from penstock.jsontext.scan import MAX_DEPTH, SPACE
 
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*+')
-_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_CONTENT = re.compile(r'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+')  # of a string
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _WORD = re.compile(r'[^\s,:"{}\[\]]*+')
 _SCALAR = re.compile(r"(?:true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\Z")
@@ -21,6 +21,17 @@ MAX_HELD = 4096
 """How much of a number, or of the space after a comma, is held until the text counts as deviating."""
 
 Expected = Literal["object", "key", "key or end", "colon", "value", "value or end", "comma or end", "nothing"]
+_AFTER_SIGN: dict[Expected, dict[str, Expected]] = {
+    "key": {'"': "colon"},
+    "key or end": {'"': "colon"},
+    "colon": {":": "value"},
+    "value": {'"': "comma or end"},
+    "value or end": {'"': "comma or end"},
+    "object": {},
+    "comma or end": {},
+    "nothing": {},
+}
+"""What is expected after a colon, and after a string that begins."""
 _AFTER_COMMA: dict[str, Expected] = {"{": "key", "[": "value"}
 
 
@@ -56,46 +67,35 @@ class StrictObject:
 
     def _read(self, text: str) -> int:
         """Reads the text from `_position` on, as far as it is strict; returns up to where it can be passed on."""
-        safe, size = 0, len(text)
-        while self._position < size:
-            before = self._position
-            is_known = self._string(text) if self._is_in_string else self._token(text)
-            if self._position > before and (
-                self._is_in_string or self._expected not in ("key", "value") or text[before] == ":"
-            ):
-                safe = self._position
-            if not is_known:
+        position, safe, size = self._position, 0, len(text)
+        while position < size:
+            if self._is_in_string:
+                safe = position = _CONTENT.match(text, position).end()  # type: ignore[union-attr]  # it always matches
+                if position == size:
+                    break
+                if text[position] != '"':
+                    self.is_deviating = not _HALF_ESCAPE.match(text, position)
+                    break
+                self._is_in_string = False
+                safe = position = position + 1
+            elif (expected := _AFTER_SIGN[self._expected].get(sign := text[position])) is not None:
+                self._expected, self._is_in_string = expected, sign == '"'
+                safe = position = position + 1
+            elif (end := self._token(text, position)) > position:
+                position = end
+                if self._expected not in ("key", "value"):
+                    safe = position
+            else:
                 break
+        self._position = position
         return safe
 
-    def _string(self, text: str) -> bool:
-        """Reads a piece of a string; returns whether more can be read."""
-        end = _PLAIN.match(text, self._position).end()  # type: ignore[union-attr]  # it matches the empty string
-        self._position = end
-        if end == len(text):
-            return False
-        if text[end] == '"':
-            self._position, self._is_in_string = end + 1, False
-            return True
-        if escape := _ESCAPE.match(text, end):
-            self._position = escape.end()
-            return True
-        self.is_deviating = not _HALF_ESCAPE.match(text, end)
-        return False
-
-    def _token(self, text: str) -> bool:
-        """Reads a token outside of strings; returns whether more can be read."""
-        position = SPACE.match(text, self._position).end()  # type: ignore[union-attr]  # it matches the empty string
-        if position > self._position:
-            self._position = position
-            return True
+    def _token(self, text: str, position: int) -> int:
+        """Reads a token; returns its end, or `position` if it is wrong or not complete."""
         sign, expected = text[position], self._expected
-        if sign == '"' and expected in ("key", "key or end", "value", "value or end"):
-            self._expected = "colon" if "key" in expected else "comma or end"
-            self._is_in_string = True
-        elif sign == ":" and expected == "colon":
-            self._expected = "value"
-        elif sign == "," and expected == "comma or end":
+        if sign in " \t\r\n":
+            return SPACE.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
+        if sign == "," and expected == "comma or end":
             self._expected = _AFTER_COMMA[self._open[-1]]
         elif sign in "{[" and self._opens(sign):
             self._open.append(sign)
@@ -107,22 +107,21 @@ class StrictObject:
             return self._scalar(text, position)
         else:
             self.is_deviating = True
-            return False
-        self._position = position + 1
-        return True
+            return position
+        return position + 1
 
     def _opens(self, sign: str) -> bool:
         is_value = self._expected in ("value", "value or end") and len(self._open) < MAX_DEPTH
         return is_value or (self._expected == "object" and sign == "{")
 
-    def _scalar(self, text: str, position: int) -> bool:
-        """Reads a number or a literal, if it is complete."""
+    def _scalar(self, text: str, position: int) -> int:
+        """Reads a number or a literal, if it is complete; returns its end."""
         end = _WORD.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string
         if end == len(text):
             self.is_deviating = not _SCALAR_START.match(text, position)
-            return False
+            return position
         if not _SCALAR.match(text[position:end]):
             self.is_deviating = True
-            return False
-        self._position, self._expected = end, "comma or end"
-        return True
+            return position
+        self._expected = "comma or end"
+        return end
