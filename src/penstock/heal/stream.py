@@ -47,13 +47,17 @@ class HealedStream:
 
     def feed(self, data: bytes) -> bytes:
         """The bytes for the client."""
+        cuts = self._cuts
+        if self._take is not None and not cuts.size:
+            try:
+                if (sent := self._take(data)) is not None:  # one frame, as nearly all reads are
+                    return sent + self._leave_lane() if self._lane.is_delayed else sent
+            except Exception as error:  # noqa: BLE001  # a fault in healing must not end the user's response
+                return self._fail(error, data)
         if self.problem or not data:
             return data
-        cuts = self._cuts
         if self._rest is not None:
             return self._feed_safely(cuts.close() + data)
-        if not cuts.size and data.endswith(b"\n\n") and data.find(b"\n\n") == len(data) - 2:  # as nearly all are
-            return self._feed_safely(data)
         return self._feed_frames(cuts.feed(data))
 
     def _feed_frames(self, frames: list[bytes]) -> bytes:
@@ -94,7 +98,7 @@ class HealedStream:
     def _feed(self, data: bytes) -> bytes:
         if not data:
             return data
-        if self._take is not None and (sent := self._take(data)) is not None:  # as nearly all frames
+        if self._take is not None and (sent := self._take(data)) is not None:
             return sent + self._leave_lane() if self._lane.is_delayed else sent
         self._take = None
         self._lane.leave(self._held)
