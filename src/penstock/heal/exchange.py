@@ -44,7 +44,7 @@ class Healer:
                 return None
             return HealedExchange(self, ResponseHealing(request, self.healing), path, kind)
         except Exception as error:  # noqa: BLE001  # a fault in healing must not end the user's response
-            self.report(HealReport(path=path, wire="", problem=f"{type(error).__name__}: {error}"))
+            self.report(failure(path, error))
             return None
 
     def report(self, report: HealReport) -> None:
@@ -56,6 +56,11 @@ class Healer:
                 self._on_healed(report)
             except Exception:  # the callback is the user's
                 _logger.exception("on_healed failed")
+
+
+def failure(path: str, error: Exception) -> HealReport:
+    """The report of a fault outside of the stages."""
+    return HealReport(path=path, wire="", problem=f"{type(error).__name__}: {error}")
 
 
 class HealedExchange:
@@ -94,9 +99,14 @@ class HealedExchange:
 
     def report(self) -> None:
         """Report what was healed, once."""
-        if not self._is_reported:
-            self._is_reported = True
-            self._healer.report(self._healing.build(self._path, self.stage.problem))
+        if self._is_reported:
+            return
+        self._is_reported = True
+        try:
+            report = self._healing.build(self._path, self.stage.problem)
+        except Exception as error:  # noqa: BLE001  # see `Healer.begin`
+            report = failure(self._path, error)
+        self._healer.report(report)
 
 
 DROPPED = (b"content-length", b"content-encoding", b"content-type")

@@ -74,16 +74,20 @@ class HealedBytes:
 
 
 class ReadBytes:
-    """A body that was read already, in its own encoding."""
+    """A body that was read already, in its own encoding, and the error with which reading it ended, if one did."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, error: Exception | None = None) -> None:
         self._body = body
+        self._error = error
 
     def __iter__(self) -> Iterator[bytes]:
         yield self._body
+        if self._error is not None:
+            raise self._error
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        yield self._body
+        for piece in self:
+            yield piece
 
 
 class HealingTransport:
@@ -100,22 +104,29 @@ class HealingTransport:
         exchange = self._begun(request, response)
         if exchange is None or exchange.is_streaming:
             return self._healed(response, exchange)
+        pieces: list[bytes] = []
         try:
-            raw = b"".join(response.iter_raw())
+            pieces += response.iter_raw()
+        except Exception as error:  # noqa: BLE001  # whoever reads the body gets it
+            return self._broken(response, pieces, error)
         finally:
             response.close()
-        return self._whole(response, exchange, raw)
+        return self._whole(response, exchange, b"".join(pieces))
 
     async def handle_async_request(self, request: Any) -> Any:
         response = await self.inner.handle_async_request(request)
         exchange = self._begun(request, response)
         if exchange is None or exchange.is_streaming:
             return self._healed(response, exchange)
+        pieces: list[bytes] = []
         try:
-            raw = b"".join([piece async for piece in response.aiter_raw()])
+            async for piece in response.aiter_raw():
+                pieces.append(piece)  # noqa: PERF401  # what came before an error counts
+        except Exception as error:  # noqa: BLE001  # see `handle_request`
+            return self._broken(response, pieces, error)
         finally:
             await response.aclose()
-        return self._whole(response, exchange, raw)
+        return self._whole(response, exchange, b"".join(pieces))
 
     def close(self) -> None:
         self.inner.close()
@@ -140,11 +151,19 @@ class HealingTransport:
 
     def _whole(self, response: Any, exchange: HealedExchange, raw: bytes) -> Any:
         """The response to a request that is not streamed: its body as it came, or healed."""
-        body = self.library.Response(200, headers=response.headers, content=raw).content
+        try:
+            body = self.library.Response(200, headers=response.headers, content=raw).content
+        except self.library.DecodingError:  # whoever decodes the body gets the same error
+            return self._broken(response, [raw], None)
         healed = b"".join([exchange.stage.feed(body), *exchange.end()])
         is_same, headers = healed == body, response.headers.raw
         stream = of_library(ReadBytes, self.library)(raw if is_same else healed)
         return self._response(response, headers if is_same else healed_headers(headers, exchange), stream)
+
+    def _broken(self, response: Any, pieces: list[bytes], error: Exception | None) -> Any:
+        """The response as it came, with the error of its body."""
+        stream = of_library(ReadBytes, self.library)(b"".join(pieces), error)
+        return self._response(response, response.headers.raw, stream)
 
     def _response(self, response: Any, headers: list[tuple[bytes, bytes]], stream: Any) -> Any:
         return self.library.Response(200, headers=headers, stream=stream, extensions=response.extensions)
