@@ -103,6 +103,7 @@ class FrameLane:
         self._frames: list[bytes] = []  # those that wait, and their events
         self._events: list[Text | ToolCallDelta] = []
         self._missing = 0  # how many characters healing holds back
+        self.is_delayed = False  # too many frames wait
 
     def open_after(self, plain: list[StreamChunk], healed: list[StreamChunk]) -> TakeFrame | None:
         """What takes frames like the last one, which had these events; None if they have to be fed."""
@@ -121,7 +122,7 @@ class FrameLane:
         if self._frames:
             plain: list[StreamChunk] = [*self._events]
             held.add(b"".join(self._frames), plain, _without_end(self._events, self._missing))
-            self._frames, self._events, self._missing = [], [], 0
+            self._frames, self._events, self._missing, self.is_delayed = [], [], 0, False
 
     def _take_text(self, frame: bytes) -> bytes | None:
         flow, passed = self._text, self._passed
@@ -143,27 +144,23 @@ class FrameLane:
 
     def _pass(self, frame: bytes, event: Text | ToolCallDelta, missing: int) -> bytes:
         """What can be sent now of this frame and those that wait; `missing` is how much more is held back."""
-        passed = self._passed
+        passed, frames, events = self._passed, self._frames, self._events
         passed.left -= len(frame)
-        self._missing += missing
-        if not self._missing and not self._frames:
+        if not missing and not frames:
             passed.events.append(event)
             return frame
-        self._frames.append(frame)
-        self._events.append(event)
-        count, left = len(self._events), self._missing
+        self._missing += missing
+        frames.append(frame)
+        events.append(event)
+        count, left = len(events), self._missing
         while left > 0:
             count -= 1
-            left -= len(_text_of(self._events[count]))
-        sent = b"".join(self._frames[:count])
-        passed.events += self._events[:count]
-        del self._frames[:count], self._events[:count]
+            left -= len(_text_of(events[count]))
+        sent = b"".join(frames[:count])
+        passed.events += events[:count]
+        del frames[:count], events[:count]
+        self.is_delayed = len(frames) > MAX_HELD_READS
         return sent
-
-    @property
-    def is_delayed(self) -> bool:
-        """Whether too many frames wait."""
-        return len(self._frames) > MAX_HELD_READS
 
 
 def _text_of(event: Text | ToolCallDelta) -> str:
