@@ -111,7 +111,8 @@ def sdk(url: str, *, healed: bool, reports: list[HealReport] | None = None, **op
 
 def chunks(client: openai.OpenAI) -> list[Any]:
     tools: Any = TOOLS
-    return [*client.chat.completions.create(model="m", messages=MESSAGES, tools=tools, stream=True)]
+    with client:
+        return [*client.chat.completions.create(model="m", messages=MESSAGES, tools=tools, stream=True)]
 
 
 def names(found: list[Any]) -> list[str]:
@@ -237,7 +238,7 @@ def ask_anthropic(url: str, *, healed: bool, reports: list[HealReport]) -> list[
     client = anthropic.Anthropic(api_key="-", base_url=url.removesuffix("/v1"))
     client = penstock.heal.attach(client, on_healed=reports.append) if healed else client
     tools: Any = [{"name": "look", "input_schema": {"type": "object"}}]
-    with client.messages.stream(model="m", max_tokens=9, messages=MESSAGES, tools=tools) as stream:
+    with client, client.messages.stream(model="m", max_tokens=9, messages=MESSAGES, tools=tools) as stream:
         return [block.name for block in stream.get_final_message().content if block.type == "tool_use"]
 
 
@@ -284,16 +285,19 @@ def test_a_stream_without_an_end_is_an_error(name: str) -> None:
 
 
 def leave_by_close(url: str) -> None:
-    stream: Any = sdk(url, healed=True).chat.completions.create(model="m", messages=MESSAGES, stream=True)
-    next(stream)
-    stream.close()
+    with sdk(url, healed=True) as client:
+        stream: Any = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
+        next(stream)
+        stream.close()
+        assert not client.is_closed()
 
 
 def leave_by_block(url: str) -> None:
-    stream: Any = sdk(url, healed=True).chat.completions.create(model="m", messages=MESSAGES, stream=True)
-    with stream:
-        for _ in stream:
-            break
+    with sdk(url, healed=True) as client:
+        stream: Any = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
+        with stream:
+            for _ in stream:
+                break
 
 
 def leave_by_cancel(url: str) -> None:
@@ -331,7 +335,8 @@ def test_the_connection_is_closed_when_the_client_leaves(leave: Callable[[str], 
 
 
 def whole(client: openai.OpenAI) -> Any:
-    answered: Any = client.chat.completions.create(model="m", messages=MESSAGES)
+    with client:
+        answered: Any = client.chat.completions.create(model="m", messages=MESSAGES)
     return answered if isinstance(answered, str) else answered.to_json()
 
 

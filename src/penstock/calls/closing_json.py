@@ -57,11 +57,21 @@ class ClosingJSON:
         self._has_end = self._has_end or scanner.feed(self._rope.read_new()) >= 0
         return not self._has_end and scanner.depth > piece.count("}") + piece.count("]")
 
-    def closes_at_most_after(self, more: str, size: int) -> bool:
-        """Whether the value does not close before the end of these further arguments; False if that is not known.
+    def closing_pieces(self, pieces: list[str], size: int) -> list[int]:
+        """The numbers of the further pieces with which the value may close, counted from 1; mostly that is the last.
 
-        `size` is the length with them.
+        `size` is the length without them.
         """
+        last = len(pieces)
+        while last and not may_close(pieces[last - 1]):
+            last -= 1
+        more = "".join(pieces[:last])
+        if more.count("}") < 2 or self._closes_at_most_after(more, size + len(more)):
+            return [last] if last else []
+        return [number for number, piece in enumerate(pieces[:last], 1) if may_close(piece)]
+
+    def _closes_at_most_after(self, more: str, size: int) -> bool:
+        """Whether the value does not close before the end of these further arguments; False if that is not known."""
         has_ended = self._has_ended(self._rope.text() + more, size) if self._may_read(size) else None
         self._ended_at = size, has_ended
         return has_ended is not None
@@ -104,3 +114,8 @@ class ClosingJSON:
             if len(new) == size - self._parsed_size:  # else the arguments are too large, and are not kept
                 self._parsed_size, self.arguments = size, None if new.strip(" \t\r\n") else self.arguments
         return self._parsed_size == size and self.arguments is not None
+
+
+def may_close(piece: str) -> bool:
+    """Whether the JSON may close with this piece."""
+    return "}" in piece and piece.rstrip().endswith("}")

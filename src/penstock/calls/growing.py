@@ -88,8 +88,3 @@ class GrowingCall:
                 self.block, self.id, self.name, raw, why, message, repaired, self.origin, self.kind, self.choice
             )
         )
-
-
-def may_close(piece: str) -> bool:
-    """Whether the JSON may close with this piece."""
-    return "}" in piece and piece.rstrip().endswith("}")

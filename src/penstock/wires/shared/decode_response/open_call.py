@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.calls.arguments import MAX_ARGUMENTS, WITHOUT_ARGUMENTS, diagnose
-from penstock.calls.closing_json import ClosingJSON
-from penstock.calls.growing import GrowingCall, may_close
+from penstock.calls.closing_json import ClosingJSON, may_close
+from penstock.calls.growing import GrowingCall
 from penstock.calls.rope import PIECES
 from penstock.events import CallKind, Fault, SealedBy, StreamChunk, ToolCallClosed, ToolCallDelta, ToolCallInvalid
 
@@ -114,7 +114,7 @@ class OpenCall(GrowingCall):
                 self.add(piece)
             return
         start = 0
-        for number in self._closing_pieces(pieces) if "}" in text and not self.has_closed else ():
+        for number in self._json.closing_pieces(pieces, self.size) if "}" in text and not self.has_closed else ():
             part = pieces[start:number]
             self._add_joined(part, text if len(part) == len(pieces) else "".join(part))
             self._look()
@@ -122,16 +122,6 @@ class OpenCall(GrowingCall):
         if start < len(pieces):
             rest = pieces[start:] if start else pieces
             self._add_joined(rest, "".join(rest) if start else text)
-
-    def _closing_pieces(self, pieces: list[str]) -> list[int]:
-        """The numbers of the pieces with which the JSON may close, counted from 1; mostly that is the last of them."""
-        last = len(pieces)
-        while last and not may_close(pieces[last - 1]):
-            last -= 1
-        more = "".join(pieces[:last])
-        if more.count("}") < 2 or self._json.closes_at_most_after(more, self.size + len(more)):
-            return [last] if last else []
-        return [number for number, piece in enumerate(pieces[:last], 1) if may_close(piece)]
 
     def _add_joined(self, pieces: list[str], text: str) -> None:
         """Adds pieces of which only the last may close the JSON; `text` is what they say."""
