@@ -8,7 +8,7 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -284,51 +284,64 @@ def test_a_stream_without_an_end_is_an_error(name: str) -> None:
 # Clients that leave.
 
 
-def leave_by_close(url: str) -> None:
+def leave_by_close(url: str, left: threading.Event) -> None:
     with sdk(url, healed=True) as client:
         stream: Any = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
         next(stream)
         stream.close()
-        assert not client.is_closed()
+        assert left.wait(PATIENCE)
 
 
-def leave_by_block(url: str) -> None:
+def leave_by_block(url: str, left: threading.Event) -> None:
     with sdk(url, healed=True) as client:
         stream: Any = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
         with stream:
             for _ in stream:
                 break
+        assert left.wait(PATIENCE)
 
 
-def leave_by_cancel(url: str) -> None:
-    async def read() -> None:
+async def cancelled(read: Coroutine[Any, Any, None], left: threading.Event) -> None:
+    """Read in a task that cancels itself; the connection is closed while its client is open."""
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(read)
+    assert await asyncio.to_thread(left.wait, PATIENCE)
+
+
+def leave_by_cancel(url: str, left: threading.Event) -> None:
+    async def run() -> None:
         async with penstock.heal.attach(openai.AsyncOpenAI(api_key="-", base_url=url)) as client:
-            stream: Any = await client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
-            async with stream:
-                async for _ in stream:
-                    asyncio.current_task().cancel()  # type: ignore[union-attr]
 
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(read())
+            async def read() -> None:
+                stream: Any = await client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
+                async with stream:
+                    async for _ in stream:
+                        asyncio.current_task().cancel()  # type: ignore[union-attr]
+
+            await cancelled(read(), left)
+
+    asyncio.run(run())
 
 
-def leave_session(url: str) -> None:
-    async def read() -> None:
-        session = aiohttp.ClientSession(middlewares=(penstock.heal.aiohttp_middleware(),))
-        async with session, session.post(f"{url}/chat/completions", json=ASKED) as response:
-            async for _ in response.content:
-                asyncio.current_task().cancel()  # type: ignore[union-attr]
+def leave_session(url: str, left: threading.Event) -> None:
+    async def run() -> None:
+        async with aiohttp.ClientSession(middlewares=(penstock.heal.aiohttp_middleware(),)) as session:
 
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(read())
+            async def read() -> None:
+                async with session.post(f"{url}/chat/completions", json=ASKED) as response:
+                    async for _ in response.content:
+                        asyncio.current_task().cancel()  # type: ignore[union-attr]
+
+            await cancelled(read(), left)
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("leave", [leave_by_close, leave_by_block, leave_by_cancel, leave_session])
-def test_the_connection_is_closed_when_the_client_leaves(leave: Callable[[str], None]) -> None:
+def test_the_connection_is_closed_when_the_client_leaves(leave: Callable[[str, threading.Event], None]) -> None:
     staying = Staying(b"data: %b\n\n" % json.dumps(delta(content="Hi. ")).encode())
     with serving(Script(staying)) as url:
-        leave(url)
-        assert staying.left.wait(PATIENCE)
+        leave(url, staying.left)
 
 
 # Servers that are none.
