@@ -321,6 +321,32 @@ def test_a_question_that_an_answer_withdraws_is_not_asked(folder: Path, options:
         assert "pushed" in seen
 
 
+EDITING = """\
+import penstock
+from penstock.testing import Reply, Scripted, call
+
+def plan(new: str) -> penstock.Prepared:
+    return penstock.Prepared(preview="@@ -1 +1 @@\\n-\\told\\n+" + new + "\\x1b[2J")
+
+@penstock.tool(approval=True, prepare=plan)
+def edit(new: str) -> str:
+    "Edit."
+    return "changed"
+
+model = penstock.Model("openai-compatible:m", via=Scripted([Reply(call("edit", {"new": "hello"})), "All done."]))
+agent = penstock.Agent(model, tools=[edit], name="editor")
+"""
+
+
+def test_the_preview_of_a_call_stands_above_its_question_line_by_line(folder: Path) -> None:
+    (folder / "editing.py").write_text(EDITING)
+    with Terminal(folder, "run", "editing.py", "Edit.") as terminal:
+        seen = re.sub(r"\x1b\[\d+m", "", terminal.expect("edit(new='hello'): run it? [y/N] "))
+        assert "  @@ -1 +1 @@\r\n  -       old\r\n  +hello\\x1b[2J\r\n" in seen
+        terminal.type("y\n")
+        assert "changed" in terminal.expect("All done.")
+
+
 def test_a_call_that_waited_is_shown_again_with_its_arguments(folder: Path) -> None:
     with Terminal(folder, "run", "agents.py:payer", "Pay.") as terminal:
         seen = terminal.expect("run it? ")

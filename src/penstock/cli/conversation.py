@@ -12,6 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from penstock.cli.exit_codes import INTERRUPTED, PROVIDER_FAILED, UNSUCCESSFUL, USAGE, WAITING
 from penstock.cli.interrupts import Interrupts
@@ -171,7 +172,8 @@ class AgentConversation:
             return None
         if request.kind == "deferred":
             return True, ask_result(request.name, request.arguments)
-        return ask_approval(request.name, request.shown, request.sources)
+        arguments = msgspec.structs.replace(request, preview="").shown
+        return ask_approval(request.name, arguments, request.sources, request.preview)
 
     def _print_waiting(self, run: AgentRun, waiting: list[ApprovalRequest]) -> None:
         """Prints the waiting calls, and how to continue."""

@@ -25,6 +25,8 @@ HELP = """\
 /exit   leave; so does Ctrl-D, or Ctrl-C twice
 Ctrl-C  clears the line, or interrupts a response"""
 
+_LINE_COLORS = {"+": "green", "-": "red", "@": "cyan"}
+"""The colors of the lines of a unified difference."""
 _WORD = re.compile(r"[\w.:-]+")
 _YES = {"y", "yes", "yep", "yeah", "yup", "ok", "okay", "sure", "approve", "approved", "go", "fine"}
 _POLITE = {"please", "thanks", "thank", "you", "ahead", "do", "it", "go", "run", "of", "course", *_YES}
@@ -102,8 +104,10 @@ def source_lines(sources: Sources) -> list[str]:
     ]
 
 
-def ask_approval(name: str, arguments: Mapping[str, Any], sources: Sources) -> tuple[bool, str]:
+def ask_approval(name: str, arguments: Mapping[str, Any], sources: Sources, preview: str = "") -> tuple[bool, str]:
     """Asks whether a call may run: yes or no, and the reason for a no. Enter and Ctrl-D are a no."""
+    for line in preview.split("\n") if preview else []:
+        click.secho(f"  {spell(line.expandtabs())}", fg=_LINE_COLORS.get(line[:1]), err=True)
     for line in source_lines(sources):
         click.secho(line, dim=True, err=True)
     while True:
