@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-What = Literal["start", "end", "frozen", "append", "read", "shown"]
+What = Literal["start", "end", "frozen", "append", "read", "reset", "shown"]
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
@@ -22,6 +22,7 @@ class Note(Struct, frozen=True, omit_defaults=True):
     | `frozen` | the process stops itself at a point, `name` |
     | `append` | the store took `count` events after `seq`, of the owner with this `epoch` |
     | `read` | a reader of the log got the event `seq`; `name` is a hash of it |
+    | `reset` | a reader was told to begin again: the log has lost events |
     | `shown` | whoever drives the run got an event from it; `key` names the reader, `name` is a hash of it |
     """
 

@@ -26,10 +26,10 @@ from penstock.log.follow import follow
 from penstock.log.run_writer import RunWriter
 from penstock.log.store import Batch
 from penstock.log.store_retries import with_retries
-from penstock.run.events import LogEvent
+from penstock.run.events import LogEvent, Reset
 from penstock.tools.policy import ToolPolicy
 from tests.chaos.agents import make_agent
-from tests.chaos.ledger import Ledger, Note
+from tests.chaos.ledger import Ledger, Note, What
 
 POLL = 0.05
 """How many seconds pass between two looks of a worker for runs."""
@@ -99,13 +99,14 @@ def read_logs(setup: Setup, run_ids: Sequence[str], seed: int) -> None:
     chance = random.Random(seed)
 
     def read(run_id: str) -> None:
-        last = 0
+        last: int = 0
         while True:
             store = setup.open()
             with suppress(StoreError):  # a database that is away for longer than anybody waits
                 for number, event in follow(store, run_id, last):
                     last = number
-                    ledger.add(Note("read", run_id, digest(event), seq=number))
+                    what: What = "reset" if isinstance(event, Reset) else "read"
+                    ledger.add(Note(what, run_id, digest(event), seq=int(number)))
                     if isinstance(event, ApprovalRequest):  # a writer may be frozen
                         with_retries(partial(Runs(store, {}).decide, run_id, event.call_id, True))
                     if isinstance(event, Done):

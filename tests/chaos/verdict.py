@@ -164,7 +164,9 @@ def _appends(run: _Run) -> Iterator[str]:
 
 def _read(run: _Run) -> Iterator[str]:
     expected = [(seq, digest(event)) for seq, event in enumerate(run.events, 1)]
-    read = [(note.seq, note.name) for note in run.noted("read")]
+    notes = [note for note in run.notes if note.what in ("read", "reset")]
+    last_reset = max((place for place, note in enumerate(notes) if note.what == "reset"), default=-1)
+    read = [(note.seq, note.name) for note in notes[last_reset + 1 :]]
     if read != expected:
         numbers = [seq for seq, _ in read]
         yield f"the reader got {numbers} of {len(expected)} events"
