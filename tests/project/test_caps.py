@@ -723,6 +723,7 @@ CAPS = [
 ELSEWHERE = {
     "agent.MAX_CODE": "agent/test_logging.py",
     "agent.MAX_FAILURES": "agent/calls/test_tool_exceptions.py",
+    "log.retention.status.MAX_PROBLEMS": "cli/test_log_command.py",
     "log.retention.run_files.MAX_LINE": "log/retention/test_run_files.py",
     "log.retention.sweep.MAX_NAME": "log/retention/test_keep.py",
     "log.sqlite.pruning.MAX_EVENTS": "log/test_log_growth.py",

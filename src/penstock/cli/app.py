@@ -21,6 +21,7 @@ COMMANDS = {
     "chat": ("chat", "Chat with a model and watch its response stream."),
     "run": ("run", "Run your own agent and watch it work."),
     "runs": ("runs", "List, show, follow and steer the runs of a log."),
+    "log": ("log", "Check a log, and upgrade its tables."),
     "worker": ("worker", "Continue runs of a log: those that were started elsewhere, or whose process died."),
     "serve": ("serve", "Serve agents over HTTP, with runs that outlast their connection."),
     "gateway": ("gateway", "Repair the tool calls of any model server, for clients of any protocol."),
