@@ -68,6 +68,7 @@ def answer(request: ReceivedRequest) -> Reply:
 def provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """All providers, played by a loopback server, with keys in the environment; and the files that the pages use."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else litellm downloads a list of prices
     monkeypatch.setattr("penstock.providers.PROVIDERS", dict(PROVIDERS))  # a page may add to them
     for name in ("cat.png", "report.pdf"):
         (tmp_path / name).write_bytes(b"bytes")

@@ -8,6 +8,7 @@ from typing import Any
 from penstock.heal.requests import read_request
 from penstock.heal.response import HealedBody, HealReport, OnHealed, ResponseHealing
 from penstock.heal.stream import HealedStream
+from penstock.healing.report import RESCUED_HEADER, rescued_ids
 from penstock.healing.settings import Healing
 from penstock.wires import find_response_frames
 
@@ -86,6 +87,11 @@ class HealedExchange:
         """The content type of the healed response."""
         return self._stream_type if self.is_streaming else _WHOLE
 
+    @property
+    def rescued(self) -> str:
+        """The ids of the calls that were found in the text so far."""
+        return rescued_ids(self._healing.report)
+
     def end(self) -> list[bytes]:
         """The last bytes of the body, which has ended, if there are any."""
         rest = self.stage.close()
@@ -114,8 +120,13 @@ DROPPED = (b"content-length", b"content-encoding", b"content-type")
 
 
 def healed_headers(headers: list[tuple[bytes, bytes]], exchange: HealedExchange) -> list[tuple[bytes, bytes]]:
-    """The headers of a healed response: those of the server, except for what describes its body."""
+    """The headers of a healed response: those of the server, except for what describes its body.
+
+    One that is not streamed also names the calls that were found in its text.
+    """
     kept = [(name, value) for name, value in headers if name.lower() not in DROPPED[:2]]
+    if rescued := exchange.rescued:
+        kept.append((RESCUED_HEADER.encode(), rescued.encode()))
     types = [value for name, value in kept if name.lower() == DROPPED[2]]
     if any(value.partition(b";")[0].strip().lower() == exchange.content_type.encode() for value in types):
         return kept
