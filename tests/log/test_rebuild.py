@@ -267,7 +267,7 @@ def test_the_facts_in_the_log_count_and_not_the_policies_of_today() -> None:
 @pytest.mark.parametrize(
     ("events", "message"),
     [([], "begins with run_start"), ([StepStart(1)], "begins with run_start"),
-     ([RunStart(()), RunStart(())], "second run_start")],
+     ([RunStart(()), RunStart(())], "run_start among its events")],
 )  # fmt: skip
 def test_a_log_that_is_none_is_refused(events: list[LogEvent], message: str) -> None:
     with pytest.raises(UsageError, match=message):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
@@ -61,7 +60,7 @@ def prunable(
     connection: sqlite3.Connection, cutoff: Cutoff, after: RunRow | None, limit: int
 ) -> tuple[list[RunRow], RunRow | None]:
     """A page of the runs that may be deleted, and its last run, if there may be another page."""
-    ended, id = (after.updated, after.id) if after else (-math.inf, "")
+    ended, id = (after.updated, after.id) if after else (-1e300, "")
     values = {**_values(cutoff), "latest": cutoff.latest, "ended": ended, "id": id, "limit": limit}
     page = connection.execute(_PRUNABLE, values).fetchall()
     rows = [row_of(row) for *row, _ in page]

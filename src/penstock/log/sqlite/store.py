@@ -367,7 +367,7 @@ class SQLiteStore:
         for at, group in groupby(events, key=lambda event: event[1]):
             batch = Batch(row.id, row.epoch, head[2], [body for _, _, body in group])
             [head] = sqlite_events.add(connection, [batch], [head], at)
-        connection.execute("INSERT INTO heads VALUES (?, ?, ?, ?, ?)", head)
+        connection.execute("INSERT INTO heads VALUES (?, ?, ?, ?, ?)", (*head[:4], row.updated))
         ended = row.updated if row.state == "over" else 0.0
         connection.execute(_UPDATE, (row.state, 0.0, row.wake_at, ended, head[0]))
         connection.executemany(
