@@ -27,7 +27,7 @@ try {
   await page.waitForFunction(() => seen.isClosed);
   const seen = await page.evaluate(() => seen);
   const text = await (await fetch(`${url}/runs/${id}/events`)).text();
-  const expected = [...text.matchAll(/^id: (\d+)\ndata: (.*)$/gm)].map(([, id, data]) => [Number(id), JSON.parse(data).type]);
+  const expected = [...text.matchAll(/^id: (\S+)\ndata: (.*)$/gm)].map(([, id, data]) => [parseInt(id, 10), JSON.parse(data).type]);
   console.log(JSON.stringify({ ...seen, expected }));
 } finally {
   await browser.close();
