@@ -106,7 +106,7 @@ class HealingTransport:
             return self._healed(response, exchange)
         pieces: list[bytes] = []
         try:
-            pieces += response.iter_raw()
+            pieces += response.stream  # not `iter_raw`: a response of a test, or of a cache, may have been read
         except Exception as error:  # noqa: BLE001  # whoever reads the body gets it
             return self._broken(response, pieces, error)
         finally:
@@ -120,7 +120,7 @@ class HealingTransport:
             return self._healed(response, exchange)
         pieces: list[bytes] = []
         try:
-            async for piece in response.aiter_raw():
+            async for piece in response.stream:
                 pieces.append(piece)  # noqa: PERF401  # what came before an error counts
         except Exception as error:  # noqa: BLE001  # see `handle_request`
             return self._broken(response, pieces, error)
