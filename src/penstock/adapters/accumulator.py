@@ -85,7 +85,7 @@ class StreamingToolCallAccumulator:
         A wrapper call (`multi_tool_use.parallel`) is replaced by the calls inside it, as `decode` does.
         """
         calls = [self._call(call) for call in self._complete_calls()]
-        numbering = Numbering("call_")  # of its own: it may be asked again
+        numbering = Numbering("call_")  # a new one: a wrapper may be asked for its calls again
         numbering.next_block = len(self._answer.calls) and self._answer.calls[-1].block + 1
         for known in self._answer.calls:
             numbering.unique_id(known.id)

@@ -29,7 +29,7 @@ class RunRecords:
         self.run_id = run_id or uuid4().hex
         self._name = config.name
         self._rescues = config.rescues
-        self._code = ""  # of the last error: its message may be content
+        self._code = ""  # the code of the last error; its message may be content
 
     def enter(self) -> None:
         """Let the code of this context belong to the run."""

@@ -104,7 +104,7 @@ class UnmarkedForms:
         self.why = ""
         self._name = ""  # the tool of the first one
         self._start = ""  # how the first one begins, up to where its call does
-        self._state: tuple[Output, EndedCalls, int] | None = None  # of the source, while it is read without effect
+        self._state: tuple[Output, EndedCalls, int] | None = None  # the state of the source, while it is read on trial
 
     @property
     def is_suspended(self) -> bool:

@@ -29,7 +29,7 @@ class InnerDrivenRun(DrivenRun):
         self._key = key
         around = outer.config
         rules = {"is_read": around.is_read, "tracing": config.tracing or around.tracing}
-        if around.tool_exceptions == "raise":  # of the run, and so of all that runs in it
+        if around.tool_exceptions == "raise":  # the setting of a run holds for the agents inside it
             rules["tool_exceptions"] = "raise"
         config = replace(config, **rules, guard=config.guard or around.guard, prices=config.prices or around.prices)
         super().__init__(config, run, outer.deps, None, outer.code)
