@@ -112,7 +112,7 @@ fuzz: $(FUZZ) ## damaged streams, random runs and orders of calls, changed state
 	        || exit 1; \
 	done
 
-chaos: $(DEV) ## kill and freeze workers of runs on SQLite and PostgreSQL for CHAOS_SECONDS (600), and print what was seen
+chaos: $(DEV) ## kill and freeze workers, kill, restart and restore databases for CHAOS_SECONDS (600), and print what was seen
 	@$(BIN)/python -m tests.chaos --seconds $(CHAOS_SECONDS)
 
 soak: $(DEV) ## 10,000 runs in one process, a tenth of them interrupted: nothing grows, nothing is left

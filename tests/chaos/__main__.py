@@ -24,9 +24,9 @@ from tests.pgbouncer import NoPooler
 from tests.postgres import NoServer, server
 
 STORES = ("sqlite", "postgres", "pgbouncer")
-HOW: tuple[How, ...] = ("kill", "stop", "crash", "restart")
+HOW: tuple[How, ...] = ("kill", "stop", "crash", "restart", "restore")
 MODES: tuple[Mode, ...] = ("work", "inline")
-ON_DATABASE = ("crash", "restart")
+ON_DATABASE = ("crash", "restart", "restore")
 """What is done to the database, and not to the workers."""
 
 
@@ -84,7 +84,8 @@ def play(trials: dict[tuple[str, How, Mode], Trial], options: argparse.Namespace
         count = len(trial.verdict.problems)
         chance = random.Random(seed)
         points = [] if how in ON_DATABASE else chance.sample(points_for(store, how, mode), 3)
-        trial.play(hits=chance.randrange(1, 6), seed=seed, points=points)
+        hits = chance.randrange(2 if how == "restore" else 1, 6)  # before it is restored it is saved
+        trial.play(hits=hits, seed=seed, points=points)
         for problem in trial.verdict.problems[count:]:
             sys.stdout.write(f"--only {store} --how {how} --mode {mode} --seed {seed}: {problem}\n")
         sys.stdout.flush()

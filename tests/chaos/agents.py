@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from penstock import Agent, Context, Limits, Model, tool
+from penstock import Agent, Context, Model, tool
 from penstock.testing import ReceivedRequest, Reply, Scripted, call
 from tests.chaos.ledger import Ledger, Note
 
@@ -73,4 +73,4 @@ def make_agent(ledger: Ledger) -> Agent[Any]:
 
     model = Model("openai-compatible:m", via=Scripted(answer, pace=0.005))
     tools = [look, mail, pay, shell, put, ask]
-    return Agent(model, tools, name="agent", limits=Limits(takeovers=None))
+    return Agent(model, tools, name="agent")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -43,6 +44,11 @@ class Setup(Struct, frozen=True):
     ledger: str
     lease: float
     mutation: str = ""
+
+    @property
+    def over(self) -> str:
+        """The path of a file that is there when all runs are over."""
+        return f"{self.ledger}.over"
 
     def open(self) -> Store:
         """The store, as soon as it is there."""
@@ -94,13 +100,18 @@ def drive_inline(setup: Setup, plan: Plan | None, run_ids: Sequence[str]) -> Non
 
 
 def read_logs(setup: Setup, run_ids: Sequence[str], seed: int) -> None:
-    """A reader of several runs, which disconnects now and then, and approves what waits for approval."""
+    """A reader of several runs, which disconnects now and then, and approves what waits for approval.
+
+    It looks once more when all runs are over: a database that was restored may have lost an end that it saw.
+    """
     ledger = Ledger(setup.ledger)
     chance = random.Random(seed)
 
     def read(run_id: str) -> None:
         last: int = 0
-        while True:
+        is_last_look = is_whole = False
+        while not (is_last_look and is_whole):
+            is_last_look, is_whole = Path(setup.over).exists(), False
             store = setup.open()
             with suppress(StoreError):  # a database that is away for longer than anybody waits
                 for number, event in follow(store, run_id, last):
@@ -109,12 +120,13 @@ def read_logs(setup: Setup, run_ids: Sequence[str], seed: int) -> None:
                     ledger.add(Note(what, run_id, digest(event), seq=int(number)))
                     if isinstance(event, ApprovalRequest):  # a writer may be frozen
                         with_retries(partial(Runs(store, {}).decide, run_id, event.call_id, True))
-                    if isinstance(event, Done):
-                        store.close()
-                        return
                     if chance.random() < 0.05:
                         break
+                else:
+                    is_whole = True
             store.close()
+            while is_whole and not is_last_look and not Path(setup.over).exists():
+                time.sleep(POLL)
 
     threads = [threading.Thread(target=read, args=(run_id,)) for run_id in run_ids]
     for thread in threads:

@@ -1,7 +1,7 @@
 """One round: some runs, two processes that compete for them, a reader that reconnects, and hits on the processes.
 
 A hit kills a process or freezes it: at a named point, right after a tool has started, or at any time. A frozen process
-continues when others have taken over its runs. Or it kills or restarts the database, and all processes go on.
+continues when others have taken over its runs. Or it kills, restarts or restores the database, and all processes go on.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -27,7 +28,7 @@ from tests.chaos.database import Database
 from tests.chaos.ledger import Ledger, Note
 from tests.chaos.processes import Plan, Setup, drive_inline, read_logs, work
 
-How = Literal["kill", "stop", "crash", "restart"]
+How = Literal["kill", "stop", "crash", "restart", "restore"]
 """What is done to the processes, or to the database."""
 Mode = Literal["work", "inline"]
 
@@ -58,7 +59,9 @@ class Played(Struct):
     notes: list[Note] = []
     planned: list[str] = []  # the points at which processes were to be hit
     frozen_inside_a_write: int = 0
+    parked: int = 0  # runs that were set aside, and continued by hand
     may_lose_events: bool = False  # a database that crashed has lost what was not durable
+    may_repeat_effects: bool = False  # a database that was restored has lost what was durable, too
     problems: list[str] = []
 
 
@@ -96,7 +99,10 @@ class Round:
         self._is_aimed = False
         self._store: Store = setup.open()
         run_ids = [f"run-{uuid.uuid4().hex[:12]}" for _ in range(RUNS)]
-        self._played = Played(setup, run_ids, may_lose_events=how == "crash")
+        self._is_saved = False
+        self._played = Played(
+            setup, run_ids, may_lose_events=how in ("crash", "restore"), may_repeat_effects=how == "restore"
+        )
 
     def play(self) -> Played:
         """Play until all runs are over."""
@@ -106,6 +112,7 @@ class Round:
         reader = self._start(read_logs, self._setup, self._played.run_ids, self._chance.getrandbits(32))
         try:
             self._play(runs, time.monotonic() + SECONDS)
+            Path(self._setup.over).touch()
             reader.join(SECONDS)
             if reader.is_alive():
                 self._played.problems.append("the reader has not got everything")
@@ -122,7 +129,7 @@ class Round:
 
     def _play(self, runs: Runs, end: float) -> None:
         self._plan_hit()
-        while any(self._state(runs, run_id) != "over" for run_id in self._played.run_ids):
+        while not all(self._is_over(runs, run_id) for run_id in self._played.run_ids):
             if time.monotonic() > end:
                 states = {run_id: self._state(runs, run_id) for run_id in self._played.run_ids}
                 self._played.problems.append(f"not over after {SECONDS:g} seconds: {states}")
@@ -132,6 +139,13 @@ class Round:
             self._wake()
             self._hit(any(note.what == "start" for note in news))
             time.sleep(0.01)
+
+    def _is_over(self, runs: Runs, run_id: str) -> bool:
+        state = self._state(runs, run_id)
+        if state == "parked":
+            self._played.parked += 1
+            with_retries(lambda: runs.retry(run_id))
+        return state == "over"
 
     def _state(self, runs: Runs, run_id: str) -> str:
         return with_retries(lambda: runs.find(run_id)).state
@@ -183,8 +197,7 @@ class Round:
         if self._database is not None:
             self._hits_left -= 1
             self._played.hits.append(Hit(0, time.time()))
-            hit = self._database.crash if self._how == "crash" else self._database.restart
-            hit(self._chance)
+            self._hit_database(self._database)
             self._plan_hit()
             return
         owners = {row.owner.split(":")[1] for row in self._store.list(state="running")}
@@ -202,6 +215,17 @@ class Round:
         else:
             os.kill(victim.pid, signal.SIGSTOP)
             self._note_frozen(victim, "")
+
+    def _hit_database(self, database: Database) -> None:
+        if self._how == "crash":
+            database.crash(self._chance)
+        elif self._how == "restart":
+            database.restart(self._chance)
+        elif self._is_saved:
+            database.restore()
+        else:
+            database.save()
+            self._is_saved = True
 
     def _note_frozen(self, worker: _Worker, point: str) -> None:
         worker.is_frozen, worker.frozen_at = True, time.monotonic()

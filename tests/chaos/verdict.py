@@ -32,7 +32,8 @@ class Verdict(Struct):
     again: int = 0  # starts of idempotent tools with a key that was used before
     reads: int = 0
     inside_a_write: int = 0
-    differing: int = 0  # readers that have events which a database has lost in a crash
+    parked: int = 0  # times that a run was set aside
+    repeated: int = 0  # runs with an effect that a database which was restored knew nothing of
     seconds: list[float] = []  # from a hit to the takeover of a run of the process
     problems: list[str] = []
 
@@ -48,14 +49,14 @@ class Verdict(Struct):
         return (
             f"| {title:22} | {self.runs:5} | {self.hits:5} | {self.takeovers:5} | {self.spurious:5} "
             f"| {twice:3} of {self.starts:6} "
-            f"| {self.again:5} | {self.reads:7} | {self.inside_a_write:4} | {times:20} | {self.differing:6} "
-            f"| {len(self.problems):5} |"
+            f"| {self.again:5} | {self.reads:7} | {self.inside_a_write:4} | {times:20} "
+            f"| {self.parked:6} | {self.repeated:8} | {len(self.problems):5} |"
         )
 
 
 HEADER = (
     "| trial                  |  runs |  hits | taken | spur. | twice of starts | again | read    | lock "
-    "| hit to taken, median | differ | wrong |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    "| hit to taken, median | parked | repeated | wrong |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
 
 
@@ -90,7 +91,12 @@ class _Run:
 
 def judge(played: Played, store: Store) -> Verdict:
     """Check a round."""
-    verdict = Verdict(hits=len(played.hits), inside_a_write=played.frozen_inside_a_write, problems=[*played.problems])
+    verdict = Verdict(
+        hits=len(played.hits),
+        inside_a_write=played.frozen_inside_a_write,
+        parked=played.parked,
+        problems=[*played.problems],
+    )
     for run_id in played.run_ids:
         run = _Run(run_id, store, played)
         verdict.runs += 1
@@ -102,11 +108,13 @@ def judge(played: Played, store: Store) -> Verdict:
         seconds = list(_takeovers(run, played))
         verdict.seconds += [waited for waited in seconds if waited is not None]
         verdict.spurious += seconds.count(None)
-        checks = [_ended, _effects, _pairs, _owners]
-        if played.may_lose_events:
-            verdict.differing += any(_read(run))
+        checks = [_ended, _pairs, _read]
+        if played.may_repeat_effects:
+            verdict.repeated += any(_effects(run))
         else:
-            checks += [_appends, _read, _shown]
+            checks += [_effects, _ran, _owners]
+        if not played.may_lose_events:
+            checks += [_appends, _shown]
         verdict.problems += [f"{run_id}: {problem}" for check_one in checks for problem in check_one(run)]
     return verdict
 
@@ -135,6 +143,10 @@ def _pairs(run: _Run) -> Iterator[str]:
     for key, count in starts.items():
         if count > 1 or ends[key] != 1:
             yield f"{key} has {count} starts and {ends[key]} ends"
+
+
+def _ran(run: _Run) -> Iterator[str]:
+    starts = {event.key for event in run.events if isinstance(event, ToolStart)}
     for note in run.noted("start"):
         if note.name != "look" and note.key.split(":")[1] not in starts:
             yield f"{note.name} ran, and the log does not have its start"
