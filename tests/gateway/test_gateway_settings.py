@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import signal
-import subprocess
-import sys
-import time
 import tomllib
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +14,12 @@ from penstock import UsageError
 from penstock.gateway import Healing, Target, Upstream, app
 from penstock.gateway.answer import FAILURES, OPEN_SECONDS, Circuit
 from penstock.gateway.config import file as config_tables
-from penstock.gateway.config.file import FileSettings, read_settings, settings_from
+from penstock.gateway.config.file import read_settings, settings_from
 from penstock.gateway.config.upstream_names import read_upstream
 from penstock.gateway.routing import find_candidates
-from penstock.testing import Loopback, Scripted
+from penstock.testing import Scripted
 from tests.asgi_client import serving
-from tests.gateways import chat, gateway, text_of, upstream
+from tests.gateways import chat, gateway, upstream
 
 FILE = """
 [upstreams.local]
@@ -138,6 +131,12 @@ def test_a_file_has_upstreams_routes_and_healing(tmp_path: Path) -> None:
         (f"{ONE}[models.m]\nto = 'a'\n[healing]\nrepar = 'safe'", "gateway.toml: healing: unknown key 'repar'"),
         (f"hosted_tools = 'keep'\n{ONE}", 'hosted_tools must be "drop" or "refuse", not \'keep\''),
         ("[upstreams.'a/b']\nurl = 'http://x'", "slash"),
+        (
+            f"port = 4001\n{ONE}",
+            "port is not a setting of the file: it cannot change while the gateway runs; use --port",
+        ),
+        (f"host = '0.0.0.0'\n{ONE}", "use --host"),
+        ("a = " + "[" * 5000, "nested too deeply"),
     ],
 )
 def test_a_mistake_in_a_file_is_an_error_that_says_where(text: str, words: str, tmp_path: Path) -> None:
@@ -163,31 +162,27 @@ def test_a_word_that_is_not_a_provider_is_not_taken_for_a_host(text: str, words:
     assert str(error.value) == words
 
 
+def test_bytes_that_are_not_text_are_an_error_that_says_where(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_bytes(b"# caf\xe9\n")
+    with pytest.raises(UsageError, match="is not UTF-8: there is a byte 0xe9 at 5"):
+        read_settings(path)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_tables, "MAX_FILE", len(ONE))
+    path = tmp_path / "gateway.toml"
+    path.write_text(ONE)
+    assert list(read_settings(path).upstreams) == ["a"]
+    path.write_text(f"{ONE}#")
+    with pytest.raises(UsageError, match="is larger than"):
+        read_settings(path)
+
+
 def test_a_long_value_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_tables, "MAX_SHOWN", 5)
     with pytest.raises(UsageError, match=r"streaming must be true or false, not a str$"):
         settings_from({"upstreams": {"a": {"url": "http://x", "streaming": "always"}}})
-
-
-def test_a_file_is_read_again_when_it_changes_and_a_mistake_changes_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "penstock.gateway")
-    path, now = tmp_path / "gateway.toml", 0.0
-    path.write_text(FILE)
-    source = FileSettings(path, lambda: now)
-    assert source.current.model == ""
-    path.write_text(f'model = "x"\n{FILE}')
-    assert source.current.model == "", "it was looked at a moment ago"
-    now += 10
-    assert source.current.model == "x"
-    path.write_text("nonsense")
-    now += 10
-    assert source.current.model == "x"
-    assert "is not TOML" in caplog.text
-    path.unlink()
-    now += 10
-    assert source.current.model == "x"
 
 
 @pytest.mark.parametrize(
@@ -326,31 +321,3 @@ def test_hosted_tools_are_refused_where_the_settings_say_so() -> None:
             assert (await browser.post("/v1/responses", {**body, "tools": []})).status == 200
 
     asyncio.run(main())
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no SIGHUP on this system")
-def test_the_command_serves_a_file_and_reads_it_again_on_sighup(tmp_path: Path) -> None:
-    with Loopback(["Hi.", "Hi."]) as server:
-        path = tmp_path / "gateway.toml"
-        path.write_text(f'[upstreams.one]\nurl = "{server.base_url("openai-chat")}"\n')
-        command = [sys.executable, "-m", "penstock", "gateway", "--port", "0", "--config", str(path)]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ})
-        assert process.stderr is not None
-        try:
-            line = process.stderr.readline()
-            assert "gateway to one on " in line
-            url = line.split(" on ")[1].split("/v1")[0]
-            body = b'{"model": "m", "stream": true, "messages": [{"role": "user", "content": "Hi"}]}'
-            headers = {"content-type": "application/json"}
-            request = urllib.request.Request(f"{url}/v1/chat/completions", body, headers)
-            with urllib.request.urlopen(request, timeout=60) as response:
-                assert text_of(response.read()) == "Hi."
-            path.write_text(path.read_text() + "# changed\n")
-            os.utime(path, (time.time(), 0))
-            process.send_signal(signal.SIGHUP)
-            log = iter(process.stderr.readline, "")
-            assert any("again" in line for line in log)
-        finally:
-            process.terminate()
-            process.wait()
-            process.stderr.close()

@@ -800,6 +800,7 @@ ELSEWHERE = {
     "healing.MAX_NOTES": "gateway/test_gateway_caps.py",
     "gateway.MAX_REMEMBERED": "gateway/test_gateway_memory.py",
     "healing.MAX_REPAIRED": "gateway/test_gateway_caps.py",
+    "gateway.MAX_FILE": "gateway/test_gateway_settings.py",
     "gateway.MAX_SHOWN": "gateway/test_gateway_settings.py",
     "gateway.MAX_RESPONSE": "gateway/test_gateway_memory.py",
     "healing.MAX_TAIL": "gateway/test_gateway_caps.py",

@@ -101,18 +101,20 @@ class Answer(Struct):
 
 
 class Circuits:
-    """The circuits of all upstreams, by name."""
+    """The circuits of all upstreams, by name. An upstream that got another URL begins with a closed circuit."""
 
     def __init__(self) -> None:
         self.clock = time.monotonic
-        self._circuits: dict[str, Circuit] = {}
+        self._circuits: dict[str, tuple[str, Circuit]] = {}
 
     def of(self, candidate: Candidate) -> Circuit:
         """The circuit of the upstream of a candidate."""
-        name = candidate.upstream.name
-        if name not in self._circuits:
-            self._circuits[name] = Circuit(self.clock)
-        return self._circuits[name]
+        name, url = candidate.upstream.name, candidate.upstream.url
+        known, circuit = self._circuits.get(name, ("", None))
+        if circuit is None or known != url:
+            circuit = Circuit(self.clock)
+            self._circuits[name] = url, circuit
+        return circuit
 
     def in_order(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates in order; those with an open circuit only if there is no other."""

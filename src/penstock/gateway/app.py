@@ -20,6 +20,7 @@ from penstock.gateway import endpoints
 from penstock.gateway.answer import Circuits
 from penstock.gateway.answering import Answering
 from penstock.gateway.config.settings import HEALING, GatewaySettings, Upstream, upstreams_by_name
+from penstock.gateway.config.settings_file import FileSettings, SettingsWatch
 from penstock.gateway.config.upstream_names import read_upstream
 from penstock.gateway.context import LIMITS, Call, Endpoint, FixedSettings, GatewayContext, SettingsSource
 from penstock.gateway.counting import count_tokens
@@ -91,6 +92,17 @@ class GatewayApp(ASGIApp):
         if kept is not None:
             inspector = [*InspectorEndpoints(kept, context.limits).mounted(), Route("GET", "/", endpoints.show_page)]
         self._routes: Routes[Endpoint] = Routes(*ROUTES.routes, *inspector)
+        source = context.source
+        self._watch = SettingsWatch(source, self._show_problem) if isinstance(source, FileSettings) else None
+
+    def open(self) -> None:
+        """Begin to watch the file of the settings, if there is one."""
+        if self._watch is not None:
+            self._watch.open()
+
+    def _show_problem(self) -> None:
+        if self.context.inspections is not None:
+            self.context.inspections.alert = self.context.source.problem
 
     async def route(self, request: HTTPRequest, send: Sender) -> None:
         route, parts = self._routes.find(request)
@@ -118,6 +130,8 @@ class GatewayApp(ASGIApp):
         from penstock.transport.http.async_pool import aclose_pools
 
         self.stop_feeds()
+        if self._watch is not None:
+            self._watch.close()
         await aclose_pools()
 
     def stop_feeds(self) -> None:

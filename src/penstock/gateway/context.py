@@ -27,16 +27,19 @@ LIMITS = ServerLimits(
 
 
 class SettingsSource(Protocol):
-    """The source of the settings, which may change while the gateway runs."""
+    """The source of the settings, which may change while the gateway runs; `problem` says why they did not."""
 
     @property
     def current(self) -> GatewaySettings: ...
+    @property
+    def problem(self) -> str: ...
 
 
 class FixedSettings(Struct, frozen=True):
     """Settings that do not change."""
 
     current: GatewaySettings
+    problem: str = ""
 
 
 class GatewayContext(Struct, frozen=True, kw_only=True):

@@ -65,8 +65,9 @@ async def show_healed(context: GatewayContext, call: Call) -> None:
 
 
 async def list_healed(context: GatewayContext, call: Call) -> None:
-    """`GET /healed`: the last requests, the newest first."""
-    await respond_json(call.request, call.send, {"requests": context.healed.last(MAX_LISTED)})
+    """`GET /healed`: the last requests, the newest first, and what is wrong with the file of the settings."""
+    report = {"requests": context.healed.last(MAX_LISTED), "settings_problem": context.source.problem}
+    await respond_json(call.request, call.send, report)
 
 
 async def show_metrics(context: GatewayContext, call: Call) -> None:

@@ -48,7 +48,7 @@ class UpstreamModels:
 
     def __init__(self) -> None:
         self.clock = time.monotonic
-        self._kept: OrderedDict[tuple[str, str], ModelList] = OrderedDict()  # by upstream and key of the client
+        self._kept: OrderedDict[tuple[str, str, str], ModelList] = OrderedDict()  # by upstream, URL and client key
 
     async def lists(self, settings: GatewaySettings, client_key: str = "") -> dict[str, ModelList]:
         """The models by upstream. An upstream without an answer is logged, and has a failure."""
@@ -59,7 +59,7 @@ class UpstreamModels:
     async def _of(self, upstream: Upstream, client_key: str) -> ModelList:
         if find_provider(upstream.provider)[1].needs_key or upstream.via is not None:
             return ModelList(0.0)
-        place = upstream.name, key_digest(client_key)
+        place = upstream.name, upstream.url, key_digest(client_key)
         models = self._kept.pop(place, None)
         if models is None or self.clock() >= models.until:
             models = await self._request(upstream, client_key)

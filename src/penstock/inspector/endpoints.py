@@ -73,7 +73,7 @@ class InspectorEndpoints:
         await respond(request, send, 200, quirk_json())
 
     async def list(self, request: HTTPRequest, send: Send, parts: Parts) -> None:
-        """A feed of summaries: first all exchanges, then each changed one."""
+        """A feed of summaries: first all exchanges, then each changed one; and of alerts of the server."""
         await ResponseStream(request, send, self._limits).send_all(self._summaries())
 
     async def show(self, request: HTTPRequest, send: Send, parts: Parts) -> None:
@@ -99,14 +99,17 @@ class InspectorEndpoints:
         return exchange
 
     async def _summaries(self) -> AsyncIterator[bytes]:
-        seen = 0
+        seen, alert = 0, self.inspections.alert
 
         def has_news() -> bool:
             return self.inspections.changes > seen
 
+        yield _alert(alert)  # also an empty one: a page that reconnects may show an old one
         while not self.inspections.is_closed:
             seen, summaries = self.inspections.summaries(seen)
             yield _piece(summaries)
+            if (text := self.inspections.alert) != alert:
+                yield _alert(alert := text)
             await self._pause(has_news)
 
     async def _entries(self, exchange: InspectedExchange, after: int) -> AsyncIterator[bytes]:
@@ -140,6 +143,10 @@ def _count(text: str) -> int:
 
 def _piece(values: object) -> bytes:
     return b"data: %b\n\n" % msgspec.json.encode(values)
+
+
+def _alert(text: str) -> bytes:
+    return b"event: alert\n" + _piece(text)
 
 
 def _file_name(id: str) -> str:

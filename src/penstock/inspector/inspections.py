@@ -36,6 +36,7 @@ class Inspections:
         self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
         self._changed: dict[str, int] = {}  # the number of the last change of each exchange
         self._changes = 0
+        self._alert = ""
         self.is_closed = False
 
     def open(self, id: str = "") -> InspectedExchange:
@@ -57,6 +58,17 @@ class Inspections:
     def find(self, id: str) -> InspectedExchange | None:
         """The exchange with this id; None if it is unknown or no longer kept."""
         return self._exchanges.get(id)
+
+    @property
+    def alert(self) -> str:
+        """What is wrong with the server itself, such as a mistake in its settings; the page shows it above all else."""
+        return self._alert
+
+    @alert.setter
+    def alert(self, text: str) -> None:
+        self._alert = text
+        self._changes += 1
+        self._wake()
 
     @property
     def changes(self) -> int:

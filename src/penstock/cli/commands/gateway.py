@@ -138,7 +138,7 @@ def _run(options: Options) -> None:
 
 def _exit_signals(source: SettingsSource) -> list[int]:
     """The signals that stop the gateway; SIGHUP reloads its file instead, if it has one."""
-    from penstock.gateway.config.file import FileSettings
+    from penstock.gateway.config.settings_file import FileSettings
 
     if not isinstance(source, FileSettings):
         return exit_signals()
@@ -149,8 +149,8 @@ def _exit_signals(source: SettingsSource) -> list[int]:
 
 def _settings(options: Options) -> SettingsSource:
     """The settings of the options, or of a file."""
-    from penstock.gateway.config.file import FileSettings
     from penstock.gateway.config.settings import HEALING, GatewaySettings, upstreams_by_name
+    from penstock.gateway.config.settings_file import FileSettings
     from penstock.gateway.config.upstream_names import read_upstream
     from penstock.gateway.context import FixedSettings
 

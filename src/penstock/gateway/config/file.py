@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import re
-import time
 import tomllib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType, UnionType
@@ -92,10 +90,13 @@ MAX_SHOWN = 60
 """How many characters of a wrong value are shown."""
 
 
-logger = logging.getLogger("penstock.gateway")
-
-LOOK_SECONDS = 1.0
-"""The seconds between two checks of the file."""
+MAX_FILE = 1024 * 1024
+"""How many bytes a file of settings may have."""
+_OPTIONS = {
+    "host": "--host", "port": "--port", "key": "--key", "allow_host": "--allow-host", "allow_origin": "--allow-origin",
+    "record": "--record", "inspect": "--no-inspect",
+}  # fmt: skip
+"""What cannot change while the gateway runs, and is set on the command line."""
 
 
 class _UpstreamTable(Struct, frozen=True, kw_only=True):
@@ -129,12 +130,29 @@ class _File(Struct, frozen=True, kw_only=True):
 
 def read_settings(path: Path) -> GatewaySettings:
     """The settings in a file; a `UsageError` names the mistake and its place."""
+    return parse_settings(path, read_content(path))
+
+
+def read_content(path: Path) -> bytes:
+    """The bytes of a file of settings."""
     try:
         with path.open("rb") as file:
-            table = tomllib.load(file)
-        return settings_from(table)
+            content = file.read(MAX_FILE + 1)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    if len(content) > MAX_FILE:
+        raise UsageError(f"{path} is larger than {MAX_FILE} bytes")
+    return content
+
+
+def parse_settings(path: Path, content: bytes) -> GatewaySettings:
+    """The settings in the content of a file."""
+    try:
+        return settings_from(tomllib.loads(content.decode()))
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8: there is a byte {content[error.start]:#04x} at {error.start}") from None
+    except RecursionError:
+        raise UsageError(f"{path} is nested too deeply") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
     except UsageError as error:
@@ -143,6 +161,11 @@ def read_settings(path: Path) -> GatewaySettings:
 
 def settings_from(table: Mapping[str, Any]) -> GatewaySettings:
     """The settings in the tables of a file."""
+    for key in table:
+        if key in _OPTIONS:
+            raise UsageError(
+                f"{key} is not a setting of the file: it cannot change while the gateway runs; use {_OPTIONS[key]}"
+            )
     file = read_table("the file", table, _File)
     if not file.upstreams:
         raise UsageError("there is no upstream: write a table [upstreams.NAME] with a url")
@@ -208,39 +231,3 @@ def read_target(text: str) -> Target:
     """The target of `upstream/model`, or of `upstream` for the model that the client asks for."""
     upstream, _, model = text.partition("/")
     return Target(upstream, model)
-
-
-class FileSettings:
-    """The settings of a file, reloaded when it changes; an invalid file changes nothing."""
-
-    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._path = path
-        self._clock = clock
-        self._settings = read_settings(path)
-        self._version = self._stat()
-        self._next_look = 0.0
-
-    @property
-    def current(self) -> GatewaySettings:
-        """The settings; checks the file for changes at intervals."""
-        if self._clock() >= self._next_look:
-            self._next_look = self._clock() + LOOK_SECONDS
-            if self._stat() != self._version:
-                self.reload()
-        return self._settings
-
-    def reload(self) -> None:
-        """Read the file again."""
-        self._version = self._stat()
-        try:
-            self._settings = read_settings(self._path)
-            logger.info("read %s again", self._path)
-        except UsageError as error:
-            logger.error("the settings are not changed: %s", error)
-
-    def _stat(self) -> tuple[int, int] | None:
-        try:
-            stat = self._path.stat()
-        except OSError:
-            return None
-        return stat.st_mtime_ns, stat.st_size

@@ -34,12 +34,18 @@ async function follow(path, signal, take) {
     text = blocks.pop();
     for (const block of blocks) {
       if (block.startsWith("event: end")) return true;
+      if (block.startsWith("event: alert\ndata: ")) showAlert(JSON.parse(block.slice(20)));
       if (block.startsWith("data: ")) {
         take(JSON.parse(block.slice(6)));
         await new Promise(resolve => setTimeout(resolve)); // a long recording leaves time for the page
       }
     }
   }
+}
+
+function showAlert(text) {
+  $("alert").textContent = text.replace(CONTROL, "·");
+  $("alert").hidden = !text;
 }
 
 async function followAlways(path, signal, take) {
