@@ -7,7 +7,7 @@
 | a cookie that no script and no other site can use, and that ends | `test_a_cookie_…` |
 | other machines only with a token, other pages only if named | `test_other_machines_…`, `test_pages_of_a_host_…` |
 | an event and a response that are too large | `test_serve_sockets.py` |
-| bodies: type, size, depth, time; messages and tools in one request | `test_a_body_…`, `test_too_many_…` |
+| bodies: type, size, depth, values, time; messages and tools in one request | `test_a_body_…`, `test_too_many_…` |
 | heads without an end; requests with two meanings | `test_a_head_…`, `test_what_has_no_clear_meaning_…` |
 | heads and bodies that come slowly; readers that do not read | `test_serve_sockets.py` |
 | 10,000 events for readers that sleep | `test_readers_that_sleep_…` |
@@ -246,6 +246,8 @@ def test_a_body_that_is_too_large_too_deep_or_of_another_type_starts_nothing(ser
     deep = b"[" * 100_000 + b"]" * 100_000
     assert server.send("POST", url, deep)[0] == 400
     assert server.send("POST", url, b'{"a":' * 70 + b"1" + b"}" * 70)[0] == 400
+    for many, code in ((b"[" + b"[]," * 1_300_000 + b"0]", 413), (b"[" + b"7" * 4000 + b"]", 400)):
+        assert server.send("POST", url, many)[0] == code
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
         assert server.send("POST", url, requests("hello")[path], {"content-type": kind})[0] == 415
     with server.connection() as connection:  # it is refused before it comes

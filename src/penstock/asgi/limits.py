@@ -15,6 +15,7 @@ class ServerLimits(Struct, frozen=True, kw_only=True):
     | `head` | the head of a request |
     | `body` | the body of a request |
     | `depth` | the nesting of JSON in a body |
+    | `values` | the JSON values in a body: commas, colons and opening brackets, and each 20 escapes in strings |
     | `messages`, `tools` | the messages and the tools in one request |
     | `event` | one event that is sent to a client; a larger one is shortened |
     | `answer` | everything that is sent in one response |
@@ -30,6 +31,7 @@ class ServerLimits(Struct, frozen=True, kw_only=True):
     head: int = 64 * 1024
     body: int = 4 * MEGABYTE
     depth: int = 64
+    values: int = 200_000
     messages: int = 2_000
     tools: int = 256
     event: int = MEGABYTE

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
+import gc
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, MutableMapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from penstock.asgi.limits import ServerLimits
-from penstock.jsontext.scan import is_too_deep
+from penstock.jsontext.meter import MAX_DIGITS, JSONMeter
 
 T = TypeVar("T")
 Scope = MutableMapping[str, Any]
@@ -64,13 +67,13 @@ class HTTPRequest:
         client = self.scope.get("client")
         return str(client[0]) if client else ""
 
-    async def body(self) -> bytes:
-        """The body, within the size limit and the timeout."""
+    async def body(self, measure: Callable[[bytes], None] | None = None) -> bytes:
+        """The body, within the size limit and the timeout; `measure` may reject it with each piece."""
         if self._length > self._limits.body:
             raise self._too_large()
         try:
             async with asyncio.timeout(self._limits.body_seconds):
-                return await self._read()
+                return await self._read(measure)
         except TimeoutError:
             raise RejectedRequest(
                 408, "body_timeout", f"the body took longer than {self._limits.body_seconds:g} seconds"
@@ -87,11 +90,11 @@ class HTTPRequest:
             raise RejectedRequest(
                 415, "compressed", f"bodies in the encoding {coding!r} are not read: send JSON without Content-Encoding"
             )
-        body = await self.body()
+        meter = JSONMeter()
+        body = await self.body(partial(self._measure, meter))
         try:
-            if is_too_deep(body.decode(), self._limits.depth):
-                raise RejectedRequest(400, "too_deep", f"the JSON is nested deeper than {self._limits.depth} levels")
-            return msgspec.json.decode(body)
+            with uncollected():
+                return msgspec.json.decode(body)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise RejectedRequest(400, "not_json", f"the body is not JSON: {error}") from None
 
@@ -119,7 +122,7 @@ class HTTPRequest:
         length = self.headers.get("content-length", "")[:18]
         return int(length) if length.isascii() and length.isdigit() else 0
 
-    async def _read(self) -> bytes:
+    async def _read(self, measure: Callable[[bytes], None] | None) -> bytes:
         pieces: list[bytes] = []
         size = 0
         while True:
@@ -130,12 +133,36 @@ class HTTPRequest:
             size += len(piece)
             if size > self._limits.body:
                 raise self._too_large()
+            if measure is not None:
+                measure(piece)
             pieces.append(piece)
             if not message.get("more_body"):
                 return b"".join(pieces)
 
+    def _measure(self, meter: JSONMeter, piece: bytes) -> None:
+        """Reject JSON that would take long to decode, before all of it is there."""
+        meter.feed(piece)
+        if meter.depth > self._limits.depth:
+            raise RejectedRequest(400, "too_deep", f"the JSON is nested deeper than {self._limits.depth} levels")
+        if meter.values > self._limits.values:
+            raise RejectedRequest(413, "too_many_values", f"the JSON has more than {self._limits.values} values")
+        if meter.is_long:
+            raise RejectedRequest(400, "number_too_long", f"the JSON has a number of more than {MAX_DIGITS} digits")
+
     def _too_large(self) -> RejectedRequest:
         return RejectedRequest(413, "body_too_large", f"the body is larger than {self._limits.body} bytes")
+
+
+@contextmanager
+def uncollected() -> Generator[None]:
+    """Keep Python's collector from walking over objects that are just being made."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _path(scope: Scope) -> str:
