@@ -49,6 +49,15 @@ def test_an_option_beside_a_file_that_has_it_is_refused(option: tuple[str, ...],
     assert "set them in the file" in output
 
 
+def test_claude_code_gets_its_window_and_its_small_model_and_sends_no_telemetry() -> None:
+    settings = settings_for("claude-code", GATEWAY)
+    variables = settings.content["env"]
+    assert {variables[f"ANTHROPIC_DEFAULT_{name}_MODEL"] for name in ("OPUS", "SONNET", "HAIKU")} == {"qwen3"}
+    assert int(variables["CLAUDE_CODE_MAX_CONTEXT_TOKENS"]) > int(variables["CLAUDE_CODE_MAX_OUTPUT_TOKENS"])
+    assert variables["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"] == "1"
+    assert settings.file in settings.command  # a file of its own, so that the account of the user stays as it is
+
+
 @pytest.mark.parametrize("client", [name for name in CLIENTS if settings_for(name, GATEWAY).file])
 def test_settings_are_written_into_a_new_file(client: str, home: Path) -> None:
     gateway("--for", client, "--model", "qwen3", "--write")

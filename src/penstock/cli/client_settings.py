@@ -91,6 +91,23 @@ def _pi(gateway: Gateway) -> ClientSettings:
     )
 
 
+def _claude_code(gateway: Gateway) -> ClientSettings:
+    """A file for `--settings`, so that the client without it still uses the account of its user."""
+    file, models = "~/.claude/penstock.json", ("OPUS", "SONNET", "HAIKU")  # the last one is for small tasks
+    variables = {
+        "ANTHROPIC_BASE_URL": gateway.url,
+        "ANTHROPIC_AUTH_TOKEN": gateway.key,
+        "ANTHROPIC_API_KEY": "",  # which would be used instead of the token
+        "ANTHROPIC_MODEL": gateway.model,
+        **{f"ANTHROPIC_DEFAULT_{name}_MODEL": gateway.model for name in models},
+        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(CONTEXT),
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(OUTPUT),
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_TELEMETRY": "1",
+    }
+    return ClientSettings(file=file, content={"env": variables}, command=f"claude --settings {file}")
+
+
 def _gemini_cli(gateway: Gateway) -> ClientSettings:
     return ClientSettings(
         variables={"GEMINI_API_KEY": gateway.key, "GOOGLE_GEMINI_BASE_URL": gateway.url},
@@ -148,6 +165,7 @@ CLIENTS: dict[str, Callable[[Gateway], ClientSettings]] = {
     "codex": _codex,
     "opencode": _opencode,
     "pi": _pi,
+    "claude-code": _claude_code,
     "gemini-cli": _gemini_cli,
     "qwen": _qwen,
     "cline": _cline,
