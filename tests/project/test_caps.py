@@ -721,6 +721,7 @@ CAPS = [
 ]  # fmt: skip
 
 ELSEWHERE = {
+    "history.MAX_NAMED": "gateway/tools/test_deferred_tools.py",
     "agent.MAX_CODE": "agent/test_logging.py",
     "agent.MAX_FAILURES": "agent/calls/test_tool_exceptions.py",
     "log.retention.status.MAX_PROBLEMS": "cli/test_log_command.py",

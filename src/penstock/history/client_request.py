@@ -17,6 +17,7 @@ from penstock.messages import Message
 from penstock.wires import find_facts, find_output_fields, find_settings_reader, wire_name
 from penstock.wires.shared.decode_request.request_settings import Dropped, RequestSettings, check_depth
 from penstock.wires.shared.encode_request.body import merge
+from penstock.wires.shared.encode_request.deferred_tools import LoadedTools, is_searched_by_provider, load_tools
 from penstock.wires.shared.encode_request.foreign_blocks import own_parts
 from penstock.wires.shared.encode_request.openapi_schemas import json_schema
 from penstock.wires.shared.encode_request.states import item_id_of
@@ -25,6 +26,8 @@ from penstock.wires.shared.request import Request
 
 ONLY_HERE = "only the protocol of the request has this field"
 KEPT_ELSEWHERE = "it refers to something that another provider keeps; send the content itself"
+MAX_NAMED = 5
+"""How many tools that are left out are named."""
 _NO_TOOLS: frozenset[str] = frozenset()
 
 
@@ -55,22 +58,33 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
         headers = "" if is_same and has_hosted else find_facts(self.wire).system_headers
         messages = tuple(_without_headers(one, headers) for one in self.messages) if headers else self.messages
         exact = settings.exact if is_same and has_exact else {}
-        tools = settings.tools if "tool_choice" in exact else self._callable_tools(hosted)
+        tools = settings.tools if "tool_choice" in exact else tuple(self._callable_tools(hosted))
+        loaded = LoadedTools(tools, messages) if is_same and has_hosted else self._loaded(tools, messages)
         names = {tool.name for tool in hosted}
         request = Request(
             model=settings.model,
-            messages=messages,
-            tools=tuple(tools if is_same else map(_portable, tools)),
+            messages=loaded.messages,
+            tools=loaded.tools if is_same else tuple(map(_portable, loaded.tools)),
             tool_choice="" if settings.tool_choice in names or "tool_choice" in exact else settings.tool_choice,
             is_parallel=settings.is_parallel,
             options={name: value for name, value in settings.options.items() if name not in exact},
             extra=self._extra_for(wire, exact),
             is_streaming=settings.is_streaming,
         )
-        dropped = [*settings.dropped, *self._dropped_for(wire, hosted)]
+        dropped = [*settings.dropped, *self._dropped_for(wire, hosted, loaded.messages)]
+        if loaded.left_out:
+            dropped.append(Dropped("tools", f"{_listed(loaded.left_out)}: deferred, and not loaded yet"))
         if messages != self.messages:
             dropped.append(Dropped("system", f"lines that begin with {headers} are for the provider of the request"))
         return request, tuple(dropped)
+
+    def _loaded(self, tools: tuple[ToolDeclaration, ...], messages: tuple[Message, ...]) -> LoadedTools:
+        """The tools that are not deferred or have been loaded, for a server that does not know deferred tools."""
+        deferral = find_facts(self.wire).deferral
+        if deferral is None:
+            return LoadedTools(tools, messages)
+        loads_all = is_searched_by_provider(self.settings.tools, deferral)
+        return load_tools(tools, messages, deferral, self.settings.tool_choice, loads_all=loads_all)
 
     def _extra_for(self, wire: str, exact: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The fields that only this wire has."""
@@ -86,11 +100,13 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
             output = replace(output, schema=json_schema(output.schema))
         return {} if output is None else find_output_fields(wire_name(wire))(output)
 
-    def _dropped_for(self, wire: str, hosted: tuple[ToolDeclaration, ...]) -> Iterator[Dropped]:
+    def _dropped_for(
+        self, wire: str, hosted: tuple[ToolDeclaration, ...], messages: tuple[Message, ...]
+    ) -> Iterator[Dropped]:
         """The settings that this wire cannot express."""
         if wire_name(wire) != self.wire:
             yield from (Dropped(name, ONLY_HERE) for name in self.settings.own_fields)
-            if names := own_parts(self.messages, self.wire):
+            if names := own_parts(messages, self.wire):
                 yield Dropped("messages", f"only the protocol of the request has {', '.join(names)}")
         if self.settings.output is not None and not self._output_for(wire):
             yield Dropped("the output format", "the provider cannot be asked for it")
@@ -158,6 +174,12 @@ def decode_request(
 def hosted_name(tool: ToolDeclaration) -> str:
     """The name of a hosted tool; some are declared only by a field of their own."""
     return tool.name or next(iter(tool.hosted or ()), "a tool")
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    """The first names of a list, and how many there are besides."""
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _without_headers(message: Message, start: str) -> Message:

@@ -8,8 +8,9 @@ not exist and are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from penstock.declarations import ToolDeclaration
@@ -56,11 +57,13 @@ _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     """The request as a body for Messages."""
     history = settle(request, FACTS, quirks)
-    system, messages = split_system(history)
+    leading = [message for message in history if not _changes_tools(message)]
+    system, _ = split_system(leading)
+    messages = [message for message in history if message.role != "system" or _changes_tools(message)]
     length, thinking = length_and_thinking(request)
     write = partial(_blocks, {})
-    body: Json = {"model": request.model, "max_tokens": length, "messages": alternating(messages, write)}
-    body |= {"system": marked_system(history, write) or system} if system else {}
+    body: Json = {"model": request.model, "max_tokens": length, "messages": _turns(messages, write)}
+    body |= {"system": marked_system(leading, write) or system} if system else {}
     body |= {"container": container} if (container := _container(messages)) else {}
     body |= _tools(request) or _stubs(messages)
     options = rename_options(
@@ -91,6 +94,22 @@ def _format(request: Request) -> Json:
 
 
 # Messages.
+
+
+def _changes_tools(message: Message) -> bool:
+    """Whether a system message adds or removes tools from its place on; others are instructions for all messages."""
+    return any(isinstance(part, Opaque) and part.kind in FACTS.system_blocks for part in message.parts)
+
+
+def _turns(messages: list[Message], write: Callable[[Message], Iterator[Json]]) -> list[Json]:
+    """The messages with alternating roles, and system messages in their places."""
+    turns: list[Json] = []
+    for is_system, group in groupby(messages, key=lambda message: message.role == "system"):
+        if is_system:
+            turns += ({"role": "system", "content": list(write(message))} for message in group)
+        else:
+            turns += alternating(group, write)
+    return turns
 
 
 def _blocks(toolsets: dict[str, Any], message: Message) -> Iterator[Json]:

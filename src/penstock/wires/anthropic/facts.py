@@ -13,6 +13,7 @@ from penstock.wires.shared.facts import (
     SEEMING_CALLS,
     VENDOR_CALLS,
     WORD,
+    Deferral,
     HostedTool,
     IdRules,
     Loss,
@@ -26,6 +27,17 @@ STATE_BLOCKS = {
 }  # fmt: skip
 STATE_ENDINGS = ("_tool_use", "_tool_result")
 """The blocks of an assistant message that are vendor state as a whole, and how the types of others end."""
+
+DEFERRAL = Deferral(
+    flag="defer_loading",
+    reference="tool_reference",
+    name="tool_name",
+    results="tool_search_tool_result",
+    references="tool_references",
+    searches=("tool_search_tool_regex", "tool_search_tool_bm25"),
+    addition="tool_addition",
+    removal="tool_removal",
+)
 
 FACTS = WireFacts(
     wire="anthropic",
@@ -49,6 +61,8 @@ FACTS = WireFacts(
             result_id="tool_use_id",
         ),
     ),
+    deferral=DEFERRAL,
+    system_blocks=(DEFERRAL.addition, DEFERRAL.removal),
     caller=("caller", "tool_id"),
     continued_by=("thread",),
     takes_blank=False,

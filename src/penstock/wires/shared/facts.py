@@ -54,6 +54,24 @@ class HostedTool(Struct, frozen=True, kw_only=True):
     result_id: str
 
 
+class Deferral(Struct, frozen=True, kw_only=True):
+    """How clients defer tools, and how histories load them.
+
+    A deferred tool has the `flag`. A block of the type `reference` loads the tool in its field `name`; `results` is how
+    the types of blocks end whose content has a list of `references`. `searches` are the names of the hosted tools that
+    search among deferred ones. Blocks of a system message with the types `addition` and `removal` change the tools.
+    """
+
+    flag: str
+    reference: str
+    name: str
+    results: str
+    references: str
+    searches: tuple[str, ...]
+    addition: str
+    removal: str
+
+
 LossName = Literal[
     "block_borders", "cache_counts", "cache_write_counts", "call_pieces", "call_reasons", "calls_before_errors",
     "changed_arguments", "changed_names", "choices", "content_filters", "custom_calls", "cut_calls", "explanations",
@@ -112,6 +130,10 @@ class WireFacts(Struct, frozen=True, kw_only=True):
     states: tuple[StateFacts, ...] = ()
     """The kinds of vendor state with rules of their own; any other is an object, on a part of any kind."""
     hosted_tools: tuple[HostedTool, ...] = ()
+    deferral: Deferral | None = None
+    """How clients defer tools; None if they cannot."""
+    system_blocks: tuple[str, ...] = ()
+    """The types of blocks that a system message may have besides text."""
     caller: tuple[str, str] | None = None
     """The state on a call that a hosted tool made: its kind, and the field with the id of the hosted call."""
     continued_by: tuple[str, ...] = ()

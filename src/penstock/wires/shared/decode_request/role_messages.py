@@ -73,6 +73,8 @@ def _read_system(parts: MessageBuilder, content: Any, place: str, context: ReadC
         match part:
             case {"type": "text" | "input_text", "text": str()}:
                 context.read_content(parts, part, part_place)
+            case {"type": str(kind)} if kind in context.facts_of(parts.wire).system_blocks:
+                parts.opaque(kind, part)
             case _:
                 raise unreadable(part_place, f"{describe_part(part)} is not allowed in a system message; send text")
 
