@@ -45,6 +45,7 @@ ALLOWED = {
     "run": "errors events sentences results messages turn jsontext calls tools output",
     "log": "errors events results messages redaction jsontext tools output run",
     "transport": "errors events redaction jsontext",
+    "servers": "errors redaction transport",
     "model": f"{VOCABULARY} wires dialects tools output healing decoder providers history transport",
     "agent": "errors events sentences results messages turn jsontext calls wires dialects tools output guard healing"
     " prices history run log transport model",
@@ -59,7 +60,7 @@ ALLOWED = {
     "inspector": "errors events turn redaction jsontext framing wires dialects decoder transport model asgi",
     "serve": "errors events content results messages calls wires history run log agent runs asgi inspector",
     "gateway": "errors events messages turn declarations jsontext framing calls wires dialects healing decoder"
-    " providers history transport model asgi inspector",
+    " providers history transport servers model asgi inspector",
     "cli": "*",
     "__main__": "cli",
 }

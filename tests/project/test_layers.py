@@ -107,7 +107,7 @@ MAY_NAME_VENDORS = {
     "wires/__init__.py": "the registry of wires",
     "wires/shared/claude.py": "the rules for Claude that three wires share",
 }
-FOLDERS_OF_VENDORS = ("adapters/", "cli/", "dialects/", "testing/wires/")
+FOLDERS_OF_VENDORS = ("adapters/", "cli/", "dialects/", "servers/", "testing/wires/")
 
 
 @every_module

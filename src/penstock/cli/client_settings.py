@@ -23,7 +23,7 @@ from penstock.model.recording import open_private
 KEY = "penstock"
 """A placeholder key for clients that need one, although the gateway does not."""
 CONTEXT, OUTPUT = 128_000, 8_192
-"""The limits in the settings of clients, which do not know the model."""
+"""The limits in the settings of clients if the window of the model is not known."""
 Json = dict[str, Any]
 
 
@@ -33,6 +33,12 @@ class Gateway(Struct, frozen=True):
     url: str
     model: str
     key: str = KEY
+    window: int = CONTEXT
+
+    @property
+    def output(self) -> int:
+        """How many tokens of the window a response may have."""
+        return min(OUTPUT, self.window // 2)
 
 
 class ClientSettings(Struct, frozen=True, kw_only=True):
@@ -62,7 +68,7 @@ def _codex(gateway: Gateway) -> ClientSettings:
 
 
 def _opencode(gateway: Gateway) -> ClientSettings:
-    limit = {"context": CONTEXT, "output": OUTPUT}
+    limit = {"context": gateway.window, "output": gateway.output}
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "Penstock",
@@ -80,8 +86,8 @@ def _opencode(gateway: Gateway) -> ClientSettings:
 def _pi(gateway: Gateway) -> ClientSettings:
     model = {
         "id": gateway.model, "name": gateway.model, "reasoning": False, "input": ["text"],
-        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}, "contextWindow": CONTEXT,
-        "maxTokens": OUTPUT,
+        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}, "contextWindow": gateway.window,
+        "maxTokens": gateway.output,
     }  # fmt: skip
     provider = {"baseUrl": f"{gateway.url}/v1", "api": "openai-completions", "apiKey": gateway.key, "models": [model]}
     return ClientSettings(
@@ -100,7 +106,7 @@ def _claude_code(gateway: Gateway) -> ClientSettings:
         "ANTHROPIC_API_KEY": "",  # which would be used instead of the token
         "ANTHROPIC_MODEL": gateway.model,
         **{f"ANTHROPIC_DEFAULT_{name}_MODEL": gateway.model for name in models},
-        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(CONTEXT),
+        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(gateway.window),
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(OUTPUT),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_TELEMETRY": "1",
@@ -135,7 +141,7 @@ def _continue(gateway: Gateway) -> ClientSettings:
     model = {
         "name": gateway.model, "provider": "openai", "model": gateway.model, "apiBase": f"{gateway.url}/v1/",
         "apiKey": gateway.key, "roles": ["chat", "edit", "apply"], "capabilities": ["tool_use"],
-        "contextLength": CONTEXT,
+        "contextLength": gateway.window,
     }  # fmt: skip
     return ClientSettings(
         file="~/.continue/config.yaml",

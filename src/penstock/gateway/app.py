@@ -24,6 +24,7 @@ from penstock.gateway.config.settings_file import FileSettings, SettingsWatch
 from penstock.gateway.config.upstream_names import read_upstream
 from penstock.gateway.context import LIMITS, Call, Endpoint, FixedSettings, GatewayContext, SettingsSource
 from penstock.gateway.counting import count_tokens
+from penstock.gateway.facts import UpstreamFacts
 from penstock.gateway.healed import HealedResponses
 from penstock.gateway.journal import one_line
 from penstock.gateway.memory import ResponseMemory
@@ -74,7 +75,7 @@ def app(
         source=FixedSettings(settings) if isinstance(settings, GatewaySettings) else settings,
         access=Access(token=key, hosts=tuple(hosts), origins=tuple(origins)), limits=limits or LIMITS,
         metrics=metrics, circuits=Circuits(), healed=HealedResponses(), memory=ResponseMemory(),
-        models=UpstreamModels(), record=record, inspections=inspections,
+        models=UpstreamModels(), facts=UpstreamFacts(), record=record, inspections=inspections,
     )  # fmt: skip
     return GatewayApp(context)
 
@@ -132,6 +133,7 @@ class GatewayApp(ASGIApp):
         self.stop_feeds()
         if self._watch is not None:
             self._watch.close()
+        self.context.facts.close()
         await aclose_pools()
 
     def stop_feeds(self) -> None:

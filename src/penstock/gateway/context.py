@@ -14,6 +14,7 @@ from penstock.asgi.request import HTTPRequest
 from penstock.asgi.sending import Sender
 from penstock.gateway.answer import Circuits
 from penstock.gateway.config.settings import GatewaySettings
+from penstock.gateway.facts import UpstreamFacts
 from penstock.gateway.healed import HealedResponses
 from penstock.gateway.memory import ResponseMemory
 from penstock.gateway.upstream_models import UpstreamModels
@@ -53,6 +54,7 @@ class GatewayContext(Struct, frozen=True, kw_only=True):
     healed: HealedResponses
     memory: ResponseMemory
     models: UpstreamModels
+    facts: UpstreamFacts
     record: Any = None
     inspections: Inspections | None = None
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond, respond_json
 from penstock.gateway.context import Call, GatewayContext
+from penstock.gateway.model_windows import model_windows
 from penstock.gateway.routing import model_names
-from penstock.gateway.upstream_models import listed_names
+from penstock.gateway.upstream_models import ModelList, listed_names
 
-ListForm = Callable[[list[str]], dict[str, Any]]
-"""Writes a list of models in the form of a protocol."""
+ListForm = Callable[[Mapping[str, int | None]], dict[str, Any]]
+"""Writes a list of models, by their names with their context windows, in the form of a protocol."""
 MAX_LISTED = 100
 """How many requests a list has."""
 _NO_TIME = "1970-01-01T00:00:00Z"
@@ -20,40 +21,57 @@ _NO_TIME = "1970-01-01T00:00:00Z"
 
 async def list_models(form: ListForm, context: GatewayContext, call: Call) -> None:
     """A list of the models in the form of a protocol."""
-    names = await _names(context, context.client_key(call.request))
-    await respond_json(call.request, call.send, form(names))
+    client_key = context.client_key(call.request)
+    names, lists = await _names(context, client_key)
+    windows = await call.request.unless_gone(model_windows(context, names, lists, client_key))
+    await respond_json(call.request, call.send, form(windows))
 
 
-def with_paths(names: list[str]) -> dict[str, Any]:
+def with_paths(models: Mapping[str, int | None]) -> dict[str, Any]:
     """A list of models by their paths."""
-    return {"models": [{"name": f"models/{name}"} for name in names]}
+    return {
+        "models": [{"name": f"models/{name}", **_windows(size, "inputTokenLimit")} for name, size in models.items()]
+    }
 
 
-def with_tags(names: list[str]) -> dict[str, Any]:
+def with_tags(models: Mapping[str, int | None]) -> dict[str, Any]:
     """A list of models by their tags."""
-    return {"models": [{"name": name, "model": name} for name in names]}
+    return {
+        "models": [
+            {"name": name, "model": name, **({"details": {"context_length": size}} if size else {})}
+            for name, size in models.items()
+        ]
+    }
 
 
-def with_ids(names: list[str]) -> dict[str, Any]:
-    """A list of models by their ids, for the clients of both protocols that have `/v1/models`."""
+def with_ids(models: Mapping[str, int | None]) -> dict[str, Any]:
+    """A list of models by their ids, for the clients of both protocols that have `/v1/models`.
+
+    There is no common name for the window: clients look for these.
+    """
     rows = [
         {"id": name, "object": "model", "created": 0, "owned_by": "penstock", "type": "model", "display_name": name,
-         "created_at": _NO_TIME}
-        for name in names
+         "created_at": _NO_TIME, **_windows(size, "max_model_len", "context_length", "max_input_tokens")}
+        for name, size in models.items()
     ]  # fmt: skip
+    names = [*models]
     ends = {"first_id": names[0] if names else None, "last_id": names[-1] if names else None}
     return {"object": "list", "data": rows, "has_more": False, **ends}
 
 
-async def _names(context: GatewayContext, client_key: str) -> list[str]:
-    """The names of all known models; raises if there are none because no upstream answers."""
+def _windows(size: int | None, *fields: str) -> dict[str, int]:
+    return {} if size is None else dict.fromkeys(fields, size)
+
+
+async def _names(context: GatewayContext, client_key: str) -> tuple[list[str], Mapping[str, ModelList]]:
+    """The names of all known models, and their lists; raises if there are none because no upstream answers."""
     settings = context.source.current
     lists = await context.models.lists(settings, client_key)
     names = [*dict.fromkeys([*model_names(settings), *listed_names(lists)])]
     failures = [f"{name}: {models.failure}" for name, models in lists.items() if models.failure]
     if failures and not names:
         raise RejectedRequest(502, "", f"no upstream lists its models ({'; '.join(failures)})")
-    return names
+    return names, lists
 
 
 async def show_healed(context: GatewayContext, call: Call) -> None:

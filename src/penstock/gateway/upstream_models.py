@@ -14,9 +14,10 @@ from msgspec import Struct
 
 from penstock.asgi.access import key_digest
 from penstock.errors import PenstockError
-from penstock.gateway.asking import upstream_key
 from penstock.gateway.config.settings import GatewaySettings, Upstream
-from penstock.providers import complete_url, find_base_url, find_key, find_provider, join_url
+from penstock.gateway.facts import address_of
+from penstock.providers import find_provider, join_url
+from penstock.servers.reading import listed_window
 from penstock.transport.http.failures import system_reason
 
 if TYPE_CHECKING:
@@ -36,11 +37,15 @@ _NO_LIST = (404, 405, 501)  # the statuses of a server without a list of models
 
 
 class ModelList(Struct, frozen=True):
-    """The models of an upstream, valid until a time; `failure` says why they are unknown."""
+    """The models of an upstream, valid until a time; `failure` says why they are unknown.
+
+    `windows` has the context windows that the list itself names.
+    """
 
     until: float
     models: tuple[str, ...] = ()
     failure: str = ""
+    windows: Mapping[str, int] = {}
 
 
 class UpstreamModels:
@@ -71,12 +76,13 @@ class UpstreamModels:
     async def _request(self, upstream: Upstream, client_key: str) -> ModelList:
         try:
             async with asyncio.timeout(WAIT_SECONDS):
-                models = _read(await _get(_url(upstream), _headers(upstream, client_key)))
+                address = address_of(upstream, client_key)
+                models, windows = _read(await _get(join_url(address.url, "/models"), address.headers))
         except (PenstockError, OSError, TimeoutError, ValueError) as error:
             failure = str(error) or f"no answer within {WAIT_SECONDS:g} seconds"
             logger.warning("the models of %s cannot be listed: %s", upstream.name, failure)
             return ModelList(self.clock() + FAILURE_SECONDS, failure=failure)
-        return ModelList(self.clock() + KEPT_SECONDS, models)
+        return ModelList(self.clock() + KEPT_SECONDS, models, windows=windows)
 
 
 def listed_names(lists: Mapping[str, ModelList]) -> list[str]:
@@ -85,20 +91,6 @@ def listed_names(lists: Mapping[str, ModelList]) -> list[str]:
     for number, (upstream, listed) in enumerate(lists.items()):
         names += listed.models if not number else [f"{upstream}/{model}" for model in listed.models]
     return names
-
-
-def _url(upstream: Upstream) -> str:
-    provider = find_provider(upstream.provider)[1]
-    url = complete_url(provider, upstream.url) if upstream.url else find_base_url(upstream.name, provider)
-    return join_url(url, "/models")
-
-
-def _headers(upstream: Upstream, client_key: str) -> dict[str, str]:
-    """The headers of a request: those of the upstream, and its key if there is one."""
-    key = upstream_key(upstream, client_key)
-    if key is None:
-        key = find_key(*find_provider(upstream.provider))
-    return {**({"authorization": f"Bearer {key}"} if key else {}), **upstream.headers}
 
 
 async def _get(url: str, headers: Mapping[str, str]) -> bytes:
@@ -128,10 +120,12 @@ async def _whole(content: aiohttp.StreamReader) -> bytes:
     return bytes(data)
 
 
-def _read(data: bytes) -> tuple[str, ...]:
+def _read(data: bytes) -> tuple[tuple[str, ...], dict[str, int]]:
+    """The ids of the models, and the windows of those that have one."""
     value: Any = msgspec.json.decode(data)
     rows = value.get("data") if isinstance(value, dict) else None
     if not isinstance(rows, list):
         raise ValueError("it sent no list of models")
-    ids = [row.get("id") for row in rows if isinstance(row, dict)]
-    return tuple(id for id in ids if isinstance(id, str))
+    named = {row["id"]: row for row in rows if isinstance(row, dict) and isinstance(row.get("id"), str)}
+    windows = {id: window for id, row in named.items() if (window := listed_window(row))}
+    return tuple(named), windows

@@ -17,6 +17,7 @@ from penstock.cli.printed_log import printed_records
 from penstock.errors import PenstockError, UsageError
 
 if TYPE_CHECKING:
+    from penstock.cli.client_settings import Gateway
     from penstock.gateway.app import GatewayApp
     from penstock.gateway.context import SettingsSource
 
@@ -111,10 +112,21 @@ def _show_client(options: Options) -> None:
     host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host  # it is only shown
     name = f"[{host}]" if ":" in host else host
     gateway = Gateway(f"http://{name}:{options.port}", options.model or "local-model", options.key or KEY)
+    gateway = replace(gateway, window=_window(options, gateway) or gateway.window)
     settings = settings_for(options.client or "", gateway)
     click.echo(settings_text(settings), nl=False)
     for line in write(settings) if options.write else ():
         click.echo(line)
+
+
+def _window(options: Options, gateway: Gateway) -> int | None:
+    """The context window of the client's model: as its server reports it, or the running gateway; None if unknown."""
+    from penstock.cli.model_window import facts_behind, facts_of_gateway
+
+    if options.upstreams or options.config or Path(CONFIG).exists():
+        settings = _settings(replace(options, model="") if options.config or not options.upstreams else options)
+        return facts_behind(settings.current, options.model).window
+    return facts_of_gateway(gateway.url, gateway.key, gateway.model).window
 
 
 def _run(options: Options) -> None:

@@ -1,0 +1,74 @@
+"""The facts of the upstreams of a gateway: read when a model is first asked for, with the key of its requests."""
+
+from __future__ import annotations
+
+from penstock.asgi.access import key_digest
+from penstock.errors import PenstockError
+from penstock.gateway.asking import upstream_key
+from penstock.gateway.config.settings import GatewaySettings, Upstream
+from penstock.gateway.routing import Candidate
+from penstock.providers import complete_url, find_base_url, find_key, find_provider
+from penstock.servers.asking import ServerAddress
+from penstock.servers.facts import ServerFacts
+from penstock.servers.kept_facts import WAIT_SECONDS, KeptFacts
+
+UNKNOWN = ServerFacts()
+
+
+class UpstreamFacts:
+    """The facts of the upstreams whose provider needs no key: these may be servers of any kind."""
+
+    def __init__(self, kept: KeptFacts | None = None) -> None:
+        self._kept = kept or KeptFacts()
+        self._settings: GatewaySettings | None = None
+
+    def use(self, settings: GatewaySettings) -> None:
+        """Forget the facts if the settings are others than before."""
+        if settings is not self._settings:
+            if self._settings is not None:
+                self._kept.clear()
+            self._settings = settings
+
+    async def of(self, candidate: Candidate, client_key: str, seconds: float = WAIT_SECONDS) -> ServerFacts:
+        """The facts of the upstream and the model of a candidate; unknown ones if they take longer than this."""
+        upstream = candidate.upstream
+        if not has_facts(upstream):
+            return UNKNOWN
+        try:
+            address = address_of(upstream, client_key)
+        except PenstockError as error:
+            return ServerFacts(model=candidate.model, failure=str(error))
+        return await self._kept.find(_place(upstream, client_key), address, candidate.model, seconds)
+
+    def expire(self, candidate: Candidate, client_key: str) -> None:
+        """Read the facts again at the next request: the server has failed, or may have loaded the model."""
+        self._kept.expire(_place(candidate.upstream, client_key))
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._kept.clear()
+
+
+def has_facts(upstream: Upstream) -> bool:
+    """Whether an upstream is asked for facts: not a provider on the Internet, and not a script."""
+    provider = find_provider(upstream.provider)[1]
+    return not provider.needs_key and provider.auth == "bearer" and upstream.via is None
+
+
+def address_of(upstream: Upstream, client_key: str) -> ServerAddress:
+    """The address of an upstream, with its headers and its key; raises if the key is missing."""
+    provider = find_provider(upstream.provider)[1]
+    url = complete_url(provider, upstream.url) if upstream.url else find_base_url(upstream.name, provider)
+    return ServerAddress(url, request_headers(upstream, client_key))
+
+
+def request_headers(upstream: Upstream, client_key: str) -> dict[str, str]:
+    """The headers of a request: those of the upstream, and its key if there is one."""
+    key = upstream_key(upstream, client_key)
+    if key is None:
+        key = find_key(*find_provider(upstream.provider))
+    return {**({"authorization": f"Bearer {key}"} if key else {}), **upstream.headers}
+
+
+def _place(upstream: Upstream, client_key: str) -> tuple[str, str]:
+    return upstream.name, key_digest(client_key)

@@ -1,0 +1,99 @@
+"""Asks servers over HTTP: carries out the questions on an event loop, within a time."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from penstock.redaction import Mask
+from penstock.servers.facts import ServerFacts
+from penstock.servers.questions import MODELS, Ask, Questions, Reply, T
+from penstock.servers.reading import read_facts
+from penstock.transport.http.failures import system_reason
+
+if TYPE_CHECKING:
+    import aiohttp
+
+READ_SECONDS = 4.0
+"""How long all questions for the facts of a model may take."""
+MAX_REPLY = 8 * 1024 * 1024
+"""How many bytes of a reply are read."""
+_VERSION = re.compile(r"/v\d+\w*$")
+
+
+class ServerAddress(Struct, frozen=True):
+    """The base URL of a server, with the version of its API if it has one, and the headers of requests to it."""
+
+    url: str
+    headers: Mapping[str, str] = {}
+
+    def url_of(self, path: str) -> str:
+        """The URL of a path of a question."""
+        base, _, query = self.url.partition("?")
+        base = base.rstrip("/")
+        root = _VERSION.sub("", base)
+        if path == MODELS:
+            path = f"{base}/models" if root != base else f"{base}/v1/models"
+        else:
+            path = f"{root}{path}"
+        return f"{path}{'&' if '?' in path else '?'}{query}" if query else path
+
+
+async def ask_server(address: ServerAddress, questions: Questions[T]) -> T:
+    """What the questions find out."""
+    import aiohttp
+
+    async with aiohttp.ClientSession(headers=address.headers) as session:
+        reply: Reply | None = None
+        while True:
+            try:
+                question = next(questions) if reply is None else questions.send(reply)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            reply = await _reply(session, address.url_of(question.path), question)
+
+
+async def server_facts(address: ServerAddress, model: str, seconds: float = READ_SECONDS) -> ServerFacts:
+    """The facts of a server and a model; those of a server that does not answer have a failure. It never raises."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await ask_server(address, read_facts(model))
+    except TimeoutError:
+        return ServerFacts(model=model, failure=f"no answer within {seconds:g} seconds")
+
+
+async def _reply(session: aiohttp.ClientSession, url: str, question: Ask) -> Reply:
+    import aiohttp
+
+    method = "GET" if question.body is None else "POST"
+    try:
+        async with session.request(method, url, json=question.body, allow_redirects=False) as response:
+            body = _json(await _whole(response.content)) if response.status == 200 else {}
+            return Reply(response.status, body, response.headers.get("server", ""))
+    except (aiohttp.ClientError, OSError, ValueError) as error:  # an invalid URL or header is a ValueError
+        reason = system_reason(error) or str(error) or type(error).__name__
+        return Reply(failure=Mask(session.headers, url).text(reason))
+
+
+async def _whole(content: aiohttp.StreamReader) -> bytes:
+    """The complete body."""
+    data = bytearray()  # which grows in place
+    async for piece in content.iter_any():
+        data += piece
+        if len(data) > MAX_REPLY:
+            raise ValueError(f"its reply is larger than {MAX_REPLY} bytes")
+    return bytes(data)
+
+
+def _json(data: bytes) -> Mapping[str, Any]:
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
