@@ -26,11 +26,12 @@ def plain(text: str = "Hello.", prompt_tokens: int = 20) -> Respond:
 
 def lines(text: str = "Hello.", prompt_tokens: int = 20) -> Respond:
     """A stream of Ollama's own protocol with a text."""
+    common = {"model": "m", "created_at": "2026-01-01T00:00:00Z"}
+    last = {"done": True, "done_reason": "stop", "prompt_eval_count": prompt_tokens, "eval_count": 2}
     rows: list[Json] = [
-        {"model": "m", "created_at": "2026-01-01T00:00:00Z", "message": {"role": "assistant", "content": text}, "done": False},
-        {"model": "m", "created_at": "2026-01-01T00:00:00Z", "message": {"role": "assistant", "content": ""}, "done": True,
-         "done_reason": "stop", "prompt_eval_count": prompt_tokens, "eval_count": 2},
-    ]  # fmt: skip
+        {**common, "message": {"role": "assistant", "content": text}, "done": False},
+        {**common, "message": {"role": "assistant", "content": ""}, **last},
+    ]
     return lambda _body: "".join(f"{json.dumps(row)}\n" for row in rows).encode()
 
 
@@ -113,7 +114,10 @@ def ollama(
     loaded = {"name": "qwen3:latest", "model": "qwen3:latest", "size": 1, "digest": "d", "details": details,
               "expires_at": "2026-08-01T00:05:00Z", "size_vram": 1, "context_length": window}  # fmt: skip
     pages = {
-        "/v1/models": {"object": "list", "data": [{"id": "qwen3:latest", "object": "model", "created": 1, "owned_by": "library"}]},
+        "/v1/models": {
+            "object": "list",
+            "data": [{"id": "qwen3:latest", "object": "model", "created": 1, "owned_by": "library"}],
+        },
         "/api/version": {"version": "0.24.1"},
         "/api/show": show,
         "/api/ps": {"models": [loaded] if window else []},
@@ -165,7 +169,7 @@ def lmstudio(*, is_old: bool = False, window: int | None = 4096, **settings: Any
            "max_context_length": 262144, "capabilities": ["tool_use"]}  # fmt: skip
     old |= {"loaded_context_length": window} if window else {}
     instance = {"id": name, "config": {"context_length": window, "eval_batch_size": 512, "parallel": 4}}
-    new = {"type": "llm", "publisher": "google", "key": name, "display_name": "Gemma 4 26B A4B", "architecture": "gemma4",
+    new = {"type": "llm", "publisher": "google", "key": name, "display_name": "Gemma 4", "architecture": "gemma4",
            "loaded_instances": [instance] if window else [], "max_context_length": 262144, "format": "gguf",
            "capabilities": {"vision": True, "trained_for_tool_use": True,
                             "reasoning": {"allowed_options": ["off", "on"], "default": "on"}}}  # fmt: skip
@@ -181,7 +185,8 @@ def llamacpp(*, window: int = 8192, caps: bool = True, counts: bool = True, **se
     row = {"id": "qwen3-8b", "aliases": ["qwen3-8b"], "tags": [], "object": "model", "created": 1,
            "owned_by": "llamacpp", "meta": meta}  # fmt: skip
     props: Json = {"default_generation_settings": {"params": {}, "n_ctx": window}, "total_slots": 1,
-                   "model_path": "/models/qwen3-8b.gguf", "chat_template": "{% if tools %}{{ tools }}{% endif %}<think>",
+                   "model_path": "/models/qwen3-8b.gguf",
+                   "chat_template": "{% if tools %}{{ tools }}{% endif %}<think>",
                    "build_info": "b7000-abcdef0"}  # fmt: skip
     if caps:
         props["chat_template_caps"] = {"supports_tools": True, "supports_tool_calls": True}

@@ -35,7 +35,7 @@ KNOWN: dict[str, tuple[Callable[[], Face], str, ServerFacts]] = {
         server="ollama", version="0.24.1", model="qwen3", has_model=True, is_loaded=True, window=4096,
         longest_window=40960, tools=True, tool_choices="none", thinking=True, overflow="cut")),
     "ollama, num_ctx in the Modelfile": (
-        lambda: faces.ollama(window=None, parameters="stop    \"<|im_end|>\"\nnum_ctx                        16384"), "qwen3",
+        lambda: faces.ollama(window=None, parameters='stop    "<|im_end|>"\nnum_ctx                    16384'), "qwen3",
         ServerFacts(server="ollama", version="0.24.1", model="qwen3", has_model=True, is_loaded=False, window=16384,
                     longest_window=40960, tools=True, tool_choices="none", thinking=True, overflow="cut")),
     "ollama, not loaded": (
@@ -77,13 +77,14 @@ KNOWN: dict[str, tuple[Callable[[], Face], str, ServerFacts]] = {
         server="llamacpp", version="b7000-abcdef0", model="qwen3-8b", has_model=True, is_loaded=True, window=8192,
         longest_window=40960, tools=True, tool_choices="words", thinking=True, overflow="refused")),
     "llama.cpp with protected properties": (
-        lambda: faces.llamacpp(refused={"/props": (401, {"error": {"code": 401, "message": "Invalid API Key"}})}), "qwen3-8b",
+        lambda: faces.llamacpp(refused={"/props": (401, {"error": {"message": "Invalid API Key"}})}), "qwen3-8b",
         ServerFacts(server="llamacpp", model="qwen3-8b", has_model=True, is_loaded=True, window=8192,
                     longest_window=40960, tool_choices="words", overflow="refused")),
     "another server": (lambda: Face(pages={"/v1/models": {"data": [{"id": "a", "context_length": 9000}]}}), "a",
                        ServerFacts(model="a", has_model=True, window=9000)),
     "a server without a list": (lambda: Face(pages={}), "a", ServerFacts(model="a")),
-    "a server that answers everything with a text": (lambda: Face(pages={}, unknown=(200, "hello")), "a", ServerFacts(model="a")),
+    "a server that answers everything with a text": (
+        lambda: Face(pages={}, unknown=(200, "hello")), "a", ServerFacts(model="a")),
     "a server with other shapes": (
         lambda: Face(pages={}, unknown=(200, {"data": [1, {"id": 7}], "models": {"a": 1}, "version": 3})), "a",
         ServerFacts(model="a", has_model=False)),

@@ -110,7 +110,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_settings_of_a_client_have_the_window_of_the_server() -> None:
     with in_thread(faces.vllm()) as url:
         assert window_in(settings_for("opencode", "--upstream", f"{url}/v1", "--model", "Qwen/Qwen3-8B")) == 32768
-        Path("gateway.toml").write_text(f'[upstreams.one]\nurl = "{url}/v1"\n')
+        Path("gateway.toml").write_text(f'[upstreams.one]\nurl = "{url}/v1"\n', encoding="utf-8")
         assert window_in(settings_for("opencode", "--model", "Qwen/Qwen3-8B")) == 32768
         assert '"contextWindow": 32768' in settings_for("pi", "--model", "Qwen/Qwen3-8B")
         assert '"contextLength": 32768' in settings_for("continue", "--model", "Qwen/Qwen3-8B")
@@ -120,9 +120,8 @@ def test_without_an_upstream_the_running_gateway_is_asked() -> None:
     rows = [{"id": "m", "owned_by": "penstock", "max_model_len": 5000}]
     with in_thread(Face(pages={"/v1/models": {"data": rows}})) as url:
         output = settings_for("opencode", "--port", url.rpartition(":")[2], "--model", "m")
-    assert json.loads(output[output.index("{") : output.rindex("}") + 1])["provider"]["penstock"]["models"]["m"]["limit"] == {
-        "context": 5000, "output": 2500,
-    }  # fmt: skip
+    models = json.loads(output[output.index("{") : output.rindex("}") + 1])["provider"]["penstock"]["models"]
+    assert models["m"]["limit"] == {"context": 5000, "output": 2500}
 
 
 def test_an_unknown_window_is_assumed() -> None:

@@ -37,11 +37,9 @@ class ServerAddress(Struct, frozen=True):
         base, _, query = self.url.partition("?")
         base = base.rstrip("/")
         root = _VERSION.sub("", base)
-        if path == MODELS:
-            path = f"{base}/models" if root != base else f"{base}/v1/models"
-        else:
-            path = f"{root}{path}"
-        return f"{path}{'&' if '?' in path else '?'}{query}" if query else path
+        version = base.removeprefix(root) or "/v1"
+        url = f"{root}{version}/models" if path == MODELS else f"{root}{path}"
+        return f"{url}{'&' if '?' in url else '?'}{query}" if query else url
 
 
 async def ask_server(address: ServerAddress, questions: Questions[T]) -> T:
