@@ -284,9 +284,17 @@ def test_decode_help_lists_the_wires_and_the_exit_codes() -> None:
     assert "Exit code" in output
 
 
-@pytest.mark.parametrize("missing", ["click", "rich"])
-def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
-    asked = "sys.argv[1:] = ['models']"
+@pytest.mark.parametrize(
+    ("missing", "arguments"),
+    [
+        ("click", ["models"]),
+        ("rich", ["models"]),
+        ("tomlkit", ["gateway", "--for", "codex"]),
+        ("ruamel", ["gateway", "--for", "llm"]),
+    ],
+)
+def test_without_the_extra_it_says_what_to_install(missing: str, arguments: list[str]) -> None:
+    asked = f"sys.argv[1:] = {arguments!r}"
     code = f"import sys; sys.modules[{missing!r}] = None; {asked}; from penstock.cli import main; main()"
     result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert result.returncode == 2

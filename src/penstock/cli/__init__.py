@@ -26,7 +26,7 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
-        if package not in ("click", "rich"):
+        if package not in ("click", "rich", "ruamel", "tomlkit"):
             raise
         print(
             f"The command line needs {package}, which is not installed: pip install 'penstock-llm[cli]'",

@@ -1,4 +1,4 @@
-"""Settings that point a client at a gateway: coding agents, and the SDKs of vendors.
+"""Settings that point a client at a gateway: coding agents, chat clients, and the SDKs of vendors.
 
 A client is configured by a file, by variables of the environment, or by both. Files are JSON, TOML or YAML; a file that
 exists keeps everything that it has, in addition to the settings of the gateway.
@@ -6,19 +6,18 @@ exists keeps everything that it has, in addition to the settings of the gateway.
 
 from __future__ import annotations
 
-import difflib
-import json
-import tomllib
+import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from msgspec import Struct
 
-from penstock.cli.kept_file import replace_file
+from penstock.cli.settings_files.file import format_of, write_file
+from penstock.cli.settings_files.merging import Rows
+from penstock.cli.settings_files.places import app_folder, config_home, first_of
 from penstock.errors import UsageError
-from penstock.model.recording import open_private
 
 KEY = "penstock"
 """A placeholder key for clients that need one, although the gateway does not."""
@@ -42,12 +41,18 @@ class Gateway(Struct, frozen=True):
 
 
 class ClientSettings(Struct, frozen=True, kw_only=True):
-    """The settings of one client: variables of the environment, a file and its content, and a command to run."""
+    """The settings of one client: variables of the environment, a file and its content, and a command to run.
+
+    `defaults` are settings that a new file needs, and an existing one may have with other values. `notes` are for the
+    person who uses the client.
+    """
 
     variables: Mapping[str, str] = {}
     file: str = ""
-    content: Mapping[str, Any] = {}
+    content: Mapping[str, Any] | Rows = {}
+    defaults: Mapping[str, Any] = {}
     command: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def settings_for(client: str, gateway: Gateway) -> ClientSettings:
@@ -61,13 +66,22 @@ def _codex(gateway: Gateway) -> ClientSettings:
     provider = {"name": "Penstock", "base_url": f"{gateway.url}/v1", "env_key": "PENSTOCK_KEY", "wire_api": "responses"}
     return ClientSettings(
         variables={"PENSTOCK_KEY": gateway.key},
-        file="~/.codex/config.toml",
+        file=f"{os.environ.get('CODEX_HOME') or '~/.codex'}/config.toml",
         content={"model": gateway.model, "model_provider": "penstock", "model_providers": {"penstock": provider}},
         command="codex",
     )
 
 
 def _opencode(gateway: Gateway) -> ClientSettings:
+    return ClientSettings(
+        file=first_of(f"{config_home()}/opencode", "opencode.jsonc", "opencode.json"),
+        content=_opencode_content(gateway),
+        command="opencode",
+    )
+
+
+def _opencode_content(gateway: Gateway) -> Json:
+    """The settings of opencode, and of clients that are built on it."""
     limit = {"context": gateway.window, "output": gateway.output}
     provider = {
         "npm": "@ai-sdk/openai-compatible",
@@ -76,10 +90,14 @@ def _opencode(gateway: Gateway) -> ClientSettings:
         "models": {gateway.model: {"name": gateway.model, "limit": limit}},
     }
     name = f"penstock/{gateway.model}"
+    return {"model": name, "small_model": name, "provider": {"penstock": provider}}
+
+
+def _kilo(gateway: Gateway) -> ClientSettings:
     return ClientSettings(
-        file="~/.config/opencode/opencode.json",
-        content={"model": name, "small_model": name, "provider": {"penstock": provider}},
-        command="opencode",
+        file=first_of(f"{config_home()}/kilo", "kilo.jsonc", "kilo.json"),
+        content=_opencode_content(gateway),
+        command="kilo",
     )
 
 
@@ -93,7 +111,7 @@ def _pi(gateway: Gateway) -> ClientSettings:
     return ClientSettings(
         file="~/.pi/agent/models.json",
         content={"providers": {"penstock": provider}},
-        command=f"pi --provider penstock --model {gateway.model}",
+        command=f"pi --provider penstock --model {quote(gateway.model)}",
     )
 
 
@@ -107,7 +125,7 @@ def _claude_code(gateway: Gateway) -> ClientSettings:
         "ANTHROPIC_MODEL": gateway.model,
         **{f"ANTHROPIC_DEFAULT_{name}_MODEL": gateway.model for name in models},
         "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(gateway.window),
-        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(OUTPUT),
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(gateway.output),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_TELEMETRY": "1",
     }
@@ -119,7 +137,7 @@ def _gemini_cli(gateway: Gateway) -> ClientSettings:
         variables={"GEMINI_API_KEY": gateway.key, "GOOGLE_GEMINI_BASE_URL": gateway.url},
         file="~/.gemini/settings.json",
         content={"security": {"auth": {"selectedType": "gemini-api-key"}}},
-        command=f"gemini -m {gateway.model}",
+        command=f"gemini -m {quote(gateway.model)}",
     )
 
 
@@ -132,8 +150,21 @@ def _qwen(gateway: Gateway) -> ClientSettings:
     )
 
 
+def _copilot(gateway: Gateway) -> ClientSettings:
+    return ClientSettings(
+        variables={
+            "COPILOT_PROVIDER_BASE_URL": f"{gateway.url}/v1",
+            "COPILOT_PROVIDER_API_KEY": gateway.key,
+            "COPILOT_MODEL": gateway.model,
+            "COPILOT_PROVIDER_MAX_PROMPT_TOKENS": str(gateway.window - gateway.output),
+            "COPILOT_PROVIDER_MAX_OUTPUT_TOKENS": str(gateway.output),
+        },
+        command="copilot",
+    )
+
+
 def _cline(gateway: Gateway) -> ClientSettings:
-    login = f"cline auth -p openai -k {gateway.key} -m {gateway.model} -b {gateway.url}/v1"
+    login = f"cline auth -p openai -k {quote(gateway.key)} -m {quote(gateway.model)} -b {gateway.url}/v1"
     return ClientSettings(command=f"{login} && cline")
 
 
@@ -145,14 +176,131 @@ def _continue(gateway: Gateway) -> ClientSettings:
     }  # fmt: skip
     return ClientSettings(
         file="~/.continue/config.yaml",
-        content={"name": "Penstock", "version": "0.0.1", "schema": "v1", "models": [model]},
+        content={"models": Rows("name", (model,))},
+        defaults={"name": "Penstock", "version": "0.0.1", "schema": "v1"},
         command="cn",
+    )
+
+
+def _crush(gateway: Gateway) -> ClientSettings:
+    model = {
+        "id": gateway.model, "name": gateway.model, "context_window": gateway.window,
+        "default_max_tokens": gateway.output,
+    }  # fmt: skip
+    provider = {
+        "name": "Penstock", "type": "openai-compat", "base_url": f"{gateway.url}/v1", "api_key": gateway.key,
+        "models": [model],
+    }  # fmt: skip
+    chosen = {"provider": "penstock", "model": gateway.model}
+    return ClientSettings(
+        file=f"{config_home()}/crush/crush.json",
+        content={"providers": {"penstock": provider}, "models": {"large": chosen, "small": chosen}},
+        command="crush",
+    )
+
+
+def _goose(gateway: Gateway) -> ClientSettings:
+    provider = {
+        "name": "penstock", "engine": "openai", "display_name": "Penstock", "api_key_env": "PENSTOCK_KEY",
+        "base_url": f"{gateway.url}/v1/chat/completions", "supports_streaming": True,
+        "models": [{"name": gateway.model, "context_limit": gateway.window}],
+    }  # fmt: skip
+    return ClientSettings(
+        variables={"PENSTOCK_KEY": gateway.key, "GOOSE_PROVIDER": "penstock", "GOOSE_MODEL": gateway.model},
+        file=f"{config_home()}/goose/custom_providers/penstock.json",
+        content=provider,
+        command="goose session",
+    )
+
+
+def _vscode(gateway: Gateway) -> ClientSettings:
+    model = {
+        "id": gateway.model, "name": gateway.model, "url": f"{gateway.url}/v1/chat/completions", "toolCalling": True,
+        "vision": False, "maxInputTokens": gateway.window - gateway.output, "maxOutputTokens": gateway.output,
+    }  # fmt: skip
+    group = {
+        "name": "Penstock", "vendor": "customendpoint", "apiKey": gateway.key, "apiType": "chat-completions",
+        "models": [model],
+    }  # fmt: skip
+    return ClientSettings(
+        file=f"{app_folder('Code')}/User/chatLanguageModels.json",
+        content=Rows("name", (group,)),
+        notes=(f"or, in VS Code: Manage Language Models, Add Models, Ollama, and the address {gateway.url}",),
+        command="code .",
+    )
+
+
+def _zed(gateway: Gateway) -> ClientSettings:
+    model = {
+        "name": gateway.model, "display_name": gateway.model, "max_tokens": gateway.window,
+        "max_output_tokens": gateway.output,
+        "capabilities": {"tools": True, "images": False, "parallel_tool_calls": True, "prompt_cache_key": False},
+    }  # fmt: skip
+    provider = {"api_url": f"{gateway.url}/v1", "available_models": [model]}
+    return ClientSettings(
+        variables={"PENSTOCK_API_KEY": gateway.key},
+        file=f"{config_home()}/zed/settings.json",
+        content={
+            "language_models": {"openai_compatible": {"Penstock": provider}},
+            "agent": {"default_model": {"provider": "Penstock", "model": gateway.model}},
+        },
+        command="zed .",
+    )
+
+
+def _open_webui(gateway: Gateway) -> ClientSettings:
+    return ClientSettings(
+        variables={
+            "OPENAI_API_BASE_URL": f"{gateway.url}/v1",
+            "OPENAI_API_KEY": gateway.key,
+            "OLLAMA_BASE_URL": gateway.url,
+            "DEFAULT_MODELS": gateway.model,
+        },
+        command="open-webui serve",
+        notes=("a database that exists keeps its connections: change them in Admin Settings, Connections",),
+    )
+
+
+def _llm(gateway: Gateway) -> ClientSettings:
+    name = f"penstock/{gateway.model}"
+    model = {
+        "model_id": name, "model_name": gateway.model, "api_base": f"{gateway.url}/v1", "api_key_name": "penstock",
+        "supports_tools": True, "supports_schema": True,
+    }  # fmt: skip
+    return ClientSettings(
+        file=f"{os.environ.get('LLM_USER_PATH') or app_folder('io.datasette.llm')}/extra-openai-models.yaml",
+        content=Rows("model_id", (model,)),
+        command=f"llm keys set penstock --value {quote(gateway.key)} && llm chat -m {quote(name)}",
+    )
+
+
+def _mini_swe_agent(gateway: Gateway) -> ClientSettings:
+    return ClientSettings(
+        variables={
+            "OPENAI_API_BASE": f"{gateway.url}/v1",
+            "OPENAI_API_KEY": gateway.key,
+            "MSWEA_MODEL_NAME": f"openai/{gateway.model}",
+            "MSWEA_COST_TRACKING": "ignore_errors",
+            "MSWEA_CONFIGURED": "true",
+        },
+        command="mini",
+    )
+
+
+def _smolagents(gateway: Gateway) -> ClientSettings:
+    options = f"--model-id {quote(gateway.model)} --api-base {gateway.url}/v1 --api-key {quote(gateway.key)}"
+    return ClientSettings(
+        command=f"smolagent --model-type OpenAIModel --action-type tool_calling {options} 'your question'",
+        notes=(
+            "in Python: smolagents.OpenAIModel("
+            f"model_id={gateway.model!r}, api_base={gateway.url + '/v1'!r}, api_key={gateway.key!r})",
+        ),
     )
 
 
 def _aider(gateway: Gateway) -> ClientSettings:
     variables = {"OPENAI_API_BASE": f"{gateway.url}/v1", "OPENAI_API_KEY": gateway.key}
-    return ClientSettings(variables=variables, command=f"aider --model openai/{gateway.model}")
+    return ClientSettings(variables=variables, command=f"aider --model {quote(f'openai/{gateway.model}')}")
 
 
 def _openai(gateway: Gateway) -> ClientSettings:
@@ -174,8 +322,18 @@ CLIENTS: dict[str, Callable[[Gateway], ClientSettings]] = {
     "claude-code": _claude_code,
     "gemini-cli": _gemini_cli,
     "qwen": _qwen,
+    "copilot": _copilot,
     "cline": _cline,
     "continue": _continue,
+    "crush": _crush,
+    "goose": _goose,
+    "kilo": _kilo,
+    "vscode": _vscode,
+    "zed": _zed,
+    "open-webui": _open_webui,
+    "llm": _llm,
+    "mini-swe-agent": _mini_swe_agent,
+    "smolagents": _smolagents,
     "aider": _aider,
     "openai": _openai,
     "anthropic": _anthropic,
@@ -183,174 +341,26 @@ CLIENTS: dict[str, Callable[[Gateway], ClientSettings]] = {
 """The clients that can be pointed at a gateway."""
 
 
-# Files.
-
-
-def merged_text(path: Path, content: Mapping[str, Any]) -> str:
-    """The text of a file with these settings merged into it; raises if it cannot be done without losing something."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    match path.suffix:
-        case ".json":
-            return json.dumps(_merged(_read_json(path, text), content), indent=2, ensure_ascii=False) + "\n"
-        case ".toml":
-            return _merged_toml(path, text, content)
-        case _:
-            if text.strip() and not _is_own_yaml(text, content):
-                raise UsageError(f"{path} exists: add the settings above to it yourself")
-            return as_yaml(content)
-
-
-def _read_json(path: Path, text: str) -> Json:
-    try:
-        value = json.loads(text) if text.strip() else {}
-    except ValueError as error:
-        raise UsageError(f"{path} is not JSON ({error}): add the settings yourself") from None
-    if not isinstance(value, dict):
-        raise UsageError(f"{path} is not a JSON object: add the settings yourself")
-    return value
-
-
-def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
-    merged = dict(old)
-    for key, value in new.items():
-        inner = merged.get(key)
-        both = isinstance(inner, dict) and isinstance(value, Mapping)
-        merged[key] = _merged(inner, value) if both and isinstance(inner, dict) else value
-    return merged
-
-
-def _merged_toml(path: Path, text: str, content: Mapping[str, Any]) -> str:
-    """The text with the settings in it. Other lines stay as they are; replaced lines become comments."""
-    try:
-        old = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is not TOML ({error}): add the settings yourself") from None
-    plain = {key: value for key, value in content.items() if not isinstance(value, Mapping)}
-    tables = {key: value for key, value in content.items() if isinstance(value, Mapping)}
-    if not any(isinstance(old.get(name), dict) and set(table) & set(old[name]) for name, table in tables.items()):
-        return _extended_toml(text, plain, tables)
-    new = _rewritten_toml(text, content)
-    with suppress(tomllib.TOMLDecodeError):
-        if tomllib.loads(new) == _merged(old, content):
-            return new
-    raise UsageError(f"{path} has settings of a gateway already: change them there")
-
-
-def _extended_toml(text: str, plain: Json, tables: Json) -> str:
-    lines, is_top = [], True
-    for line in text.splitlines():
-        is_top = is_top and not line.lstrip().startswith("[")
-        replaced = is_top and line.partition("=")[0].strip() in plain
-        lines.append(f"# {line}" if replaced else line)
-    return "\n".join([as_toml(plain).rstrip("\n"), *lines, "", as_toml(tables)]).rstrip("\n") + "\n"
-
-
-def _rewritten_toml(text: str, content: Mapping[str, Any]) -> str:
-    """The text with new values in place of earlier ones."""
-    values = {name: table for name, table in _tables(content) if table}
-    lines, place = [], ""
-    for line in text.splitlines():
-        key = line.partition("=")[0].strip()
-        if key.startswith("["):
-            place = key.strip("[]")
-        is_own = key in values.get(place, {})
-        lines.append(f"{key} = {json.dumps(values[place][key])}" if is_own else line)
-    return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def _tables(content: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Json]]:
-    yield place, {key: value for key, value in content.items() if not isinstance(value, Mapping)}
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            yield from _tables(value, f"{place}.{key}" if place else key)
-
-
-def as_toml(content: Mapping[str, Any], place: str = "") -> str:
-    """Settings as TOML: values first, then tables."""
-    plain = [f"{key} = {json.dumps(value)}" for key, value in content.items() if not isinstance(value, Mapping)]
-    parts = ["\n".join(plain)] if plain else []
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            inner = f"{place}.{key}" if place else key
-            has_values = any(not isinstance(inner_value, Mapping) for inner_value in value.values())
-            parts.append(f"[{inner}]\n{as_toml(value, inner)}" if has_values else as_toml(value, inner))
-    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
-
-
-def _is_own_yaml(text: str, content: Mapping[str, Any]) -> bool:
-    """Whether this command wrote the file earlier, with other values."""
-    try:
-        old = {key: json.loads(value) for key, _, value in (line.partition(": ") for line in text.splitlines())}
-    except ValueError:
-        return False
-    return as_yaml(old) == text and _has_shape(old, content)
-
-
-def _has_shape(old: Any, new: Any) -> bool:
-    match old, new:
-        case dict(), Mapping():
-            return old.keys() == new.keys() and all(_has_shape(old[key], new[key]) for key in old)
-        case list(), list():
-            return len(old) == len(new) and all(map(_has_shape, old, new))
-        case _:
-            return type(old) is type(new)
-
-
-def as_yaml(content: Mapping[str, Any]) -> str:
-    """Settings as YAML: one key per line, values as JSON, which YAML contains."""
-    return "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in content.items())
-
-
 def settings_text(settings: ClientSettings) -> str:
     """The settings as text for a person: what to put where, and what to run."""
     lines: list[str] = []
     if settings.file:
-        lines += [f"# {settings.file}", _content(settings).rstrip("\n"), ""]
-    lines += [f"export {name}={value}" for name, value in settings.variables.items()]
+        content = format_of(Path(settings.file)).show(_new_content(settings))
+        lines += [f"# {settings.file}", content.rstrip("\n"), ""]
+    lines += [f"# {note}" for note in settings.notes]
+    lines += [f"export {name}={quote(value)}" for name, value in settings.variables.items()]
     lines += [settings.command] if settings.command else []
     return "\n".join(lines) + "\n"
 
 
-def _content(settings: ClientSettings) -> str:
-    match Path(settings.file).suffix:
-        case ".json":
-            return json.dumps(settings.content, indent=2)
-        case ".toml":
-            return as_toml(settings.content)
-        case _:
-            return as_yaml(settings.content)
+def _new_content(settings: ClientSettings) -> Mapping[str, Any] | Rows:
+    """The content of a new file."""
+    content = settings.content
+    return content if isinstance(content, Rows) else {**settings.defaults, **content}
 
 
 def write(settings: ClientSettings) -> Iterator[str]:
     """Merges the settings into the client's file; yields lines that say what changed."""
     if not settings.file:
         raise UsageError("this client has no file for these settings: use the variables and the command above")
-    path = Path(settings.file).expanduser()
-    new = merged_text(path, settings.content)
-    old = path.read_text(encoding="utf-8") if path.exists() else ""
-    if new == old:
-        yield f"{path} has these settings already"
-        return
-    try:
-        if path.exists():
-            yield f"kept the old file as {_back_up(path, old)}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, new.encode())
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
-    yield from difflib.unified_diff(old.splitlines(), new.splitlines(), str(path), str(path), lineterm="")
-
-
-def _back_up(path: Path, text: str) -> Path:
-    """Writes a backup copy under an unused name."""
-    number = 0
-    while True:
-        copy = path.with_name(f"{path.name}.bak{number or ''}")
-        try:
-            with open(copy, "x", encoding="utf-8", opener=open_private) as file:
-                file.write(text)
-        except FileExistsError:
-            number += 1
-        else:
-            copy.chmod(path.stat().st_mode)
-            return copy
+    yield from write_file(Path(settings.file).expanduser(), settings.content, settings.defaults)

@@ -77,7 +77,7 @@ def complete_client(_context: click.Context, _option: click.Parameter, start: st
 @click.option("--inspect/--no-inspect", default=True, show_default=True,
               help="Keep the last requests in memory, and show them at /inspect.")  # fmt: skip
 @click.option("--for", "client", metavar="CLIENT", shell_complete=complete_client,
-              help="Print the settings that point a client here, and exit: codex, opencode, openai …")  # fmt: skip
+              help="Print the settings that point a client here, and exit: codex, opencode, vscode …")  # fmt: skip
 @click.option("--write", is_flag=True, help="With --for and --model: merge the settings into the client's own file.")
 def gateway(**options: object) -> None:
     """Repair the tool calls of any model server, for clients of any protocol.
