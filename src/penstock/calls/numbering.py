@@ -6,6 +6,7 @@ A call's id is made unique at these places, each with a `UniqueIds` of its own:
 |---|---|---|
 | `Numbering.unique_id` | a wire or a dialect opens a call | one response |
 | `run.numbering.RunNumbering` | a call of a response enters a run | one run |
+| `healing.ids.CallIds` | a response is healed for a client | one conversation |
 | `wires.shared.ids` | a history is encoded for a wire with its own id rules | one request |
 | `wires.shared.call_matcher` | a history is read in which calls have no id | one history |
 | `history.repair` | a history is repaired in which calls share an id | one history |

@@ -24,6 +24,7 @@ from penstock.events import (
     ToolCallStart,
 )
 from penstock.healing.finish_reasons import FinishReasons
+from penstock.healing.ids import CallIds
 from penstock.healing.names import ToolNames
 from penstock.healing.repairs import repair_arguments
 from penstock.healing.report import HealingReport
@@ -39,8 +40,11 @@ _CONCERNED = {ToolCallStart, ToolCallDelta, ToolCallClosed, ToolCall, ToolCallIn
 class CallHealing:
     """The stage that heals native calls, one network read at a time."""
 
-    def __init__(self, repair: Repair, report: HealingReport, reasons: FinishReasons, names: ToolNames) -> None:
+    def __init__(
+        self, repair: Repair, report: HealingReport, reasons: FinishReasons, names: ToolNames, ids: CallIds
+    ) -> None:
         self._repair: Repair = repair
+        self._ids = ids
         self._names = names
         self._report = report
         self._reasons = reasons
@@ -68,22 +72,24 @@ class CallHealing:
                 name, quirk = self._declared_name(event.name)
                 keys = wrapping_keys(self._names.schema(name)) if self._repair != "off" else frozenset[str]()
                 self._open[event.block] = _SentArguments(keys)
+                event = self._ids.unique(event)
                 return replace(event, name=name) if quirk else event
             case ToolCallDelta():
                 return self._delta(event)
             case ToolCallClosed():
                 call = self._open.get(event.block)
-                return None if call is not None and call.is_holding else event
+                return None if call is not None and call.is_holding else self._ids.unique(event)
             case ToolCall():
                 self._reasons.add_call(event)
-                return self._unwrapped(self._named(event))
+                return self._unwrapped(self._named(self._ids.unique(event)))
             case ToolCallInvalid():
-                healed = self._invalid(self._named(event))
+                healed = self._invalid(self._named(self._ids.unique(event)))
                 return self._unwrapped(healed) if isinstance(healed, ToolCall) else healed
             case Finish():
                 return self._reasons.heal(event)
             case Retry():
                 self._open.clear()
+                self._ids.clear()
                 self._reasons.clear()
                 return event
             case _:

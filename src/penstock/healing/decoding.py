@@ -29,6 +29,7 @@ from penstock.healing.calls import CallHealing
 from penstock.healing.estimate import estimate_input, tokens_of
 from penstock.healing.finish_reasons import FinishReasons
 from penstock.healing.habits import Habits
+from penstock.healing.ids import CallIds
 from penstock.healing.names import ToolNames
 from penstock.healing.reasoning_tail import ReasoningTail
 from penstock.healing.report import (
@@ -114,7 +115,8 @@ class HealedDecoding:
         self._decoder = decoder
         self._habits = Habits(context.wire, context.report)
         reasons = FinishReasons(context.wire, context.report, heals=context.healing.finish_reasons)
-        self._calls = CallHealing(context.healing.repair, context.report, reasons, ToolNames(context.tools))
+        ids = CallIds(context.messages, context.report)
+        self._calls = CallHealing(context.healing.repair, context.report, reasons, ToolNames(context.tools), ids)
         self._texts = self._text_stage()
         self._tail = self._reasoning_tail()  # until something else comes
         self._deferred = None if self._texts is None else self._texts.deferred

@@ -8,7 +8,15 @@ from msgspec import Struct
 
 from penstock.events import Fault, ToolCall, Unknown
 
-STOP_WITH_CALLS, NO_REASON, REASONING_MARKS, CALL_IN_TEXT, DATA_KEEP_ALIVE, CALL_IN_REASONING = 53, 55, 85, 86, 104, 181
+REPEATED_ID, STOP_WITH_CALLS, NO_REASON, REASONING_MARKS, CALL_IN_TEXT, DATA_KEEP_ALIVE, CALL_IN_REASONING = (
+    22,
+    53,
+    55,
+    85,
+    86,
+    104,
+    181,
+)
 
 RESCUED_HEADER = "x-penstock-rescued"
 """The header of a response with calls that were found in its text: their ids."""
@@ -22,6 +30,7 @@ IN_WORDS = {
     16: "the name of a call after its first arguments",
     19: "calls without an id",
     20: "ids that are numbers",
+    22: "ids of earlier calls of the conversation",
     26: "calls that are an object instead of a list",
     31: "control tokens in the name of a call",
     35: "arguments that are an object instead of text",
