@@ -6,6 +6,11 @@ PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
 FUZZ_SECONDS ?= 60
 CHAOS_SECONDS ?= 600
 PORT ?= 8000
+# Of `make test-agents`: names of agents and habits (all), the ways to the server, and how many agents run at once.
+AGENTS ?=
+HABITS ?=
+ROUTES ?= gateway
+JOBS ?= 2
 PYTEST_ARGS ?=
 # Many tests wait for a process or a timer: more of them than cores at once keep the cores busy.
 WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) * 2 )))
@@ -74,8 +79,9 @@ test: check ## everything: the checks, then all tests
 test-clients: $(DEV) ## real clients of a served agent, from npm: the AI SDK, AG-UI, a browser
 	@$(BIN)/python -m pytest --quiet tests/clients $(PYTEST_ARGS)
 
-test-agents: $(DEV) ## real coding agents through the gateway, from npm: codex, opencode, pi (1 GB, about 15 minutes)
-	@$(BIN)/python -m pytest --quiet tests/agents $(PYTEST_ARGS)
+test-agents: $(DEV) ## nine real coding agents through the gateway, from npm (2.3 GB, about 15 minutes); AGENTS=… HABITS=…
+	@$(BIN)/python -m tests.agents --agents "$(AGENTS)" --habits "$(HABITS)" --routes "$(ROUTES)" --jobs $(JOBS) \
+	    $(if $(AGAIN),--again) $(if $(WRITE),--write)
 
 test-again: check ## the checks, then the tests that failed last, one after the other
 	$(say) 'pytest, the tests that failed'

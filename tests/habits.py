@@ -7,6 +7,7 @@ one with the results it says whether they are right.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -225,7 +226,14 @@ def brace_too_many(calls: Calls) -> Chunks:
 
 def raw_newlines(calls: Calls) -> Chunks:
     """Line ends in the arguments are not escaped."""
-    yield from _native(calls[0][0], json.dumps(calls[0][1]).replace("\\n", "\n"))
+    yield from _native(calls[0][0], _ESCAPE.sub(_raw_newline, json.dumps(calls[0][1])))
+
+
+_ESCAPE = re.compile(r"\\.", re.DOTALL)
+
+
+def _raw_newline(escape: re.Match[str]) -> str:
+    return "\n" if escape[0] == r"\n" else escape[0]
 
 
 def functions_prefix(calls: Calls) -> Chunks:
@@ -473,9 +481,9 @@ MORE_HABITS: Mapping[str, Callable[[Calls], Chunks]] = {
 ALL_HABITS = {**HABITS, **MORE_HABITS}
 
 
-def reply(habit: str, calls: Calls) -> Raw:
-    """The answer with a habit."""
-    body = b"".join(_bytes(ALL_HABITS[habit](calls)))
+def reply(habit: str, calls: Calls, id: str = "call") -> Raw:
+    """The answer with a habit. `id` is the beginning of the ids of calls, in habits with plain ids."""
+    body = b"".join(_bytes(ALL_HABITS[habit](calls))).replace(b'"id": "call_', b'"id": "%b_' % id.encode())
     if habit == "json_body":
         return Raw(body, "application/json")
     body += b"" if habit == "no_done" else b"data: [DONE]\n\n"

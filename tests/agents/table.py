@@ -1,54 +1,182 @@
-"""The table of the agents: for each upstream, agent and wire, whether the agent came to the right end, and how fast.
-
-Results are kept in a file beside the agents, so that a run of some cells adds to those of earlier runs.
-"""
+"""The results of agents: kept after each cell, so that an interrupted run continues, and published as a table."""
 
 from __future__ import annotations
 
+import datetime
+import hashlib
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from tests.agents.agents import AGENTS, FOLDER
+from tests.agents.agents import AGENTS, HERE, ROOT, version
+from tests.agents.routes import LITELLM_VERSION, ROUTES
+from tests.agents.strict import STRICT
+from tests.habits import ALL_HABITS
 
-RESULTS, REPORT = FOLDER / "results.json", FOLDER / "report.md"
-COLUMNS = [f"{name} {wire}" for name, agent in AGENTS.items() for wire in agent.wires]
+KEPT = ROOT / ".cache" / "agent-results.json"
+"""The results so far, by this machine."""
+PUBLISHED = HERE / "results.json"
+"""The results that the page shows."""
+PAGE = ROOT / "docs" / "agent-table.md"
+HABIT_ROWS = (*ALL_HABITS,)
+STRICT_ROWS = tuple(f"strict {provider}" for provider in STRICT)
+PROTOCOLS = {
+    "openai-chat": "Chat",
+    "openai-responses": "Responses",
+    "anthropic": "Messages",
+    "gemini": "Gemini",
+}
+
+
+class Column(Struct, frozen=True):
+    """An agent on one of its wires, and the way to the server."""
+
+    agent: str
+    wire: str
+    route: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.agent} {self.wire} {self.route}"
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Its rows: servers of other protocols are only behind the gateway."""
+        return (*HABIT_ROWS, *STRICT_ROWS) if self.route == "gateway" else HABIT_ROWS
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the column is measured: not without a way to a server that speaks Chat Completions.
+
+        Through LiteLLM, each agent is measured on its first protocol.
+        """
+        match self.route:
+            case "direct":
+                return self.wire == "openai-chat"
+            case "litellm":
+                return self.wire == AGENTS[self.agent].wires[0]
+        return True
+
+
+COLUMNS = tuple(
+    Column(agent.name, agent.wires[place], route)
+    for route in ROUTES
+    for place in range(max(len(agent.wires) for agent in AGENTS.values()))
+    for agent in AGENTS.values()
+    if place < len(agent.wires)
+)
+"""All columns, those that are not measured too; the first protocol of each agent comes first."""
 
 
 class Cell(Struct, frozen=True):
-    """One agent on one wire with one upstream behind the gateway."""
+    """A result: what is wrong (empty if nothing is), when, and of which code."""
 
-    is_right: bool
-    seconds: float
-
-    def __str__(self) -> str:
-        return f"{'right' if self.is_right else 'WRONG'} {self.seconds:.0f} s"
+    problem: str
+    date: str
+    code: str
 
 
-Table = dict[str, dict[str, Cell]]
-"""Cells by upstream, then by column."""
+Cells = dict[str, dict[str, Cell]]
+"""Results by the name of the column, then by row."""
 
 
-def read_table(path: Path = RESULTS) -> Table:
-    """The results so far."""
-    return msgspec.json.decode(path.read_bytes(), type=Table) if path.exists() else {}
+class Results:
+    """The results of this machine. Threads and processes may add to them."""
+
+    def __init__(self, path: Path = KEPT) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self.cells = self._read()
+
+    def add(self, column: Column, row: str, problem: str) -> None:
+        """Keep a result."""
+        import fcntl  # not on Windows, where nothing else of this module is missing
+
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._lock, self._path.with_suffix(".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self.cells = self._read()
+            self.cells.setdefault(column.name, {})[row] = Cell(problem, today, code_of(column.route))
+            new = self._path.with_suffix(".new")
+            new.write_bytes(msgspec.json.encode(self.cells))
+            new.replace(self._path)
+
+    def _read(self) -> Cells:
+        return msgspec.json.decode(self._path.read_bytes(), type=Cells) if self._path.exists() else {}
+
+    def has(self, column: Column, row: str) -> bool:
+        """Whether there is a result of the present code."""
+        cell = self.cells.get(column.name, {}).get(row)
+        return cell is not None and cell.code == code_of(column.route)
+
+    def missing(self, column: Column, rows: Sequence[str]) -> list[str]:
+        """The rows without a result of the present code."""
+        return [row for row in rows if row in column.rows and not self.has(column, row)]
 
 
-def add_cell(upstream: str, column: str, cell: Cell) -> None:
-    """Keep a result, and write the report again."""
-    table = read_table()
-    table.setdefault(upstream, {})[column] = cell
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_bytes(msgspec.json.encode(table))
-    REPORT.write_text(render(table), encoding="utf-8")
+def code_of(route: str) -> str:
+    """The code that a result depends on: that of the tests, and through the gateway also ours."""
+    if route not in _codes:
+        digest = hashlib.sha256()
+        for path in _sources(route):
+            digest.update(path.read_bytes())
+        _codes[route] = digest.hexdigest()[:16]
+    return _codes[route]
 
 
-def render(table: Table) -> str:
-    """The table in Markdown, with a dash for what has not run, and the counts below."""
-    cells = [cell for row in table.values() for cell in row.values()]
-    lines = [f"| upstream | {' | '.join(COLUMNS)} |", "|---|" + "---|" * len(COLUMNS)]
-    for upstream, row in table.items():
-        lines.append(f"| {upstream} | {' | '.join(str(row.get(column, '–')) for column in COLUMNS)} |")
-    right = sum(cell.is_right for cell in cells)
-    return "\n".join([*lines, "", f"{right} of {len(cells)} cells are right.", ""])
+_codes: dict[str, str] = {}
+
+
+def _sources(route: str) -> Iterator[Path]:
+    yield from (HERE / name for name in ("agents.py", "session.py", "settings.py", "package-lock.json"))
+    yield ROOT / "tests" / "habits.py"
+    if route == "gateway":
+        yield HERE / "strict.py"
+        yield from sorted((ROOT / "src" / "penstock").rglob("*.py"))
+
+
+# The published table.
+
+
+class PublishedColumn(Struct, frozen=True, kw_only=True):
+    """A column as it is published: the rows that are wrong, in a few words."""
+
+    agent: str
+    version: str
+    wire: str
+    route: str
+    date: str
+    wrong: dict[str, str]
+
+    @property
+    def column(self) -> Column:
+        return Column(self.agent, self.wire, self.route)
+
+
+class Published(Struct, frozen=True):
+    """The published results."""
+
+    rows: tuple[str, ...]
+    litellm: str
+    columns: tuple[PublishedColumn, ...]
+
+
+def publish(results: Results) -> Published:
+    """The results of this machine, in the form that is published; columns that are incomplete are left out."""
+    columns = [_published(column, results.cells.get(column.name, {})) for column in COLUMNS if column.is_possible]
+    rows = (*HABIT_ROWS, *STRICT_ROWS)
+    return Published(rows, LITELLM_VERSION, tuple(column for column in columns if column is not None))
+
+
+def _published(column: Column, cells: dict[str, Cell]) -> PublishedColumn | None:
+    if any(row not in cells for row in column.rows):
+        return None
+    wrong = {row: cells[row].problem.partition(":")[0] for row in column.rows if cells[row].problem}
+    return PublishedColumn(
+        agent=column.agent, version=version(AGENTS[column.agent]), wire=column.wire, route=column.route,
+        date=max(cells[row].date for row in column.rows), wrong=wrong,
+    )  # fmt: skip
