@@ -32,7 +32,7 @@ say = @printf '==> %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo picture screenshots site site-serve test test-again test-clients test-agents quick test-all pytest check format fuzz chaos soak same walk bench clean api
+.PHONY: help demo picture screenshots site site-serve test test-again test-clients test-agents quick test-all pytest check format fuzz chaos siege soak same walk bench clean api
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -120,6 +120,9 @@ fuzz: $(FUZZ) ## damaged streams, random runs and orders of calls, changed state
 
 chaos: $(DEV) ## kill and freeze workers, kill, restart and restore databases for CHAOS_SECONDS (600), and print what was seen
 	@$(BIN)/python -m tests.chaos --seconds $(CHAOS_SECONDS)
+
+siege: $(DEV) ## attack the servers, with a good client beside each attack (five minutes)
+	@$(BIN)/python -m tests.siege
 
 soak: $(DEV) ## 10,000 runs in one process, a tenth of them interrupted: nothing grows, nothing is left
 	@$(BIN)/python -m tests.soak

@@ -15,6 +15,7 @@ from http.cookies import CookieError, SimpleCookie
 from msgspec import Struct
 
 from penstock.asgi.request import HTTPRequest, RejectedRequest, Scope
+from penstock.asgi.shares import Share
 from penstock.errors import UsageError
 
 Authenticate = Callable[[Scope], "str | Awaitable[str | None] | None"]
@@ -36,30 +37,51 @@ class Access(Struct, frozen=True, kw_only=True):
 
     Without a `token` and without `auth`, only clients on this machine are served, under the names of this machine.
     `hosts` are the names under which the server may be addressed (`*`: any). `origins` are the web pages of other hosts
-    that may use it (CORS); there are none by default.
+    that may use it (CORS); there are none by default. `proxies` are the addresses of proxies whose `X-Forwarded-For` is
+    believed.
     """
 
     token: str = ""
     auth: Authenticate | None = None
     hosts: Collection[str] = ()
     origins: Collection[str] = ()
+    proxies: Collection[str] = ()
 
     def __post_init__(self) -> None:
         if self.token and self.auth is not None:
             raise UsageError("token and auth cannot be combined: pass one of them")
         if self.token and len(self.token) < MIN_TOKEN:
             raise UsageError(f"the token is too short to be secret: use at least {MIN_TOKEN} characters")
-        if isinstance(self.hosts, str) or isinstance(self.origins, str):
-            raise UsageError("hosts and origins must be lists of names, not a string")
+        if isinstance(self.hosts, str) or isinstance(self.origins, str) or isinstance(self.proxies, str):
+            raise UsageError("hosts, origins and proxies must be lists of names, not a string")
+        for proxy in self.proxies:
+            if not _is_address(proxy):
+                raise UsageError(
+                    f"{proxy!r} is not an IP address: name the proxy as the server sees it, as in 127.0.0.1"
+                )
 
     @property
     def is_local(self) -> bool:
         """Whether only clients on this machine are served."""
         return not self.token and self.auth is None
 
+    def is_trusted(self, address: str) -> bool:
+        """Whether the clients at an address may use all of the server: those of this machine, if there is no token."""
+        return self.is_local and (not address or is_loopback(address)) and not self.is_proxy(address)
+
+    def is_proxy(self, address: str) -> bool:
+        """Whether a proxy with this address says for whom it sends a request."""
+        return address in self.proxies
+
     async def tenant_of(self, request: HTTPRequest) -> str:
-        """The tenant of a request; raises a `RejectedRequest` if it is not allowed."""
+        """The tenant of a request, whose share it uses; raises a `RejectedRequest` if it is not allowed."""
         self.check_place(request)
+        tenant = await self._authenticated(request)
+        client = f"tenant {tenant}" if tenant else f"address {request.client}"
+        request.use(Share(client, is_known=not self.is_local, is_trusted=self.is_trusted(request.client)))
+        return tenant
+
+    async def _authenticated(self, request: HTTPRequest) -> str:
         if self.auth is not None:
             tenant = self.auth(request.scope)
             if inspect.isawaitable(tenant):
@@ -73,6 +95,7 @@ class Access(Struct, frozen=True, kw_only=True):
 
     def check_place(self, request: HTTPRequest) -> None:
         """Refuse clients of other machines, unknown host names, and pages of other origins."""
+        self._read_forwarded(request)
         if self.is_local and request.client and not is_loopback(request.client):
             raise RejectedRequest(
                 403, "local_only", "this server has no token, so it accepts only clients on its own machine"
@@ -90,6 +113,12 @@ class Access(Struct, frozen=True, kw_only=True):
         site = request.headers.get("sec-fetch-site", "")
         if not origin and site in ("cross-site", "same-site") and request.method not in _SAFE_METHODS:
             raise RejectedRequest(403, "foreign_origin", _FOREIGN_ORIGIN)
+
+    def _read_forwarded(self, request: HTTPRequest) -> None:
+        """Take the address of the client from the proxy that has sent the request."""
+        if self.proxies and self.is_proxy(request.client):
+            last = ",".join(request.values("x-forwarded-for")).rpartition(",")[2].strip()
+            request.scope["penstock.forwarded"] = last if _is_address(last) else ""
 
     def cors_headers(self, request: HTTPRequest) -> dict[str, str]:
         """The headers that let a page of an allowed origin read the response."""
@@ -154,6 +183,14 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address.partition("%")[0]).is_loopback
     except ValueError:
         return address == "localhost"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _host_name(host: str) -> str:

@@ -12,6 +12,7 @@ from penstock.asgi.metrics import Metrics
 from penstock.asgi.request import ClientGone, HTTPRequest, Receive, RejectedRequest, Scope, Send
 from penstock.asgi.response import respond, respond_error
 from penstock.asgi.sending import Sender
+from penstock.asgi.shares import MemoryBudget
 from penstock.asgi.websocket import as_handshake, as_request, is_handshake, websocket_refused
 from penstock.errors import UsageError
 
@@ -39,13 +40,15 @@ class ASGIApp:
         self.access = access
         self.limits = limits
         self.metrics = metrics
+        self._budget = MemoryBudget(limits)
         metrics.counter("requests", "Requests by method and status")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         match scope["type"]:
             case "http":
                 self.open()
-                await self._answer(HTTPRequest(scope, receive, self.limits, secrets.token_hex(8)), Sender(send))
+                request = HTTPRequest(scope, receive, self.limits, secrets.token_hex(8), self._budget)
+                await self._answer(request, Sender(send))
             case "lifespan":
                 await self._live(receive, send)
             case "websocket":
@@ -113,4 +116,5 @@ class ASGIApp:
             if not send.has_begun:
                 await self.reject(request, send, rejection)
         finally:
+            request.release()
             self.metrics.add("requests", status=str(send.status or 499), method=request.method)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from penstock.errors import UsageError
+
 MEGABYTE = 1024 * 1024
 
 
@@ -22,7 +24,11 @@ class ServerLimits(Struct, frozen=True, kw_only=True):
     | `head_seconds`, `body_seconds` | how long a client may take for the head and for the body of a request |
     | `write_seconds` | how long a client may read nothing before its connection is closed |
     | `keep_alive_seconds` | how long a stream is silent before a comment is sent |
-    | `connections` | open connections of the server |
+    | `connections` | open connections of the server; half of them are for clients that have shown a token |
+    | `address_connections` | open connections of one address that has not shown a token |
+    | `tenant_connections` | open connections of one tenant; without tenants, of one address that has shown a token |
+    | `memory` | the memory for request bodies, and for what is made of them |
+    | `client_memory` | the request bodies of one client, as they came |
     | `runs`, `tenant_runs` | runs at once: in all, and of one tenant |
     | `retry_seconds` | how long a run continues after a client that uses it as a model has lost its connection |
     | `run_seconds` | how long a run may take whose agent has no `Limits(seconds=…)`, without its waits for people |
@@ -41,7 +47,17 @@ class ServerLimits(Struct, frozen=True, kw_only=True):
     write_seconds: float = 30.0
     keep_alive_seconds: float = 15.0
     connections: int = 2_000
+    address_connections: int = 100
+    tenant_connections: int = 200
+    memory: int = 512 * MEGABYTE
+    client_memory: int = 64 * MEGABYTE
     runs: int = 1_000
     tenant_runs: int = 100
     retry_seconds: float = 10.0
     run_seconds: float = 3_600.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if not value > 0 and (name, value) != ("retry_seconds", 0):
+                raise UsageError(f"ServerLimits({name}=) must be more than 0, not {value!r}")

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from penstock.asgi.limits import ServerLimits
+from penstock.asgi.shares import Connection, Connections, MemoryBudget, Share
 from penstock.jsontext.meter import MAX_DIGITS, JSONMeter
 
 T = TypeVar("T")
@@ -20,6 +21,10 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+
+
+RETRY_SOON = {"retry-after": "1"}
+TOO_MUCH = "the requests of this client that are being read or answered are too large together: send fewer at once"
 
 
 class RejectedRequest(Exception):
@@ -40,9 +45,15 @@ class ClientGone(Exception):
 class HTTPRequest:
     """One request. `id` identifies it in responses, log records and metrics."""
 
-    def __init__(self, scope: Scope, receive: Receive, limits: ServerLimits, id: str) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, limits: ServerLimits, id: str, budget: MemoryBudget | None = None
+    ) -> None:
         self.scope = scope
         self.id = id
+        self.share = Share(f"address {_address(scope)}")
+        self._budget = budget
+        self._held = 0  # bytes of the budget
+        self._is_begun = False  # whether it counts as a connection of its client
         self.method: str = scope["method"]
         self.path = _path(scope)
         self.headers: dict[str, str] = {
@@ -64,13 +75,39 @@ class HTTPRequest:
     @property
     def client(self) -> str:
         """The address of the client; empty if the server listens on a Unix socket."""
-        client = self.scope.get("client")
-        return str(client[0]) if client else ""
+        forwarded: str = self.scope.get("penstock.forwarded", "")
+        return forwarded or _address(self.scope)
+
+    def use(self, share: Share) -> None:
+        """Use the share of a client, who is known now, for the connection and the body."""
+        self.share = share
+        connection: Connection | None = self.scope.get("penstock.connection")
+        connections: Connections | None = self.scope.get("penstock.connections")
+        if connection is None or connections is None or share.is_trusted:
+            return
+        if connection.is_counted_by_request:
+            self._is_begun = is_within = connections.begin(share)
+        else:
+            is_within = not share.is_known or connections.know(connection, share)
+        if not is_within:
+            raise RejectedRequest(
+                429, "too_many_connections", "this client has too many open connections: close some", RETRY_SOON
+            )
+
+    def release(self) -> None:
+        """Give back what the request has used of its client's share."""
+        if self._budget is not None and self._held:
+            self._budget.give_back(self.share, self._held)
+            self._held = 0
+        if self._is_begun:
+            self._is_begun = False
+            self.scope["penstock.connections"].end(self.share)
 
     async def body(self, measure: Callable[[bytes], None] | None = None) -> bytes:
         """The body, within the size limit and the timeout; `measure` may reject it with each piece."""
         if self._length > self._limits.body:
             raise self._too_large()
+        self._hold(self._length)
         try:
             async with asyncio.timeout(self._limits.body_seconds):
                 return await self._read(measure)
@@ -133,6 +170,7 @@ class HTTPRequest:
             size += len(piece)
             if size > self._limits.body:
                 raise self._too_large()
+            self._hold(size)
             if measure is not None:
                 measure(piece)
             pieces.append(piece)
@@ -149,8 +187,23 @@ class HTTPRequest:
         if meter.is_long:
             raise RejectedRequest(400, "number_too_long", f"the JSON has a number of more than {MAX_DIGITS} digits")
 
+    def _hold(self, size: int) -> None:
+        """Hold as many bytes of the budget, for a body of which this many are there or announced."""
+        if self._budget is None or size <= self._held:
+            return
+        match self._budget.take(self.share, size - self._held):
+            case None:
+                self._held = size
+            case "client" if size > self._limits.client_memory:
+                raise self._too_large()
+            case "client":
+                raise RejectedRequest(429, "too_much_at_once", TOO_MUCH, RETRY_SOON)
+            case "server":
+                raise RejectedRequest(503, "busy", "the server holds too many requests: try again", RETRY_SOON)
+
     def _too_large(self) -> RejectedRequest:
-        return RejectedRequest(413, "body_too_large", f"the body is larger than {self._limits.body} bytes")
+        most = self._limits.body if self.share.is_trusted else min(self._limits.body, self._limits.client_memory)
+        return RejectedRequest(413, "body_too_large", f"the body is larger than {most} bytes")
 
 
 @contextmanager
@@ -163,6 +216,11 @@ def uncollected() -> Generator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
 
 
 def _path(scope: Scope) -> str:

@@ -13,7 +13,9 @@ from importlib import import_module
 from types import FrameType
 from typing import Any
 
+from penstock.asgi.access import Access
 from penstock.asgi.limits import ServerLimits
+from penstock.asgi.shares import Connection, Connections
 from penstock.errors import UsageError
 
 GRACE_SECONDS = 5.0
@@ -66,11 +68,11 @@ def address_of(listener: socket.socket) -> str:
 
 def run_server(
     app: Any, listener: socket.socket, limits: ServerLimits, signals: Iterable[int] = (), *,
-    on_stop: Callable[[], None] = lambda: None,
+    access: Access | None = None, on_stop: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
     """Serve an app until the process gets SIGINT, SIGTERM or one of these signals.
 
-    `on_stop` ends the streams that would never end by themselves.
+    `access` tells whose connections are limited. `on_stop` ends the streams that would never end by themselves.
     """
     try:
         import uvicorn
@@ -80,11 +82,13 @@ def run_server(
     allow_files(limits.connections * FILES_PER_CONNECTION)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="on", server_header=False, date_header=False,
-        timeout_graceful_shutdown=int(GRACE_SECONDS), limit_concurrency=limits.connections, proxy_headers=False,
+        timeout_graceful_shutdown=int(GRACE_SECONDS), proxy_headers=False,
     )  # fmt: skip
     config.load()
     timed = _timed(config.http_protocol_class, limits.head_seconds)
-    config.http_protocol_class = _measured(_without_trailers(timed), limits.head)
+    access = access or Access(auth=lambda scope: None)
+    connections = Connections(limits, is_trusted=access.is_trusted, is_proxy=access.is_proxy)
+    config.http_protocol_class = _counted(_measured(_without_trailers(timed), limits.head), connections)
     gc.freeze()  # what is loaded stays: the collector need not look at it again and again
     gc.set_threshold(COLLECTED)
 
@@ -226,6 +230,50 @@ def _measured(protocol: Any, most: int) -> Any:
             self.transport.close()
 
     return MeasuredProtocol
+
+
+REFUSED = {
+    "client": b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+    "server": b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+}
+"""What a connection gets that is one too many for its client, or for the server."""
+
+
+def _counted(protocol: Any, connections: Connections) -> Any:
+    """A uvicorn protocol that counts its connection, and gives it to the app, which learns whose it is."""
+
+    class CountedProtocol(protocol):  # type: ignore[misc]
+        counted: Connection | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            counted = Connection(str(self.client[0]) if self.client else "", transport.close)
+            if (refusal := connections.open(counted)) is None:
+                self.counted = counted
+            else:
+                transport.write(REFUSED[refusal])
+                transport.close()
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            self.scope |= {"penstock.connection": self.counted, "penstock.connections": connections}
+
+        def on_headers_complete(self) -> None:
+            if self.counted is not None:
+                connections.work(self.counted)
+            super().on_headers_complete()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.counted is not None and (self.cycle is None or self.cycle.response_complete):
+                connections.rest(self.counted)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self.counted is not None:
+                connections.close(self.counted)
+            super().connection_lost(exc)
+
+    return CountedProtocol
 
 
 # Ends closing connections whose clients do not read the rest.

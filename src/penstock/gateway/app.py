@@ -50,6 +50,7 @@ def app(
     key: str = "",
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
+    proxies: Collection[str] = (),
     limits: ServerLimits | None = None,
     record: Any = None,
     inspections: Inspections | None = None,
@@ -60,7 +61,8 @@ def app(
 
     An upstream is a URL, `NAME=URL`, the name of a provider, or an `Upstream`; `settings` has several, with routes by
     model. `model` replaces the name of every model. Clients must send the `key`; without one, only clients on this
-    machine are answered. `hosts` are the names of the gateway, `origins` the pages of other hosts that may use it.
+    machine are answered. `hosts` are the names of the gateway, `origins` the pages of other hosts that may use it;
+    `proxies` are the addresses of proxies whose `X-Forwarded-For` names the client.
     `record` is a file to which every exchange with an upstream is appended; `inspections` keep the last requests in
     memory, and show them at `/inspect`.
     """
@@ -73,7 +75,8 @@ def app(
     metrics = _metrics()
     context = GatewayContext(
         source=FixedSettings(settings) if isinstance(settings, GatewaySettings) else settings,
-        access=Access(token=key, hosts=tuple(hosts), origins=tuple(origins)), limits=limits or LIMITS,
+        access=Access(token=key, hosts=tuple(hosts), origins=tuple(origins), proxies=tuple(proxies)),
+        limits=limits or LIMITS,
         metrics=metrics, circuits=Circuits(), healed=HealedResponses(), memory=ResponseMemory(),
         models=UpstreamModels(), facts=UpstreamFacts(), record=record, inspections=inspections,
     )  # fmt: skip

@@ -55,6 +55,7 @@ def app(
     auth: Authenticate | None = None,
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
+    proxies: Collection[str] = (),
     limits: ServerLimits | None = None,
     deps: Callable[[Any], Any] | None = None,
     ai_sdk: Version = 6,
@@ -69,6 +70,7 @@ def app(
     - `token`, `auth`: who may use the server; without both, only clients on its own machine. `auth(scope)` returns the
       tenant of a request, or None to refuse it; a tenant sees its own runs only.
     - `hosts`, `origins`: the host names of the server, and the origins of web pages that may use it.
+    - `proxies`: the addresses of proxies whose `X-Forwarded-For` names the client.
     - `limits`: the caps and timeouts of the server.
     - `deps`: is called with the `meta` of a run, which has the `tenant`, and returns what tools get as `Context.deps`.
     - `ai_sdk`: the version of the AI SDK for clients that do not send the header `x-ai-sdk-version`. Version 7 reads
@@ -84,7 +86,7 @@ def app(
             "inspections cannot be combined with auth: all tenants would see them; mount penstock.inspector.app"
         )
     store = MemoryStore() if log is None else log
-    access = Access(token=token, auth=auth, hosts=tuple(hosts), origins=tuple(origins))
+    access = Access(token=token, auth=auth, hosts=tuple(hosts), origins=tuple(origins), proxies=tuple(proxies))
     limits = limits or ServerLimits()
     host = Host(store, _by_name(agents), limits, deps)
     frames = EventFrames(limits.event)

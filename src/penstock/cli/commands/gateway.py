@@ -37,6 +37,7 @@ class Options(Struct, frozen=True, kw_only=True):
     key: str
     hosts: tuple[str, ...]
     origins: tuple[str, ...]
+    proxies: tuple[str, ...]
     record: str | None
     inspect: bool
     client: str | None
@@ -72,6 +73,8 @@ def complete_client(_context: click.Context, _option: click.Parameter, start: st
 )
 @click.option("--allow-origin", "origins", multiple=True, metavar="ORIGIN",
               help="Let web pages of this origin use the gateway, as in https://example.com; repeatable.")  # fmt: skip
+@click.option("--trust-proxy", "proxies", multiple=True, metavar="ADDRESS",
+              help="Believe X-Forwarded-For of the proxy at this address; repeatable.")  # fmt: skip
 @click.option("--record", metavar="FILE", shell_complete=complete_file,
               help="Append every exchange with an upstream to this file.")  # fmt: skip
 @click.option("--inspect/--no-inspect", default=True, show_default=True,
@@ -140,12 +143,13 @@ def _run(options: Options) -> None:
     source = _settings(options)
     signals = _exit_signals(source)
     served = app(
-        settings=source, key=options.key, hosts=options.hosts, origins=options.origins, record=options.record,
+        settings=source, key=options.key, hosts=options.hosts, origins=options.origins, proxies=options.proxies,
+        record=options.record,
         inspections=Inspections() if options.inspect else None,
     )  # fmt: skip
     with listen(options.host, options.port) as listener, printed_records("penstock.gateway"):
         click.echo(_welcome(served, address_of(listener)), err=True)
-        run_server(served, listener, served.context.limits, signals, on_stop=served.stop_feeds)
+        run_server(served, listener, served.context.limits, signals, access=served.access, on_stop=served.stop_feeds)
 
 
 def _exit_signals(source: SettingsSource) -> list[int]:

@@ -81,7 +81,8 @@ def _serve(file: str, wire: WireName | None, host: str, port: int, opens: bool) 
     with listen(host, port) as listener:
         _show(f"{address_of(listener)}/inspect", opens)
         click.echo("Ctrl-C stops", err=True)
-        run_server(app(inspections), listener, LIMITS, exit_signals(), on_stop=inspections.close)
+        served = app(inspections)
+        run_server(served, listener, LIMITS, exit_signals(), access=served.access, on_stop=inspections.close)
 
 
 def _read(file: str, wire: WireName | None) -> Inspections:

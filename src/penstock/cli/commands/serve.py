@@ -29,6 +29,7 @@ class Options(Struct, frozen=True, kw_only=True):
     token_env: str
     hosts: tuple[str, ...]
     origins: tuple[str, ...]
+    proxies: tuple[str, ...]
     abandon_after: float | None
     reload: bool
     quiet: bool
@@ -48,6 +49,8 @@ class Options(Struct, frozen=True, kw_only=True):
 )
 @click.option("--allow-origin", "origins", multiple=True, metavar="ORIGIN",
               help="Let web pages of this origin use the server, as in https://example.com; repeatable.")  # fmt: skip
+@click.option("--trust-proxy", "proxies", multiple=True, metavar="ADDRESS",
+              help="Believe X-Forwarded-For of the proxy at this address; repeatable.")  # fmt: skip
 @click.option("--abandon-after", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
               help="Cancel a run after it had no reader for this many seconds; by default, it continues.")  # fmt: skip
 @click.option("--reload", is_flag=True, help="Restart when a Python file in the folder of an agent changes.")
@@ -84,6 +87,7 @@ def _reload(options: Options) -> None:
         ("--log", None if is_inherited else options.log), ("--keep", options.keep), ("--archive", options.archive),
         ("--abandon-after", options.abandon_after),
         *(("--allow-host", name) for name in options.hosts), *(("--allow-origin", name) for name in options.origins),
+        *(("--trust-proxy", address) for address in options.proxies),
     ]  # fmt: skip
     words = [text for name, value in values if value is not None for text in (name, str(value))]
     quiet = ["--quiet"] if options.quiet else []
@@ -113,13 +117,14 @@ def _serve(options: Options) -> None:
     try:
         served = app(
             agents, log=store, token=token, hosts=options.hosts, origins=options.origins,
-            abandon_after=options.abandon_after,
+            proxies=options.proxies, abandon_after=options.abandon_after,
         )  # fmt: skip
         level = logging.WARNING if options.quiet else logging.INFO
         with listen(host, options.port) as listener, printed_records("penstock.runs", level):
             names = ", ".join(served.context.host.agents)
             kept = f"runs in {Path(log).name if '://' not in log else 'PostgreSQL'}" if log else "runs in memory"
             click.echo(f"serving {names} on {address_of(listener)} ({kept}); Ctrl-C stops", err=True)
-            run_server(served, listener, served.context.limits, exit_signals(), on_stop=served.context.feeds.close)
+            stop = served.context.feeds.close
+            run_server(served, listener, served.context.limits, exit_signals(), access=served.access, on_stop=stop)
     finally:
         store.close()
