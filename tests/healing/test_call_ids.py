@@ -65,3 +65,13 @@ def test_the_third_response_gets_a_third_id() -> None:
     messages = (*HISTORY, Message("assistant", (ToolCall("call_0_2", "look", {}),)))
     events, _ = healed(call("call_0", "{}"), delta("tool_calls"), messages=messages)
     assert [*map(set, ids(events))] == [{"call_0_3"}]
+
+
+def test_an_id_that_comes_after_the_start_counts_at_the_end() -> None:
+    start = delta(tool_calls=[{"index": 0, "function": {"name": "look", "arguments": "{"}}])
+    late = delta(tool_calls=[{"index": 0, "id": "slow", "function": {"arguments": "}"}}])
+    events, report = healed(start, late, delta("tool_calls"))
+    plain, _ = healed(start, late, delta("tool_calls"), messages=())
+    assert [event.id for event in plain if isinstance(event, ToolCall)] == ["slow"]
+    assert [event.id for event in events if isinstance(event, ToolCall)] == ["slow"]
+    assert [one.quirk for one in report if one.quirk == 22] == [22], "its first id is that of an earlier call"

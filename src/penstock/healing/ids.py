@@ -18,25 +18,26 @@ T = TypeVar("T", ToolCallStart, ToolCallClosed, ToolCall, ToolCallInvalid)
 class CallIds:
     """The ids of one response. A call whose id is in the history gets another one (QUIRKS 22)."""
 
-    __slots__ = ("_by_block", "_messages", "_report", "_used")
+    __slots__ = ("_ids", "_messages", "_report", "_used")
 
     def __init__(self, messages: Sequence[Message], report: HealingReport) -> None:
         self._messages = messages
         self._report = report
         self._used: UniqueIds | None = None  # until the first call: most responses have none
-        self._by_block: dict[int, str] = {}
+        self._ids: dict[tuple[int, str], str] = {}  # by block and the provider's id, which may come after the start
 
     def unique(self, event: T) -> T:
         """The event with the id that its call has for the client."""
-        id = self._by_block.get(event.block)
+        key = event.block, event.id
+        id = self._ids.get(key)
         if id is None:
-            id = self._by_block[event.block] = self._take(event.id)
+            id = self._ids[key] = self._take(event.id)
         return event if id == event.id else replace(event, id=id)
 
     def clear(self) -> None:
         """Another attempt begins."""
         self._used = None
-        self._by_block.clear()
+        self._ids.clear()
 
     def _take(self, id: str) -> str:
         if self._used is None:
