@@ -28,6 +28,7 @@ from penstock.gateway.facts import UpstreamFacts
 from penstock.gateway.healed import HealedResponses
 from penstock.gateway.journal import one_line
 from penstock.gateway.memory import ResponseMemory
+from penstock.gateway.passing import endpoints as passing
 from penstock.gateway.upstream_models import UpstreamModels
 from penstock.healing.settings import Healing
 from penstock.inspector.endpoints import InspectorEndpoints
@@ -199,6 +200,14 @@ ROUTES: Routes[Endpoint] = Routes(
     *_versions("POST", "/models/{owner}/{model}", partial(_answer_in_path, "gemini")),
     *_versions("POST", "/models/{host}/{owner}/{model}", partial(_answer_in_path, "gemini")),
     Route("POST", "/api/chat", partial(_answer, "ollama")),
+    Route("POST", "/api/generate", passing.generate),
+    Route("POST", "/api/embed", partial(passing.embed, "/api/embed")),
+    Route("POST", "/api/embeddings", partial(passing.embed, "/api/embeddings")),
+    Route("POST", "/api/show", passing.show),
+    Route("GET", "/api/ps", passing.list_running),
+    Route("GET", "/api/version", passing.show_version),
+    Route("POST", "/v1/completions", partial(passing.pass_openai, "/completions")),
+    Route("POST", "/v1/embeddings", partial(passing.pass_openai, "/embeddings")),
     *_versions("GET", "/models", _list_models),
     Route("GET", "/api/tags", _list_models),
     Route("GET", "/healed", endpoints.list_healed),

@@ -158,6 +158,13 @@ def open_stream(candidate: Candidate, exchange: Exchange) -> AsyncStream:
     return AsyncStream(exchange, connector.aconnect())
 
 
+def passed_exchange(candidate: Candidate, caller: Caller, retries: Retries) -> Exchange:
+    """An exchange with a candidate, with its keys and limits, for a request that is passed on: its body is replaced."""
+    is_same = find_facts(wire_of(candidate.upstream)).passed_headers
+    passed = {name: value for name, value in caller.headers.items() if name in is_same}
+    return _model(candidate, caller, retries, passed).ask("-")
+
+
 def _id_prefix(caller: Caller) -> str:
     return f"call_{caller.id}_"
 

@@ -11,6 +11,7 @@ from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.model_windows import model_windows
 from penstock.gateway.routing import model_names
 from penstock.gateway.upstream_models import ModelList, listed_names
+from penstock.wires.ollama.other_endpoints import listed_model
 
 ListForm = Callable[[Mapping[str, int | None]], dict[str, Any]]
 """Writes a list of models, by their names with their context windows, in the form of a protocol."""
@@ -22,7 +23,7 @@ _NO_TIME = "1970-01-01T00:00:00Z"
 async def list_models(form: ListForm, context: GatewayContext, call: Call) -> None:
     """A list of the models in the form of a protocol."""
     client_key = context.client_key(call.request)
-    names, lists = await _names(context, client_key)
+    names, lists = await all_names(context, client_key)
     windows = await call.request.unless_gone(model_windows(context, names, lists, client_key))
     await respond_json(call.request, call.send, form(windows))
 
@@ -36,12 +37,7 @@ def with_paths(models: Mapping[str, int | None]) -> dict[str, Any]:
 
 def with_tags(models: Mapping[str, int | None]) -> dict[str, Any]:
     """A list of models by their tags."""
-    return {
-        "models": [
-            {"name": name, "model": name, **({"details": {"context_length": size}} if size else {})}
-            for name, size in models.items()
-        ]
-    }
+    return {"models": [listed_model(name, size) for name, size in models.items()]}
 
 
 def with_ids(models: Mapping[str, int | None]) -> dict[str, Any]:
@@ -63,7 +59,7 @@ def _windows(size: int | None, *fields: str) -> dict[str, int]:
     return {} if size is None else dict.fromkeys(fields, size)
 
 
-async def _names(context: GatewayContext, client_key: str) -> tuple[list[str], Mapping[str, ModelList]]:
+async def all_names(context: GatewayContext, client_key: str) -> tuple[list[str], Mapping[str, ModelList]]:
     """The names of all known models, and their lists; raises if there are none because no upstream answers."""
     settings = context.source.current
     lists = await context.models.lists(settings, client_key)

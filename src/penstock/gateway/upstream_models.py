@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from penstock.asgi.access import key_digest
 from penstock.errors import PenstockError
+from penstock.gateway.asking import wire_of
 from penstock.gateway.config.settings import GatewaySettings, Upstream
 from penstock.gateway.facts import address_of
 from penstock.providers import find_provider, join_url
@@ -33,6 +34,8 @@ MAX_LIST = 4 * 1024 * 1024
 """How many bytes of a list of models are read."""
 MAX_LISTS = 100
 """How many lists are kept: one per upstream and key."""
+_LISTS = {"ollama": "/v1/models"}
+"""The path of the list below the base URL, by wire, where it is another one."""
 _NO_LIST = (404, 405, 501)  # the statuses of a server without a list of models
 
 
@@ -77,7 +80,9 @@ class UpstreamModels:
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 address = address_of(upstream, client_key)
-                models, windows = _read(await _get(join_url(address.url, "/models"), address.headers))
+                models, windows = _read(
+                    await _get(join_url(address.url, _LISTS.get(wire_of(upstream), "/models")), address.headers)
+                )
         except (PenstockError, OSError, TimeoutError, ValueError) as error:
             failure = str(error) or f"no answer within {WAIT_SECONDS:g} seconds"
             logger.warning("the models of %s cannot be listed: %s", upstream.name, failure)
