@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -163,6 +165,21 @@ def test_vs_code_accepts_the_version_and_finds_models_with_tools() -> None:
             assert page["model_info"][f"{page['model_info']['general.architecture']}.context_length"] == 32768
             assert "tools" in page["capabilities"]
             assert page["model_info"]["general.basename"] == "Qwen/Qwen3-8B"
+
+    run(vllm(), test)
+
+
+def test_open_webui_reads_the_version_and_the_end_of_running_models_and_unloads_them() -> None:
+    """Its calls, and how it reads the answers (open_webui/routers/ollama.py)."""
+
+    async def test(browser: Browser) -> None:
+        version = (await browser.get("/api/version")).json["version"]
+        assert tuple(map(int, re.sub(r"^v|-.*", "", version).split("."))) > (0, 6, 4)
+        [running] = (await browser.get("/api/ps")).json["models"]
+        assert datetime.fromisoformat(running["expires_at"]) > datetime.now(UTC)
+        assert running["name"] == (await browser.get("/api/tags")).json["models"][0]["name"]
+        unload = {"model": running["model"], "keep_alive": 0, "prompt": ""}
+        assert (await browser.post("/api/generate", unload)).json["done"] is True
 
     run(vllm(), test)
 

@@ -127,7 +127,7 @@ async def list_running(context: GatewayContext, call: Call) -> None:
 
 def _running(name: str, facts: ServerFacts) -> dict[str, Any]:
     window = {"context_length": facts.window} if facts.window else {}
-    return {**forms.listed_model(name, facts.window), "expires_at": forms.NO_TIME, "size_vram": 0, **window}
+    return {**forms.listed_model(name, facts.window), "expires_at": forms.NEVER, "size_vram": 0, **window}
 
 
 async def show_version(context: GatewayContext, call: Call) -> None:

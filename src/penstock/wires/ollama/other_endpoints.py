@@ -11,6 +11,8 @@ Json = dict[str, Any]
 VERSION = "0.12.0"
 """The version of Ollama whose endpoints a gateway has; clients such as VS Code refuse old ones."""
 NO_TIME = "1970-01-01T00:00:00Z"
+NEVER = "9999-12-31T23:59:59Z"
+"""When a server unloads a model that it always has in memory."""
 ARCHITECTURE = "other"
 """The architecture of a model on another server: clients look for the window in `{architecture}.context_length`."""
 _ONLY_OLLAMA = {
