@@ -427,7 +427,7 @@ def test_models_are_listed_by_the_names_of_routes() -> None:
         assert [model.id async for model in client.models.list()] == ["fast"]
         assert [model.id async for model in anthropic_client(browser).models.list()] == ["fast"]
         assert (await browser.get("/v1beta/models")).json == {"models": [{"name": "models/fast"}]}
-        assert (await browser.get("/api/tags")).json == {"models": [{"name": "fast", "model": "fast"}]}
+        assert [row["model"] for row in (await browser.get("/api/tags")).json["models"]] == ["fast"]
 
     from penstock.gateway import GatewaySettings, ModelRoute, Target, app
 
@@ -484,6 +484,7 @@ PLACES = {
     "/v1/chat/completions": "openai",
     "/v1/responses": "openai",
     "/v1/embeddings": "openai",
+    "/v1/images": "openai",
     "/v1/messages": "anthropic",
     "/v1/messages/count_tokens": "anthropic",
     "/v1beta/models/m:generateContent": "gemini",
@@ -491,6 +492,7 @@ PLACES = {
     "/v1alpha/models/m:explain": "gemini",
     "/api/chat": "ollama",
     "/api/generate": "ollama",
+    "/api/pull": "ollama",
 }
 """Paths, two of which do not exist, and whose errors are expected there."""
 
@@ -517,7 +519,7 @@ def test_an_error_of_the_gateway_itself_has_the_shape_of_the_protocol(
     async def test(browser: Browser) -> None:
         key = {"authorization": f"Bearer {'k' * 20}"}
         strangers = await browser.post(path, {}), await browser.post(path, {}, origin="https://evil.example", **key)
-        is_missing = path in ("/v1/embeddings", "/api/generate")
+        is_missing = path in ("/v1/images", "/api/pull")
         assert [reply.status for reply in strangers] == ([404, 404] if is_missing else [401, 403])
         for reply in (*strangers, await browser.post(path, {}, **key), await browser.get(path, **key)):
             assert reply.status >= 400
@@ -676,7 +678,7 @@ def test_a_path_that_does_not_exist_is_in_the_log_and_the_likely_one_is_named(ca
             for path, likely in (
                 ("/chat/completions", "; did you mean /v1/chat/completions?"),
                 ("/v1/v1/messages", "; did you mean /v1/messages?"),
-                ("/v1/embeddings", ""),
+                ("/v1/images", ""),
                 ("/", ""),
             ):
                 reply = await browser.post(path, chat())

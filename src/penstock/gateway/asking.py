@@ -160,9 +160,9 @@ def open_stream(candidate: Candidate, exchange: Exchange) -> AsyncStream:
 
 def passed_exchange(candidate: Candidate, caller: Caller, retries: Retries) -> Exchange:
     """An exchange with a candidate, with its keys and limits, for a request that is passed on: its body is replaced."""
-    is_same = find_facts(wire_of(candidate.upstream)).passed_headers
-    passed = {name: value for name, value in caller.headers.items() if name in is_same}
-    return _model(candidate, caller, retries, passed).ask("-")
+    names = find_facts(wire_of(candidate.upstream)).passed_headers
+    headers = {name: value for name, value in caller.headers.items() if name in names}
+    return _model(candidate, caller, retries, headers).ask("-")
 
 
 def _id_prefix(caller: Caller) -> str:

@@ -20,6 +20,7 @@ from penstock.gateway.facts import address_of
 from penstock.providers import find_provider, join_url
 from penstock.servers.reading import listed_window
 from penstock.transport.http.failures import system_reason
+from penstock.wires import find_facts
 
 if TYPE_CHECKING:
     import aiohttp
@@ -34,8 +35,6 @@ MAX_LIST = 4 * 1024 * 1024
 """How many bytes of a list of models are read."""
 MAX_LISTS = 100
 """How many lists are kept: one per upstream and key."""
-_LISTS = {"ollama": "/v1/models"}
-"""The path of the list below the base URL, by wire, where it is another one."""
 _NO_LIST = (404, 405, 501)  # the statuses of a server without a list of models
 
 
@@ -80,14 +79,18 @@ class UpstreamModels:
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 address = address_of(upstream, client_key)
-                models, windows = _read(
-                    await _get(join_url(address.url, _LISTS.get(wire_of(upstream), "/models")), address.headers)
-                )
+                models, windows = _read(await _get(join_url(address.url, _path(upstream)), address.headers))
         except (PenstockError, OSError, TimeoutError, ValueError) as error:
             failure = str(error) or f"no answer within {WAIT_SECONDS:g} seconds"
             logger.warning("the models of %s cannot be listed: %s", upstream.name, failure)
             return ModelList(self.clock() + FAILURE_SECONDS, failure=failure)
         return ModelList(self.clock() + KEPT_SECONDS, models, windows=windows)
+
+
+def _path(upstream: Upstream) -> str:
+    """The path of the list below the base URL."""
+    paths = find_facts(wire_of(upstream)).passed_paths
+    return f"{paths.root if paths is not None else ''}/models"
 
 
 def listed_names(lists: Mapping[str, ModelList]) -> list[str]:

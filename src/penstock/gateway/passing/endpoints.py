@@ -25,11 +25,12 @@ from penstock.gateway.passing.passed_request import PassedRequest, read_json, re
 from penstock.gateway.passing.relay import URLOf
 from penstock.gateway.routing import Candidate, find_candidates
 from penstock.servers.facts import ServerFacts
+from penstock.wires import find_facts
 from penstock.wires.ollama import other_endpoints as forms
+from penstock.wires.openai_chat.facts import FACTS as CHAT_FACTS
 
-CHAT, RESPONSES, OLLAMA = "openai-chat", "openai-responses", "ollama"
-_CHAT_PATHS = {CHAT: "/chat/completions", RESPONSES: "/responses", OLLAMA: "/api/chat"}
-_BEFORE = {OLLAMA: "/v1"}
+CHAT = CHAT_FACTS.wire
+OLLAMA = forms.WIRE
 
 
 def _openai_url(path: str) -> URLOf:
@@ -37,10 +38,10 @@ def _openai_url(path: str) -> URLOf:
 
     def url_of(candidate: Candidate, url: str) -> str:
         wire = wire_of(candidate.upstream)
-        if wire not in _CHAT_PATHS:
+        if (paths := find_facts(wire).passed_paths) is None:
             raise UsageError(f"the upstream {candidate.upstream.name} speaks {wire}, which has no {path}")
-        start, _, query = url.rpartition(_CHAT_PATHS[wire])
-        return f"{start}{_BEFORE.get(wire, '')}{path}{query}"
+        start, _, query = url.rpartition(paths.chat)
+        return f"{start}{paths.root}{path}{query}"
 
     return url_of
 
@@ -49,7 +50,10 @@ def _ollama_url(path: str) -> URLOf:
     """The URL of an endpoint of Ollama, which may be known by the base URL of its other protocol."""
 
     def url_of(candidate: Candidate, url: str) -> str:
-        start, _, query = url.rpartition(_CHAT_PATHS[wire_of(candidate.upstream)])
+        paths = find_facts(wire_of(candidate.upstream)).passed_paths
+        if paths is None:
+            raise UsageError(f"the upstream {candidate.upstream.name} has no {path}")
+        start, _, query = url.rpartition(paths.chat)
         return f"{start.removesuffix('/v1')}{path}{query}"
 
     return url_of

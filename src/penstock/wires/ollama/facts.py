@@ -18,6 +18,7 @@ from penstock.wires.shared.facts import (
     REFUSALS,
     VENDOR_CALLS,
     Loss,
+    PassedPaths,
     StateFacts,
     WireFacts,
 )
@@ -46,6 +47,7 @@ FACTS = WireFacts(
         VENDOR_CALLS,
     ),
     output=GRAMMAR_SCHEMAS,
+    passed_paths=PassedPaths("/api/chat", root="/v1"),
 )
 
 USAGE = UsageTable(input=("prompt_eval_count",), output=("eval_count",))

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import UsageError
+from penstock.wires.ollama.facts import FACTS
 
+WIRE = FACTS.wire
 Json = dict[str, Any]
 VERSION = "0.12.0"
 """The version of Ollama whose endpoints a gateway has; clients such as VS Code refuse old ones."""

@@ -23,6 +23,7 @@ from penstock.wires.shared.facts import (
     VENDOR_CALLS,
     IdRules,
     Loss,
+    PassedPaths,
     StateFacts,
     WireFacts,
 )
@@ -46,6 +47,7 @@ FACTS = WireFacts(
         StateFacts("reasoning_fields", data="list"),
     ),
     passed_headers=("openai-beta",),
+    passed_paths=PassedPaths("/chat/completions"),
     results_are_text=True,
     needs_answers=True,
     has_chat_parts=True,

@@ -17,6 +17,7 @@ from penstock.wires.shared.facts import (
     HostedTool,
     IdRules,
     Loss,
+    PassedPaths,
     StateFacts,
     WireFacts,
 )
@@ -76,6 +77,7 @@ FACTS = WireFacts(
     reference="item_reference",
     kept_fields=("conversation", "prompt"),
     passed_headers=("openai-beta",),
+    passed_paths=PassedPaths("/responses"),
     results_may_come_late=True,
     export_extra={"store": True},  # items that the provider stores are written by their id
     losses=(

@@ -115,6 +115,16 @@ VENDOR_CALLS = Loss("vendor_calls", "dropped", "only the provider that defines a
 """Losses of several wires."""
 
 
+class PassedPaths(Struct, frozen=True):
+    """Where servers of a wire have endpoints that a gateway passes on: completions, embeddings and lists of models.
+
+    `chat` ends the URL of a chat; the others are in its place, below `root`.
+    """
+
+    chat: str
+    root: str = ""
+
+
 class WireFacts(Struct, frozen=True, kw_only=True):
     """What the rules for histories and requests have to know about a wire."""
 
@@ -148,6 +158,9 @@ class WireFacts(Struct, frozen=True, kw_only=True):
     """How a line begins that a client writes before its system prompt for the provider, and not for the model."""
     passed_headers: tuple[str, ...] = ()
     """The headers of a client that ask its provider for features; a gateway passes them on to the same protocol."""
+
+    passed_paths: PassedPaths | None = None
+    """Where completions and embeddings are passed on to; None if servers of the wire do not have them."""
 
     system_field: str = ""
     """How the request field begins that alone may hold system messages; empty if they stand among the messages."""
