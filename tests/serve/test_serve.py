@@ -164,6 +164,10 @@ def test_an_approval_names_what_was_shown(tmp_path: Path) -> None:
         assert (forged.status, forged.json["error"]["code"]) == (409, "shown_something_else")
         other = await browser.post(f"/runs/{run_id}/decide", {**body, "call_id": "x", "shown": request["shown"]})
         assert other.json["error"]["code"] == "not_waiting"
+        misfit = {**body, "shown": request["shown"], "arguments": {"amount": "much"}}
+        refused = await browser.post(f"/runs/{run_id}/decide", misfit)
+        assert (refused.status, refused.json["error"]["code"]) == (422, "arguments_do_not_fit")
+        assert "amount" in refused.json["error"]["message"]
         assert (await browser.post(f"/runs/{run_id}/decide", {**body, "shown": request["shown"]})).json["is_new"]
         await connection.reply.until('"type":"done"')
         assert "paid 7" in connection.reply.body.decode()
@@ -334,8 +338,14 @@ def test_a_token_or_its_cookie_is_required(tmp_path: Path) -> None:
         value = cookie.partition(";")[0]
         assert (await browser.get("/runs", cookie=value)).status == 200
         assert (await browser.get("/runs", cookie=value[:-1] + ("0" if value[-1] != "0" else "1"))).status == 401
-        expires, _, signature = value.partition("=")[2].partition(".")
-        assert (await browser.get("/runs", cookie=f"penstock_session={int(expires) + 9999}.{signature}")).status == 401
+        name, expires, signature = value.partition("=")[2].split(".")
+        later = f"penstock_session={name}.{int(expires) + 9999}.{signature}"
+        assert (await browser.get("/runs", cookie=later)).status == 401
+        other = await browser.post("/session", {}, authorization=f"Bearer {token}")
+        ended = await browser.request("DELETE", "/session", headers={"cookie": value})
+        assert (ended.status, "Max-Age=0" in ended.headers["set-cookie"]) == (200, True)
+        assert (await browser.get("/runs", cookie=value)).status == 401
+        assert (await browser.get("/runs", cookie=other.headers["set-cookie"].partition(";")[0])).status == 200
         assert (await browser.get("/healthz")).status == 200
 
     run(tmp_path, TWO_STEPS, test, token=token)

@@ -199,8 +199,9 @@ def test_a_cookie_is_for_this_server_alone_and_cannot_be_made(server: Server) ->
     cookie, *attributes = headers["set-cookie"].split("; ")
     assert {"HttpOnly", "SameSite=Strict", "Path=/token"} <= {*attributes}
     assert server.send("GET", "/token/runs", headers={"cookie": cookie})[0] == 200
-    expires, _, signature = cookie.partition("=")[2].partition(".")
-    for forged in (f"{int(expires) + 1}.{signature}", f"{expires}.{'0' * 64}", f"{expires}.", "", "9" * 50, "9.é"):
+    name, expires, signature = cookie.partition("=")[2].split(".")
+    later, another = f"{name}.{int(expires) + 1}.{signature}", f"x{name}.{expires}.{signature}"
+    for forged in (later, another, f"{name}.{expires}.{'0' * 64}", f"{expires}.", "", "9" * 50, "9.é", ".."):
         value = f"penstock_session={forged}"
         assert server.send("GET", "/token/runs", headers={"cookie": value.encode().decode("latin-1")})[0] == 401, forged
     cross = {"cookie": cookie, "origin": "http://evil.example"}

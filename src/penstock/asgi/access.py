@@ -7,12 +7,13 @@ import hmac
 import inspect
 import ipaddress
 import re
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection
 from functools import lru_cache
 from http.cookies import CookieError, SimpleCookie
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from penstock.asgi.request import HTTPRequest, RejectedRequest, Scope
 from penstock.asgi.shares import Share
@@ -23,6 +24,8 @@ Authenticate = Callable[[Scope], "str | Awaitable[str | None] | None"]
 
 COOKIE = "penstock_session"
 SESSION_SECONDS = 12 * 3600
+MAX_ENDED = 10_000
+"""How many sessions are remembered that were ended before their time; the oldest are forgotten first."""
 MIN_TOKEN = 16
 KEY_HEADERS = ("x-api-key", "api-key", "x-goog-api-key")
 """Headers in which clients send a key, besides `Authorization: Bearer`."""
@@ -46,6 +49,7 @@ class Access(Struct, frozen=True, kw_only=True):
     hosts: Collection[str] = ()
     origins: Collection[str] = ()
     proxies: Collection[str] = ()
+    ended_sessions: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.token and self.auth is not None:
@@ -136,26 +140,40 @@ class Access(Struct, frozen=True, kw_only=True):
         """A session cookie for a browser that sent the token, so that the page need not keep it."""
         expires = int(time.time()) + SESSION_SECONDS
         secure = "; Secure" if request.scope.get("scheme") == "https" else ""
-        value = f"{expires}.{self._signature(expires)}"
+        session = f"{secrets.token_hex(8)}.{expires}"
+        value = f"{session}.{self._signature(session)}"
         path = request.scope.get("root_path") or "/"
         return f"{COOKIE}={value}; Path={path}; Max-Age={SESSION_SECONDS}; HttpOnly; SameSite=Strict{secure}"
+
+    def end_session(self, request: HTTPRequest) -> str:
+        """End the session of a browser; returns a cookie that deletes its cookie."""
+        if session := self._session(request):
+            self.ended_sessions[session] = None
+            while len(self.ended_sessions) > MAX_ENDED:
+                del self.ended_sessions[next(iter(self.ended_sessions))]
+        path = request.scope.get("root_path") or "/"
+        return f"{COOKIE}=; Path={path}; Max-Age=0; HttpOnly; SameSite=Strict"
 
     def _has_token(self, request: HTTPRequest) -> bool:
         return hmac.compare_digest(shown_key(request).encode("utf-8", "replace"), self.token.encode())
 
     def _has_session(self, request: HTTPRequest) -> bool:
+        session = self._session(request)
+        return bool(session) and session not in self.ended_sessions
+
+    def _session(self, request: HTTPRequest) -> str:
+        """The session of a valid cookie, whether or not it was ended; empty without one."""
         try:
             cookie = SimpleCookie(request.headers.get("cookie", "")).get(COOKIE)
         except CookieError:
-            return False
-        expires, _, signature = cookie.value.partition(".") if cookie else ("", "", "")
-        if not expires.isascii() or not expires.isdigit() or len(expires) > len(str(2**40)):
-            return False
-        is_signed = hmac.compare_digest(signature.encode(), self._signature(int(expires)).encode())
-        return is_signed and int(expires) > time.time()
+            return ""
+        session, _, signature = cookie.value.rpartition(".") if cookie else ("", "", "")
+        if not hmac.compare_digest(signature.encode(), self._signature(session).encode()):
+            return ""
+        return session if int(session.rpartition(".")[2]) > time.time() else ""
 
-    def _signature(self, expires: int) -> str:
-        return hmac.new(self.token.encode(), f"session:{expires}".encode(), hashlib.sha256).hexdigest()
+    def _signature(self, session: str) -> str:
+        return hmac.new(self.token.encode(), f"session:{session}".encode(), hashlib.sha256).hexdigest()
 
     def _is_own_host(self, name: str) -> bool:
         if name in _LOOPBACK_NAMES or "*" in self.hosts or name in {host.lower() for host in self.hosts}:

@@ -19,7 +19,7 @@ from penstock.errors import UsageError
 logger = logging.getLogger("penstock.asgi")
 
 PREFLIGHT = {
-    "access-control-allow-methods": "GET, POST",
+    "access-control-allow-methods": "GET, POST, DELETE",
     "access-control-allow-headers": (
         "authorization, content-type, idempotency-key, last-event-id, x-ai-sdk-version, x-api-key"
     ),

@@ -11,7 +11,11 @@ from penstock.asgi.request import HTTPRequest, RejectedRequest, Send
 
 Headers = Mapping[str, str]
 JSON = "application/json"
-SAFE_HEADERS = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
+SAFE_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+    "cross-origin-resource-policy": "same-origin",
+}
 """Headers of every response."""
 
 

@@ -198,6 +198,12 @@ async def _open_session(context: ServeContext, call: Call) -> None:
     await respond_json(call.request, call.send, {"status": "ok"}, headers=cookie)
 
 
+async def _end_session(context: ServeContext, call: Call) -> None:
+    """`DELETE /session`: end the session of a browser."""
+    cookie = {"set-cookie": context.access.end_session(call.request)} if context.access.token else {}
+    await respond_json(call.request, call.send, {"status": "ok"}, headers=cookie)
+
+
 ROUTES: Routes[Endpoint] = Routes(
     Route("GET", "/", _show_page),
     Route("POST", "/runs", runs_api.start_run),
@@ -217,6 +223,7 @@ ROUTES: Routes[Endpoint] = Routes(
     Route("GET", "/v1/models", models_api.list_models),
     *(Route("POST", path, models_api.endpoint(path)) for path in models_api.WIRES),
     Route("POST", "/session", _open_session),
+    Route("DELETE", "/session", _end_session),
     Route("GET", "/healthz", _health),
     Route("GET", "/metrics", _metrics_text),
     Route("GET", "/openapi.json", _describe),

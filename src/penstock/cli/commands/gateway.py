@@ -67,7 +67,7 @@ def complete_client(_context: click.Context, _option: click.Parameter, start: st
 @click.option("--port", default=4000, show_default=True, type=click.IntRange(0, 65535), metavar="PORT",
               help="The port to listen on; 0 picks a free one.")  # fmt: skip
 @click.option("--key", default="", envvar="PENSTOCK_GATEWAY_KEY", metavar="KEY",
-              help="The key that clients must send; the default is $PENSTOCK_GATEWAY_KEY.")  # fmt: skip
+              help="The key that clients must send; $PENSTOCK_GATEWAY_KEY hides it from other users.")  # fmt: skip
 @click.option(
     "--allow-host", "hosts", multiple=True, metavar="NAME", help="Accept requests for this host name; repeatable."
 )
@@ -96,6 +96,11 @@ def gateway(**options: object) -> None:
     """
     try:
         chosen = Options(**options)  # type: ignore[arg-type]
+        if click.get_current_context().get_parameter_source("key") is click.core.ParameterSource.COMMANDLINE:
+            click.echo(
+                "note: every user of this machine sees --key in the list of processes; use $PENSTOCK_GATEWAY_KEY",
+                err=True,
+            )
         if chosen.client:
             _show_client(chosen)
         elif chosen.write:

@@ -11,12 +11,13 @@ import msgspec
 from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond, respond_json
 from penstock.asgi.stream import ResponseStream
-from penstock.errors import UsageError
+from penstock.errors import ArgumentsError, UsageError
 from penstock.log.follow import is_in_log
 from penstock.log.position import START, Position, parse_position
 from penstock.log.store import RunPhase, RunRow
 from penstock.log.store_retries import awith_retries
 from penstock.run.events import ApprovalRequest
+from penstock.run.input_checks import expect_undecided
 from penstock.run.machine import Run
 from penstock.serve.context import Call, ServeContext
 from penstock.serve.hosting import Host
@@ -116,11 +117,16 @@ async def decide(context: ServeContext, call: Call) -> None:
     """`POST /runs/{id}/decide`: approve or decline a call."""
     row = await context.host.find(call.parts["id"], call.tenant)
     body = await read_body(call.request, DecideBody)
-    request = await waiting_request(context, row, body.call_id)
+    run = await context.host.rebuilt(row)
+    request = waiting_request(run, body.call_id)
     if request.kind != "approval":
         raise RejectedRequest(409, "not_an_approval", "this call waits for its result: use provide")
     if approval_hash(request) != body.shown:
         raise RejectedRequest(409, "shown_something_else", "the call has changed since it was shown: load it again")
+    try:
+        expect_undecided(run, body.call_id, body.approved, body.arguments)
+    except ArgumentsError as error:
+        raise RejectedRequest(422, "arguments_do_not_fit", str(error)) from None
     put = partial(context.host.runs.decide, row.id, body.call_id, body.approved, body.arguments, body.reason)
     await respond_json(call.request, call.send, Accepted(row.id, await context.host.steer(row, put)))
 
@@ -129,7 +135,7 @@ async def provide(context: ServeContext, call: Call) -> None:
     """`POST /runs/{id}/provide`: give the result of a call that runs elsewhere."""
     row = await context.host.find(call.parts["id"], call.tenant)
     body = await read_body(call.request, ProvideBody)
-    request = await waiting_request(context, row, body.call_id)
+    request = waiting_request(await context.host.rebuilt(row), body.call_id)
     if request.kind == "approval":
         raise RejectedRequest(409, "not_deferred", "this call waits for a decision: use decide")
     put = partial(context.host.runs.provide, row.id, body.call_id, body.value, body.is_error)
@@ -157,9 +163,8 @@ async def show_thread(context: ServeContext, call: Call) -> None:
     await respond_json(call.request, call.send, value)
 
 
-async def waiting_request(context: ServeContext, row: RunRow, call_id: str) -> ApprovalRequest:
+def waiting_request(run: Run, call_id: str) -> ApprovalRequest:
     """The open request of a run about this call."""
-    run = await context.host.rebuilt(row)
     for request in run.waiting:
         if request.call_id == call_id:
             return request

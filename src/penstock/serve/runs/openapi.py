@@ -100,6 +100,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/threads/{id}"): Operation(reply=replies.ThreadState),
     ("GET", "/v1/models"): Operation(reply=replies.ModelList),
     ("POST", "/session"): Operation(reply=Status),
+    ("DELETE", "/session"): Operation(reply=Status),
     ("GET", "/healthz"): Operation(reply=Status),
     ("GET", "/metrics"): Operation(reply=str, media_type="text/plain"),
     ("GET", "/openapi.json"): Operation(reply=dict[str, Any]),
