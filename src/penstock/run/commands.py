@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import Struct
 
 from penstock.calls.sources import Sources
 from penstock.messages import Message, ToolResult
 from penstock.results import Outcome
-from penstock.run.events import CallReviewed, CallVerdict, LogEvent, StreamEvent, ToolReturned, is_for_readers
+from penstock.run.events import CallReviewed, CallVerdict, LogEvent, Nested, StreamEvent, ToolReturned, is_for_readers
 from penstock.run.step_changes import UNCHANGED, StepChanges
 
 
@@ -174,6 +174,8 @@ _Other = (
     | ExpireLater
     | CancelTool
 )
+_COMMANDS = frozenset(get_args(_Other))
+_MAYBE_ONLY_LOGGED = frozenset({CallReviewed, ToolReturned, Nested})
 Command = _Other | Emit
 Output = StreamEvent | CallReviewed | ToolReturned | _Other
 """An event or a command: the result of an input to the run."""
@@ -189,6 +191,8 @@ def as_commands(outputs: list[Output]) -> list[Command]:
 
 def emit(events: list[Any]) -> Emit:
     """Emit these events; readers do not get those that only a log has."""
+    if _MAYBE_ONLY_LOGGED.isdisjoint(map(type, events)):
+        return Emit(events)
     shown = [event for event in events if is_for_readers(event)]
     return Emit(events) if len(shown) == len(events) else Emit(shown, events)
 
@@ -196,10 +200,5 @@ def emit(events: list[Any]) -> Emit:
 def sort_outputs(outputs: list[Output], events: list[Any], commands: list[Command]) -> None:
     """Append the events and the commands to their lists."""
     for output in outputs:
-        match output:
-            case PrepareStep() | AskModel() | StopAsking() | StartTool() | CancelTool():
-                commands.append(output)
-            case GrowTool() | PrepareTool() | ReviewCall() | ReviseResult() | AnswerTool() | ExpireLater():
-                commands.append(output)
-            case _:
-                events.append(output)
+        kept: list[Any] = commands if type(output) in _COMMANDS else events
+        kept.append(output)

@@ -171,6 +171,8 @@ class InnerRuns:
     def over_before(self, request: AskModel, more: Usage | None = None) -> str:
         """The limit that keeps the outer run from a request, after what was spent and `more`; empty if none does."""
         outer, limits = self._outer, self._outer.rules.limits
+        if not limits.has_budget and outer.price_of is None:
+            return ""
         spent = self.total_usage if more is None else add_usage(self.total_usage, more)
         if (over := over_budget(limits, spent)) or outer.price_of is None:
             return over

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from functools import reduce
+from operator import add, attrgetter
 from typing import Any
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from penstock.tools.policy import DEFAULT_RETRIES, ToolPolicy
 
 _UNITS = {"seconds": "seconds", "hook_seconds": "seconds", "cost": "US dollars"}
 _ROUNDING = 1 + 1e-9  # sums of prices are not exact
+_counts = attrgetter(*USAGE_COUNTS)
 
 NO_TOOL = ""
 """The name under which calls of unknown tools are counted, all together."""
@@ -68,6 +70,11 @@ class Limits(Struct, frozen=True, kw_only=True):
                 continue
             expected = "a whole number" if unit is None else f"a number of {unit}"
             raise UsageError(f"Limits: {name} must be {expected} of {least} or more, or None, not {value!r}")
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether tokens or cost are limited."""
+        return self.tokens is not None or self.cost is not None
 
     @property
     def no_run(self) -> str:
@@ -159,7 +166,7 @@ class Tally(Struct):
             return f"the run reached its limit of {limits.steps} steps"
         if limits.calls is not None and calls > limits.calls:
             return f"with this answer there would be {calls} calls, and there may be {limits.calls}"
-        if spent := over_budget(limits, self.total):
+        if limits.has_budget and (spent := over_budget(limits, self.total)):
             return spent
         if limits.repeats is not None and repeats > limits.repeats:
             return f"the same call came {repeats} times, and may come {limits.repeats} times"
@@ -209,10 +216,12 @@ def over_cost(limits: Limits, usage: Usage, estimate: float | None) -> str:
 
 def add_usage(first: Usage, second: Usage) -> Usage:
     """The sum of two usages. Its cost is not known if one of them has tokens whose cost is not known."""
-    known = [usage.cost for usage in (first, second) if usage.cost is not None]
-    is_unknown = any(usage.cost is None and has_tokens(usage) for usage in (first, second))
-    cost = None if is_unknown or not known else sum(known)
-    counts = {name: getattr(first, name) + getattr(second, name) for name in USAGE_COUNTS}
+    cost = first.cost
+    if cost is None:
+        cost = None if has_tokens(first) else second.cost
+    elif second.cost is not None or has_tokens(second):
+        cost = None if second.cost is None else cost + second.cost
+    counts = dict(zip(USAGE_COUNTS, map(add, _counts(first), _counts(second)), strict=True))
     return Usage(**counts, cost=cost)
 
 

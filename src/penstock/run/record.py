@@ -74,18 +74,16 @@ class Record:
 
     def add(self, event: object) -> None:
         """Keep an event, if it is needed; the private data of a tool is not."""
-        if type(event) not in _KEPT:
+        kind = type(event)
+        if kind not in _KEPT:
             return
-        match event:
-            case ToolEnd() | ToolReturned():
-                self.events.append(replace(event, data=None))
-            case ToolResults():
-                self.events.append(_RESULTS)
-            case Retry():
-                self._earlier = ()
-                self.events.append(event)
-            case _:
-                self.events.append(cast(LogEvent, event))
+        if isinstance(event, ToolEnd | ToolReturned):
+            event = replace(event, data=None)
+        elif kind is ToolResults:
+            event = _RESULTS
+        elif kind is Retry:
+            self._earlier = ()
+        self.events.append(cast(LogEvent, event))
 
     def add_response(self, builder: TurnBuilder) -> None:
         """A response has ended: keep its content."""

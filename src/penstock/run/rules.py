@@ -14,6 +14,7 @@ from penstock.run.limits import Limits
 from penstock.tools.policy import ToolPolicy
 
 _ELSEWHERE = ToolPolicy(is_deferred=True)
+_UNDECLARED = {"vendor": _ELSEWHERE, "approval": _ELSEWHERE}  # by the kind of the call
 
 
 class RunRules(Struct):
@@ -41,12 +42,11 @@ class RunRules(Struct):
 
         What a provider asks of the client waits for it, also if no tool was declared for it.
         """
-        return self.policy_of(execution.name, execution.kind)
+        return self.policies.get(execution.name, _UNDECLARED.get(execution.kind))
 
     def policy_of(self, name: str, kind: str) -> ToolPolicy | None:
         """The policy of the tool of this name, for a call of this kind."""
-        usual = _ELSEWHERE if kind in ("vendor", "approval") else None
-        return self.policies.get(name, usual)
+        return self.policies.get(name, _UNDECLARED.get(kind))
 
     def stop_clock(self, execution: Execution) -> None:
         """An execution is cancelled or discarded: keep how long its tool has run, if it does."""

@@ -206,9 +206,9 @@ class RunState:
 
     # -- how it changes --------------------------------------------------------------------------------------------
 
-    def new_executions(self) -> Executions:
-        """An empty table of calls for the step."""
-        return Executions(self.tally.step, self.rules, self.tally, self.starts)
+    def new_executions(self, step: int | None = None) -> Executions:
+        """An empty table of calls, for the step under way unless it is another one."""
+        return Executions(self.tally.step if step is None else step, self.rules, self.tally, self.starts)
 
     def begin_step(self, changes: StepChanges) -> None:
         """The next request is sent to the model."""
@@ -217,7 +217,8 @@ class RunState:
         self.changes = changes
         self.numbering.next_response()
         self.response = PartialResponse()
-        self.executions = self.new_executions()
+        if self.executions.calls.step != self.step:
+            self.executions = self.new_executions()
 
     def withdraw(self, retry: Retry) -> list[Output]:
         """The response so far was withdrawn."""
@@ -256,7 +257,7 @@ class RunState:
         """
         self.add_said()
         self.phase = "hook"
-        self.executions = self.new_executions()
+        self.executions = self.new_executions(self.step + 1)
 
     def add_said(self) -> None:
         """Add the messages that were said during the run; user messages do not follow each other."""

@@ -62,11 +62,12 @@ class Steps:
         if decision.stop is not None:
             state.tally.spent(decision.changes.usage)
             return [*events, *self.end("stopped", decision.stop)]
-        if over := self._inner.over_before(state.request_with(decision.changes, 0), decision.changes.usage):
+        request = state.request_with(decision.changes, 0)
+        if over := self._inner.over_before(request, decision.changes.usage):
             state.tally.spent(decision.changes.usage)
             return [*events, *self.end("limit", over)]
         self.begin(decision.changes)
-        return [*events, StepStart(state.step, decision.changes), state.request]
+        return [*events, StepStart(state.step, decision.changes), request]
 
     def begin(self, changes: StepChanges) -> None:
         """The next step begins."""

@@ -26,6 +26,7 @@ enough, and it moves only forward unless a call appears or changes.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 
 from penstock.run.calls.execution import Execution, ExecutionTable
 from penstock.run.calls.placed_calls import HELD, Kind, PlacedCalls
@@ -43,7 +44,7 @@ class CallOrder:
         self.prepares = Prepares(table, self._calls)
         self._frontiers = dict.fromkeys(HELD, 0)  # the first place that may hold calls of this kind
         self._confirmed = 0  # the first place whose call may still change
-        self._ready: dict[Kind, list[int]] = {kind: [] for kind in (*HELD, "free")}
+        self._ready = defaultdict[Kind, list[int]](list)  # blocks
         self._returned: list[Execution] = []
         self._alone = set[int]()  # blocks of calls that run alone, until they are over
         self._stop: Execution | None = None
@@ -55,12 +56,14 @@ class CallOrder:
 
         So does a call that turns out to ask a person.
         """
-        execution = self._table.at(block)
-        is_known = not self._calls.place(block, name)
-        if is_known and (execution is None or not self._calls.is_asked_for(execution) or not self.prepares.are_any):
+        execution = self._table.at(block) if self.prepares.is_used else None
+        asks = execution is not None and self._calls.is_asked_for(execution) and self.prepares.are_any
+        if not self._calls.place(block, name) and not asks:
             return []
         if self._calls.kind(block) == "alone":
             self._alone.add(block)
+        if block == self._calls.blocks[-1]:
+            return []  # nothing is after it
         place = bisect_left(self._calls.blocks, block)
         self._confirmed = min(self._confirmed, place)
         for kind in HELD:
@@ -91,29 +94,34 @@ class CallOrder:
 
     # -- what follows ----------------------------------------------------------------------------------------------
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing follows: no call is ready, prepares, has returned or stops others."""
+        return not (self._returned or self._stop or self.prepares.is_used or any(self._ready.values()))
+
     def take(self, *, has_slot: bool) -> Execution | None:
         """The first of the calls that may start now; without a slot, of those that run elsewhere."""
-        if not any(self._ready.values()):
-            return None
-        heads = [head for blocks in self._ready.values() if (head := self._head(blocks)) is not None]
-        may_start = [
-            head
-            for head in heads
-            if (has_slot or self._calls.is_deferred(head.block)) and self.holder(head.block) is None
-        ]
-        if not may_start:
-            return None
-        first = min(may_start, key=_block)
-        self._ready[self._calls.kind(first.block)].pop(0)
+        first: Execution | None = None
+        queue: list[int] = []
+        for blocks in self._ready.values():
+            head = self._head(blocks)
+            if head is None or (first is not None and first.block < head.block):
+                continue
+            if (has_slot or self._calls.is_deferred(head.block)) and self.holder(head.block) is None:
+                first, queue = head, blocks
+        if first is not None:
+            queue.pop(0)
         return first
 
     def take_settled(self) -> list[Execution]:
         """The calls whose tools have returned, and that nothing can discard any more."""
         if not self._returned:
             return []
-        returned = [execution for execution in self._returned if execution.state == "returned"]
-        settled = [execution for execution in returned if self.is_settled(execution)]
-        self._returned = [execution for execution in returned if not self.is_settled(execution)]
+        returned, self._returned = self._returned, []
+        settled: list[Execution] = []
+        for execution in returned:
+            if execution.state == "returned":
+                (settled if self.is_settled(execution) else self._returned).append(execution)
         return sorted(settled, key=_block)
 
     def take_stopped(self) -> list[tuple[Execution, Execution]]:
@@ -129,10 +137,10 @@ class CallOrder:
 
     def holder(self, block: int) -> int | None:
         """The block of the call that holds a ready one; None if it may start."""
-        kind = self._calls.kind(block)
-        if kind == "free":
+        place = bisect_left(self._calls.blocks, block)
+        if place == 0 or (kind := self._calls.kind(block)) == "free":
             return None
-        place, frontier = bisect_left(self._calls.blocks, block), self._frontiers[kind]
+        frontier = self._frontiers[kind]
         while frontier < place and not self._calls.holds(self._calls.blocks[frontier], kind):
             frontier += 1
         self._frontiers[kind] = frontier
@@ -145,12 +153,12 @@ class CallOrder:
 
     def is_settled(self, execution: Execution) -> bool:
         """Whether a call and all calls before it are confirmed; a free call, by itself."""
-        if not execution.is_confirmed or self._calls.kind(execution.block) == "free":
-            return execution.is_confirmed
+        if not execution.is_confirmed:
+            return False
         place = bisect_left(self._calls.blocks, execution.block)
         while self._confirmed < place and self._calls.is_confirmed(self._calls.blocks[self._confirmed]):
             self._confirmed += 1
-        return self._confirmed >= place
+        return self._confirmed >= place or self._calls.kind(execution.block) == "free"
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

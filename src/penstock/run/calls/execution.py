@@ -277,9 +277,11 @@ class ExecutionTable:
             self._repeats[execution.fingerprint] -= 1
 
     def set_state(self, execution: Execution, state: State) -> None:
-        self._unindex(execution)
-        self._counts[execution.state] -= 1
-        self._counts[state] += 1
+        if self._waiting:
+            self._unindex(execution)
+        counts = self._counts
+        counts[execution.state] -= 1
+        counts[state] += 1
         execution.state, execution.question = state, None
         self._index(execution)
 

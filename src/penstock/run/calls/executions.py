@@ -328,15 +328,17 @@ class Executions:
 
     def proceed(self) -> list[Output]:
         """What follows for the other calls: some are skipped, some ends are emitted, and some calls start."""
-        outputs = self._start.growing.stop()
-        while True:
-            for execution in self.table.ended:
-                self.order.ended(execution)
+        order, ended = self.order, self.table.ended
+        outputs = self._start.growing.stop() if order.prepares.is_used else []
+        while ended or not order.is_idle:
+            for execution in ended:
+                order.ended(execution)
                 outputs += self._discard_prepared(execution)
-            self.table.ended.clear()
-            following: list[Output] = [self._skip(*pair) for pair in self.order.take_stopped()]
-            following += self._end_unprepared()
-            settled = self.order.take_settled()
+            ended.clear()
+            following: list[Output] = [self._skip(*pair) for pair in order.take_stopped()]
+            for execution in order.prepares.take_failed(order.is_settled):
+                following += [self.table.finish(execution, execution.problem)] if execution.problem else []
+            settled = order.take_settled()
             if failed := [self._errors[each.key] for each in settled if each.key in self._errors]:
                 self.failure = failed[0]
                 return outputs + following
@@ -344,8 +346,9 @@ class Executions:
             following = following or self._start.start_next()  # an end may stop what would start
             following = following or self._start.prepare_next() or self._start.ask_prepared()
             if not following:
-                return outputs
+                break
             outputs += following
+        return outputs
 
     def _settle(self, execution: Execution) -> list[Output]:
         """A tool has returned, and nothing can discard its call any more: it ends, or hooks see its result first."""
@@ -380,11 +383,6 @@ class Executions:
             return []
         self.order.prepares.discard(execution)
         return [CancelTool(execution.key)]
-
-    def _end_unprepared(self) -> list[Output]:
-        """End the calls that could not be prepared, once nothing can discard that any more."""
-        failed = self.order.prepares.take_failed(self.order.is_settled)
-        return [self.table.finish(each, each.problem) for each in failed if each.problem is not None]
 
     def _skip(self, execution: Execution, stop: Execution) -> Output:
         """End a call that does not run because a call before it was not successful."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Callable
 
 from penstock.run.calls.execution import Execution, ExecutionTable
@@ -19,8 +20,9 @@ class Prepares:
     def __init__(self, table: ExecutionTable, calls: PlacedCalls) -> None:
         self._table = table
         self._calls = calls
+        self.is_used = False  # calls of this response have prepared
         self._frontiers = dict.fromkeys(HELD, 0)
-        self._waiting: dict[Kind, list[int]] = {kind: [] for kind in (*HELD, "free")}
+        self._waiting = defaultdict[Kind, list[int]](list)  # blocks
         self._running = set[str]()  # keys
         self._failed: list[Execution] = []
         self._growing: dict[int, tuple[str, str]] = {}  # calls whose arguments are written: key and name by block
@@ -28,16 +30,15 @@ class Prepares:
     @property
     def are_any(self) -> bool:
         """Whether calls of this response prepare, or have."""
-        return (
-            bool(self._growing)
-            or any(self._waiting.values())
-            or any(execution.has_prepared for execution in self._table)
-        )
+        if not self.is_used:
+            return False
+        are_waiting = bool(self._growing) or any(self._waiting.values())
+        return are_waiting or any(execution.has_prepared for execution in self._table)
 
     def add(self, execution: Execution) -> None:
         """The arguments of a call are complete, and nobody has refused it."""
         if execution.prepare == "none":
-            execution.prepare = "waiting"
+            execution.prepare, self.is_used = "waiting", True
             insort(self._waiting[self._calls.kind(execution.block)], execution.block)
 
     def grow(self, block: int, key: str, name: str, limit: int | None) -> bool:
@@ -46,7 +47,7 @@ class Prepares:
         is_held = kind != "free" and self._is_held(block, kind)
         if is_held or block in self._growing or (limit is not None and self._count() >= limit):
             return False
-        self._growing[block] = key, name
+        self._growing[block], self.is_used = (key, name), True
         return True
 
     def take_grown(self, execution: Execution) -> bool:

@@ -26,7 +26,7 @@ class StepCalls:
 
     def __init__(self, step: int, rules: RunRules) -> None:
         self.table = ExecutionTable()
-        self._step = step
+        self.step = step
         self._rules = rules
         self.withdrawn: dict[int, Execution] = {}  # withdrawn executions that had started, by block
         self._voided = 0
@@ -64,8 +64,9 @@ class StepCalls:
             if early is None or early.fingerprint != fingerprint:
                 outputs = self.void(call.block, "the call changed")
                 early = self.add(call, call.arguments, fingerprint)
+            else:
+                _describe(early, call)
             execution = early
-            _describe(execution, call)
         execution.identify(call.id)
         return execution, outputs
 
@@ -146,7 +147,7 @@ class StepCalls:
     def next_key(self, block: int) -> str:
         """The key that the next execution of a block gets, unless another one is discarded before."""
         suffix = f".{self._voided}" if self._voided else ""
-        return f"{self._step}.{block}{suffix}"
+        return f"{self.step}.{block}{suffix}"
 
     def withdraw_all(self, why: str) -> list[Output]:
         """Discard all calls: their response was withdrawn. Until the reader has read that, they are in the history."""
