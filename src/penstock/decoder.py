@@ -62,12 +62,14 @@ class Decoder:
 
     def feed(self, data: bytes) -> list[StreamChunk]:
         """Returns the events that these bytes complete."""
-        lane, texts = self._body.fast_lane, self._texts
+        texts = self._texts
         try:
-            if texts is not None and (text := texts.read(data)) is not None:
-                return [text]
-            if self._call is not None and (piece := self._read_piece(data)) is not None:
-                return [piece]
+            if texts is not None:
+                if (text := texts.read(data)) is not None:
+                    return [text]
+                if self._call is not None and (piece := self._read_piece(data)) is not None:
+                    return [piece]
+            lane = self._body.fast_lane
             payload = lane.single_frame(data)
             if payload is not None:
                 chunks = self._response.feed_one(payload, lane.event)
@@ -82,12 +84,15 @@ class Decoder:
         if self._end_signs.has_any:
             self._last = chunks
             self._forget_templates()
-            return chunks
-        if texts is not None:
-            plain = self._wire.plain_text if payload is not None else None
-            texts.learn(data, plain, "" if plain is None else plain.text)
-        if self._call is not None or self._wire.plain_call is not None:
-            self._learn_call(data, chunks)
+        elif texts is not None:
+            wire = self._wire
+            if wire.plain_text is not None:
+                texts.learn(data, wire.plain_text, wire.plain_text.text)
+                wire.plain_text = None
+            elif texts.before:
+                texts.clear()
+            if self._call is not None or wire.plain_call is not None:
+                self._learn_call(data, chunks)
         return chunks
 
     def _learn_call(self, data: bytes, chunks: list[StreamChunk]) -> None:
@@ -99,11 +104,11 @@ class Decoder:
             self._pieces.learn(data, piece, piece.piece)
         else:
             self._pieces.clear()
-        self._call = call if self._pieces.is_ready else None
+        self._call = call if self._pieces.before else None
 
     def _forget_templates(self) -> None:
         self._call = None
-        if self._texts is not None:
+        if self._texts is not None and self._texts.before:
             self._texts.clear()
 
     def _read_piece(self, data: bytes) -> ToolCallDelta | None:
@@ -119,7 +124,7 @@ class Decoder:
         It returns the event that `feed` would return, or None for bytes that must be fed. It is valid until `feed` is
         called.
         """
-        return None if self._texts is None or not self._texts.is_ready else self._texts.read
+        return None if self._texts is None or not self._texts.before else self._texts.read
 
     def read_texts(self, data: bytes) -> list[Text] | None:
         """Reads several frames of plain text without parsing them, as the function `read_text` reads one."""

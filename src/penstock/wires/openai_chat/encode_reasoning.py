@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 
-from penstock.events import Reasoning
+from penstock.events import Opaque, Reasoning
 from penstock.messages import Message
 from penstock.wires.openai_chat.reasoning_fields import LIST_FIELDS, TOKEN_FIELDS
 from penstock.wires.shared.encode_request.body import Json
@@ -29,7 +29,7 @@ def written_reasoning(message: Message, quirks: frozenset[str], *, has_calls: bo
         written["reasoning"] = text
     if ECHO_AS_REASONING_TEXT in quirks and text:
         written["reasoning_text"] = text
-    if takes_state:
+    if takes_state and any(isinstance(part, Opaque) for part in message.parts):
         fields = [name for name in chain(*states_of_kind(message, "reasoning_fields", list)) if isinstance(name, str)]
         written |= dict.fromkeys(fields, text)  # the fields that the history had
         written |= _state(message, text)

@@ -39,29 +39,35 @@ _unquote = msgspec.json.Decoder(str).decode
 class PieceFrames(Generic[Piece]):
     """The template of one response, once there is one."""
 
-    __slots__ = ("_after", "_before", "_between", "_has_fitted", "_key", "_kind", "_piece", "_place", "_wasted")
+    __slots__ = (
+        "_after",
+        "_between",
+        "_block",
+        "_choice",
+        "_has_fitted",
+        "_key",
+        "_kind",
+        "_piece",
+        "_wasted",
+        "before",
+    )
 
     def __init__(self, key: bytes, kind: type[Piece]) -> None:
         self._key = key  # the quoted name of the field with the piece
         self._kind: Callable[[int, str, int], Piece] = kind
         self._wasted = 0  # templates that fitted no frame
         self._has_fitted = False
-        self._place = -1, 0  # block and choice
+        self._block, self._choice = -1, 0  # of the last piece
         self.clear()
 
     def clear(self) -> None:
         """Forget the template: something else has come."""
-        self._before = self._between = self._after = b""
+        self.before = self._between = self._after = b""  # without a template
         self._piece = slice(0)
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether there is a template."""
-        return bool(self._before)
 
     def read(self, data: bytes) -> Piece | None:
         """The piece in a read, if the read is one frame that fits the template."""
-        before = self._before
+        before = self.before
         if before and data.startswith(before) and data.endswith(self._after) and len(data) < MAX_FRAME_BYTES:
             piece = data[self._piece]
             try:
@@ -73,8 +79,8 @@ class PieceFrames(Generic[Piece]):
                     return None
             except (UnicodeDecodeError, msgspec.DecodeError):
                 return None
-            self._has_fitted = True
-            return self._kind(self._place[0], text, self._place[1])
+            self._has_fitted, kind = True, self._kind
+            return kind(self._block, text, self._choice)
         return None
 
     def read_several(self, data: bytes) -> list[Piece] | None:
@@ -82,7 +88,7 @@ class PieceFrames(Generic[Piece]):
 
         A server that is faster than its reader sends such reads, and one that is busy receives them.
         """
-        if not self._before or self._between not in data or not self._fits(data) or len(data) >= MAX_FRAME_BYTES:
+        if not self.before or self._between not in data or not self._fits(data) or len(data) >= MAX_FRAME_BYTES:
             return None
         pieces = data[self._piece].split(self._between)
         if not all(map(_escaped, pieces)):
@@ -92,15 +98,17 @@ class PieceFrames(Generic[Piece]):
         except (UnicodeDecodeError, msgspec.DecodeError):
             return None
         self._has_fitted = True
-        return [self._kind(self._place[0], text, self._place[1]) for text in texts]
+        return [self._kind(self._block, text, self._choice) for text in texts]
 
-    def learn(self, data: bytes, event: Piece | None, text: str = "") -> None:
-        """Make a template from a read that is one frame with only this piece of text; None for any other read."""
-        is_usable = self._wasted == ATTEMPTS or self._fits(data)
-        if event is not None and is_usable and self._place == (event.block, event.choice):
-            return
-        self.clear()
-        if event is None or self._wasted == ATTEMPTS or data.count(self._key) != 1:
+    def learn(self, data: bytes, event: Piece, text: str) -> None:
+        """Make a template from a read that is one frame with only this piece of text."""
+        may_try = self._wasted < ATTEMPTS
+        if self.before:
+            is_same = event.block == self._block and event.choice == self._choice
+            if is_same and (not may_try or self._fits(data)):
+                return
+            self.clear()
+        if not may_try or data.count(self._key) != 1:
             return  # or the field is not the only one of its name
         for colon in (b':"', b': "'):
             before, mark, rest = data.partition(self._key + colon)
@@ -108,10 +116,10 @@ class PieceFrames(Generic[Piece]):
             if piece is not None and self._is_template(before, piece[0], after := rest[piece.end() :], text):
                 self._wasted = 0 if self._has_fitted else self._wasted + 1
                 self._has_fitted = False
-                self._before, self._after = before + mark, after
-                self._between = after + self._before
-                self._piece = slice(len(self._before), -len(after))
-                self._place = event.block, event.choice
+                self.before, self._after = before + mark, after
+                self._between = after + self.before
+                self._piece = slice(len(self.before), -len(after))
+                self._block, self._choice = event.block, event.choice
 
     def _is_template(self, before: bytes, piece: bytes, after: bytes, text: str) -> bool:
         """Whether the bytes around a piece are a template; nothing else in them may be escaped, such as another key."""
@@ -124,4 +132,4 @@ class PieceFrames(Generic[Piece]):
 
     def _fits(self, data: bytes) -> bool:
         """Whether a read begins and ends as the template does."""
-        return bool(self._before) and data.startswith(self._before) and data.endswith(self._after)
+        return bool(self.before) and data.startswith(self.before) and data.endswith(self._after)

@@ -28,7 +28,9 @@ class ResponseDecoder:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._wrapped = WrappedCalls(wire.tools, wire.answers.blocks) if wire.wraps_calls else None
+        self._out = wire.out
+        self._numbering = wire.answers.blocks
+        self._wrapped = WrappedCalls(wire.tools, self._numbering) if wire.wraps_calls else None
 
     def feed(self, framed: list[Framed]) -> list[StreamChunk]:
         """The events that these frames complete."""
@@ -66,11 +68,11 @@ class ResponseDecoder:
     def feed_one(self, payload: bytes, event: str) -> list[StreamChunk]:
         """`feed` for a read that is exactly one frame, as reads are while a model streams."""
         wire = self._wire
-        wire.plain_text = wire.plain_call = None
         if wire.is_ended or wire.loose.surrogates is not None or not (payload.isascii() or is_utf8(payload)):
             return self.feed([Frames(event, [payload])])
-        if wire.model.is_wanted:
-            wire.model.look([payload])
+        model = wire.model
+        if model.is_wanted:
+            model.look([payload])
         try:
             value = wire.decode(payload)
         except UNREADABLE:
@@ -78,14 +80,14 @@ class ResponseDecoder:
             return self._take()
         if wire.has_short_path:
             wire.read_typed_one(value, payload, event)
-            if wire.model.is_wanted:
+            if model.is_wanted:
                 wire.plain_text = wire.plain_call = None  # the next frames have to be searched for the name
         else:
             wire.read_typed([value], [payload], event)
-        out = wire.out
+        out, wrapped = self._out, self._wrapped
         chunks = out[:]
         out.clear()
-        return self._expanded(chunks)
+        return chunks if wrapped is None or wrapped.settled == self._numbering.calls else wrapped.feed(chunks)
 
     def _read(self, frames: Frames) -> None:
         """Reads consecutive frames: all at once if they have the narrow shape, else one by one."""
@@ -174,15 +176,14 @@ class ResponseDecoder:
         return chunks + self._take()
 
     def _take(self) -> list[StreamChunk]:
-        wire = self._wire
-        chunks = wire.out[:]
-        wire.out.clear()
-        return self._expanded(wire.loose.surrogates.feed(chunks) if wire.loose.surrogates else chunks)
+        surrogates, chunks = self._wire.loose.surrogates, self._out[:]
+        self._out.clear()
+        return self._expanded(surrogates.feed(chunks) if surrogates else chunks)
 
     def _expanded(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
         """The events with wrapper calls expanded."""
         wrapped = self._wrapped
-        return chunks if wrapped is None or wrapped.is_idle else wrapped.feed(chunks)
+        return chunks if wrapped is None or wrapped.settled == self._numbering.calls else wrapped.feed(chunks)
 
 
 def is_utf8(payload: bytes) -> bool:

@@ -36,7 +36,11 @@ _decode = msgspec.json.Decoder(_Arguments).decode
 
 
 class WrappedCalls:
-    """A stage over the events of one response. `tools`: the declared ones, which are never wrappers."""
+    """A stage over the events of one response. `tools`: the declared ones, which are never wrappers.
+
+    As long as the response has `settled` calls, nothing has to be looked at: all of them have started, and none of them
+    is a wrapper. It is -1 once there was one.
+    """
 
     def __init__(self, tools: Collection[str], numbering: Numbering) -> None:
         self._tools = tools
@@ -44,18 +48,14 @@ class WrappedCalls:
         self._numbering = numbering
         self._held: dict[int, list[StreamChunk]] = {}  # the events of open wrappers by block
         self._expanded: set[int] = set()
-        self._started = 0  # how many calls have started
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing has to be looked at: all calls so far have started, and none of them is a wrapper."""
-        return self._started == self._numbering.calls and not self._held and not self._expanded
+        self.settled = 0
 
     def feed(self, events: list[StreamChunk]) -> list[StreamChunk]:
         started = [event.name for event in events if type(event) is ToolCallStart]
-        self._started += len(started)
-        if not self._held and not self._expanded and self._wrappers.isdisjoint(started):
+        if self.settled >= 0 and self._wrappers.isdisjoint(started):
+            self.settled += len(started)
             return events
+        self.settled = -1
         out: list[StreamChunk] = []
         for event in events:
             self._add(event, out)
@@ -82,7 +82,6 @@ class WrappedCalls:
         events: list[StreamChunk] = []
         for call in self.calls_in(wrapper):
             block, id, name, raw, choice = call.block, call.id, call.name, call.arguments_raw, call.choice
-            self._started += 1
             events += [
                 ToolCallStart(block, id, name, choice),
                 ToolCallDelta(block, raw, choice),
