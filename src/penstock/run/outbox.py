@@ -11,9 +11,21 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import length_hint
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.run.events import ApprovalRequest, LogEvent, Nested, RequestKind, StreamEvent, ToolProgress, innermost
+from penstock.run.events import (
+    ApprovalRequest,
+    Done,
+    LogEvent,
+    Nested,
+    RequestKind,
+    StreamEvent,
+    ToolProgress,
+    innermost,
+)
+
+if TYPE_CHECKING:
+    from penstock.run.state import RunState
 
 MAX_AHEAD = 10_000
 """How many events may be unread before the model and the tools wait for the reader."""
@@ -145,3 +157,18 @@ class Outbox:
                         events.remove(event)
                         self.unread -= 1
                         return
+
+
+class UnreadOutbox(Outbox):
+    """The outbox of a run whose events nobody reads: keeps its gates, and the unit with its end."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: RunState) -> None:
+        super().__init__()
+        self._state = state
+
+    def put(self, events: list[StreamEvent], log: Sequence[LogEvent] | None = None) -> bool:
+        if events and type(events[-1]) is Done:
+            return super().put(events, log)
+        return self._state.phase == "tools"  # nothing to read, but perhaps all calls wait, so that the run pauses

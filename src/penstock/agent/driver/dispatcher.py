@@ -71,6 +71,7 @@ class Dispatcher:
         self.expiries = Expiries(driven.run, self.timers)
         self.first: Callable[[], list[Command]] | None = None
         self.tools = RunningTools(driven, self)
+        self._growing = self.tools.preparations.growing
         self._driven = driven
         self._outer = outer
         self._responses = ResponseReader(driven, self)
@@ -124,12 +125,11 @@ class Dispatcher:
 
     def _pass_on(self, emit: Emit) -> None:
         """Log, trace and pass on events of the run."""
-        driven, events = self._driven, emit.events
+        driven, events, growing = self._driven, emit.events, self._growing
         is_notable = not LOGGED.isdisjoint(map(type, events))
         if is_notable:
             driven.records.add(events)
             driven.take_ends(events)
-        growing = self.tools.preparations.growing
         if growing.names or growing.config is not driven.config:
             growing.add(events)
         if driven.scope.observer is not None:

@@ -29,7 +29,7 @@ from penstock.run.calls.execution import ToolTime
 from penstock.run.commands import AskModel, Command
 from penstock.run.events import Done, StreamEvent, ToolEnd
 from penstock.run.machine import Run
-from penstock.run.outbox import Outbox
+from penstock.run.outbox import Outbox, UnreadOutbox
 from penstock.run.step_changes import ModelUsage
 
 
@@ -98,8 +98,7 @@ class DrivenRun:
         self.ownership = Ownership(owned)
         # The keys of executions begin with it: so they are unique among all runs of a store.
         self.key_prefix = "" if owned is None else f"{owned.claim.run_id}:"
-        lock = threading.RLock()  # the reader of a sync run is in another thread
-        self.outbox = Outbox(lock) if owned is None else LoggedOutbox(lock)
+        self.outbox = self._new_outbox(has_log=owned is not None)
         self.records = RunRecords(config, "" if owned is None else owned.claim.run_id)
         self.scope = RunScope()
         self.step_tools = StepTools(config)
@@ -118,6 +117,17 @@ class DrivenRun:
         run.state.rules.has_before_call = bool(config.before_call)
         run.state.rules.has_after_call = bool(config.after_call)
         run.state.rules.finds_sources = True
+
+    def _new_outbox(self, *, has_log: bool) -> Outbox:
+        if self.is_unseen and not has_log:
+            return UnreadOutbox(self.run.state)
+        lock = threading.RLock()  # the reader of a sync run is in another thread
+        return LoggedOutbox(lock) if has_log else Outbox(lock)
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether nobody sees the events of the run before its end, unless it has a log."""
+        return not (self.config.is_read or self.config.callbacks.are_set)
 
     @property
     def is_cancelled(self) -> bool:

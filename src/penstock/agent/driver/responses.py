@@ -68,17 +68,18 @@ class ResponseReader:
             return
         try:
             self._stream = stream = await self._request(command)
+            config, pricing, response = driven.config, driven.pricing, run.state.response
             try:
                 chunks: list[StreamChunk] | None = await stream.start()
                 while chunks is not None:
                     if chunks:
-                        if driven.config.run_repaired:
+                        if config.run_repaired:
                             chunks = with_repairs(chunks)
-                        if driven.pricing is not None:
-                            chunks = driven.pricing.priced(chunks, driven.config.model.name)
+                        if pricing is not None:
+                            chunks = pricing.priced(chunks, config.model.name)
                         self._dispatcher.carry_out(run.chunks(chunks))
-                        if len(run.state.response.unfolded) > FOLD_SIZE:
-                            run.state.response.fold(outbox.most_unread)
+                        if len(response.unfolded) > FOLD_SIZE:
+                            response.fold(outbox.most_unread)
                         if outbox.is_full:
                             await self._dispatcher.room()
                     chunks = await stream.next_batch()
