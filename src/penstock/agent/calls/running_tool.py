@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from concurrent.futures import Future
 from contextlib import suppress
@@ -42,6 +41,21 @@ class Report(Struct, eq=False):
     data: Any
 
 
+class _Flag:
+    """Is set once, and read in any thread. Nobody waits for it, as for a `threading.Event`, which costs more."""
+
+    __slots__ = ("_is_set",)
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+
 class RunningTool:
     """A started call of a tool: its thread or task, its timer, its question, and the run of an agent inside it.
 
@@ -64,7 +78,7 @@ class RunningTool:
         self.gone: asyncio.Future[None] | None = None  # its task has ended, for whoever waits for it
         self._tools = tools
         self._report: Report | None = None  # the last one in the inbox
-        self._is_stopped = threading.Event()
+        self._is_stopped = _Flag()
         context: Context[Any] = Context(
             driven.deps, start.call_id, start.name, driven.run.state.tally.step, self.report, self._is_stopped.is_set,
             driven.key_prefix + start.key, self.ask, None, lambda: driven.run.state.history_before,
