@@ -33,6 +33,7 @@ _plain = re.compile(rb'[^\x00-\x1f"\\]+').fullmatch
 _ESCAPE = rb'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})'  # but not half of a character
 _STRING = re.compile(rb'(?:[^\x00-\x1f"\\]++|%b)+' % _ESCAPE)
 _escaped = _STRING.fullmatch
+_NOTHING = slice(0)
 _unquote = msgspec.json.Decoder(str).decode
 
 
@@ -63,7 +64,7 @@ class PieceFrames(Generic[Piece]):
     def clear(self) -> None:
         """Forget the template: something else has come."""
         self.before = self._between = self._after = b""  # without a template
-        self._piece = slice(0)
+        self._piece = _NOTHING
 
     def read(self, data: bytes) -> Piece | None:
         """The piece in a read, if the read is one frame that fits the template."""

@@ -26,6 +26,8 @@ _BATCH = 512  # how many frames are decoded at once, so that they are still in t
 class ResponseDecoder:
     """A stage from frames to events, for one response of a wire."""
 
+    __slots__ = ("_numbering", "_out", "_wire", "_wrapped")
+
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._out = wire.out

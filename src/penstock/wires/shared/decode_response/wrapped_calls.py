@@ -42,12 +42,14 @@ class WrappedCalls:
     is a wrapper. It is -1 once there was one.
     """
 
+    __slots__ = ("_expanded", "_held", "_numbering", "_tools", "_wrappers", "settled")
+
     def __init__(self, tools: Collection[str], numbering: Numbering) -> None:
         self._tools = tools
-        self._wrappers = WRAPPERS.difference(tools)
+        self._wrappers = WRAPPERS if WRAPPERS.isdisjoint(tools) else WRAPPERS.difference(tools)
         self._numbering = numbering
         self._held: dict[int, list[StreamChunk]] = {}  # the events of open wrappers by block
-        self._expanded: set[int] = set()
+        self._expanded: dict[int, None] = {}  # the blocks of wrappers; an empty set takes more memory
         self.settled = 0
 
     def feed(self, events: list[StreamChunk]) -> list[StreamChunk]:
@@ -89,7 +91,7 @@ class WrappedCalls:
                 call,
             ]
         if events:
-            self._expanded.add(wrapper.block)
+            self._expanded[wrapper.block] = None
         return events
 
     def calls_in(self, wrapper: ToolCall) -> list[ToolCall]:
