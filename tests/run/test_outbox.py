@@ -7,11 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from penstock import ApprovalRequest, StreamEvent, Text, ToolProgress
+from penstock import ApprovalRequest, Done, Message, StreamEvent, Text, ToolProgress
 from penstock.log.outbox import LoggedOutbox
 from penstock.log.run_writer import RunWriter
 from penstock.run.events import LogEvent
-from penstock.run.outbox import MAX_AHEAD, Outbox
+from penstock.run.machine import Run
+from penstock.run.outbox import MAX_AHEAD, Outbox, UnreadOutbox
 
 
 def report(key: str, data: Any) -> list[StreamEvent]:
@@ -199,3 +200,17 @@ def test_a_request_that_was_answered_before_it_was_read_is_not_read() -> None:
     outbox.put([requests[0]])
     outbox.withdraw("a", "approval")
     assert (outbox.unread, unit(outbox)) == (0, [])
+
+
+def test_of_a_run_that_nobody_reads_only_gates_and_the_end_are_kept() -> None:
+    run = Run([Message("user", (Text(0, "Hi."),))], {})
+    outbox, done = UnreadOutbox(run.state), Done("answered", "", (), run.usage)
+    assert not outbox.put(text(MAX_AHEAD + 1))
+    assert (outbox.is_idle, outbox.is_full, outbox.most_unread) == (True, False, 0)
+    run.state.phase = "tools"
+    assert outbox.put(text()), "the calls may all wait: its reader wakes up to look"
+    assert outbox.is_idle
+    assert outbox.hold(print)
+    assert outbox.put([*text(), done])
+    assert outbox.take() is print
+    assert unit(outbox) == [*text(), done]
