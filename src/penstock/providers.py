@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Literal, cast
+from typing import Any, Literal, cast
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
@@ -32,6 +32,8 @@ class Provider(Struct, frozen=True, kw_only=True):
     `keys` and `urls` are the environment variables for the API key and another base URL, the usual one first. `version`
     is the path for a base URL without one; where it `is_added`, it is added to other paths too, as the vendor's own
     client does. `has_native_calls`: tool calls are returned even if the server was started without a parser for them.
+    `unparsed`: with the tool choice `none`, the server still writes the tools into the prompt, and with these fields it
+    returns all text that the model writes; None if there is no such way.
     """
 
     wire: str
@@ -46,17 +48,23 @@ class Provider(Struct, frozen=True, kw_only=True):
     version: str = ""
     is_added: bool = False
     has_native_calls: bool = True
+    unparsed: Mapping[str, Any] | None = None
     about: str = ""
 
 
 def _local(
-    port: int, *urls: str, keys: tuple[str, ...], quirks: frozenset[str], has_native_calls: bool = True
+    port: int,
+    *urls: str,
+    keys: tuple[str, ...],
+    quirks: frozenset[str],
+    has_native_calls: bool = True,
+    unparsed: Mapping[str, Any] | None = None,
 ) -> Provider:
     """A server on the user's machine that speaks Chat Completions; the key is optional."""
     base_url = f"http://localhost:{port}/v1"
     return Provider(
         wire="openai-chat", base_url=base_url, urls=urls, keys=keys, quirks=quirks, needs_key=False, version="/v1",
-        has_native_calls=has_native_calls,
+        has_native_calls=has_native_calls, unparsed=unparsed,
     )  # fmt: skip
 
 
@@ -149,9 +157,10 @@ PROVIDERS: dict[str, Provider] = {
         needs_key=False,
         about="a bearer key, or, with penstock-llm[aws], the credentials that AWS's own tools find"),
     "vllm": _local(8000, "VLLM_BASE_URL", keys=("VLLM_API_KEY",), quirks=LOCAL | {"echo-as-reasoning"},
-                   has_native_calls=False),
+                   has_native_calls=False, unparsed={"skip_special_tokens": False}),
     "sglang": _local(30000, "SGLANG_BASE_URL", keys=("SGLANG_API_KEY",), quirks=LOCAL, has_native_calls=False),
-    "llamacpp": _local(8080, "LLAMACPP_BASE_URL", "LLAMA_API_BASE", keys=("LLAMACPP_API_KEY",), quirks=LOCAL),
+    "llamacpp": _local(8080, "LLAMACPP_BASE_URL", "LLAMA_API_BASE", keys=("LLAMACPP_API_KEY",), quirks=LOCAL,
+                       unparsed={"reasoning_format": "none"}),
     "lmstudio": _local(
         1234, "LMSTUDIO_BASE_URL", "LM_STUDIO_API_BASE", keys=("LMSTUDIO_API_KEY", "LM_API_TOKEN"), quirks=LOCAL),
     "openai-compatible": Provider(

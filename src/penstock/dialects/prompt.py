@@ -108,6 +108,36 @@ def find_prompt(dialect: str) -> Prompt:
     return known[name]
 
 
+# -- what a request says about its calls ----------------------------------------------------------------------------
+
+
+def with_choice(messages: Sequence[Message], tool_choice: str = "", is_parallel: bool | None = None) -> list[Message]:
+    """Returns the messages, with a sentence at their end if the request requires or forbids calls.
+
+    The sentence is not in the system message, so that requests that differ only in this have the same beginning, and
+    the server can use its prompt cache.
+    """
+    match tool_choice:
+        case "" | "auto":
+            sentences = []
+        case "none":
+            sentences = ["Answer without calling a tool."]
+        case "required":
+            sentences = ["Your next message must call a tool."]
+        case name:
+            sentences = [f"Your next message must call the tool {name}, and no other."]
+    if is_parallel is False and tool_choice != "none":
+        sentences.append("Make at most one call.")
+    if not sentences:
+        return list(messages)
+    text = " ".join(sentences)
+    match list(messages):
+        case [*rest, Message("user") as last] if not last.results:
+            return [*rest, _message("user", [*_content(last)], [text])]
+        case rest:
+            return [*rest, _message("user", [text])]
+
+
 # -- a history as plain text ---------------------------------------------------------------------------------------
 
 Content = str | Image | File

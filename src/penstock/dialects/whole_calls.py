@@ -45,7 +45,10 @@ StaysText = Callable[[str, Fault | None], None]
 
 
 class WholeCalls:
-    """Finds whole calls of declared tools in the text of an event stream, for the events of one read at a time."""
+    """Finds whole calls in the text of an event stream, for the events of one read at a time.
+
+    Only calls of declared tools are found, unless `only_declared` is False; `unsettled` is that of `TextCalls`.
+    """
 
     def __init__(
         self,
@@ -58,10 +61,11 @@ class WholeCalls:
         provenance: Provenance,
         repair: Repair,
         stays_text: StaysText,
-        unsettled: Unsettled,
+        unsettled: Unsettled | None,
+        only_declared: bool = True,
     ) -> None:
         self._calls = TextCalls(
-            dialects, tools, only_declared=True, reasoning=reasoning, inside_reasoning=inside_reasoning,
+            dialects, tools, only_declared=only_declared, reasoning=reasoning, inside_reasoning=inside_reasoning,
             id_prefix=id_prefix, provenance=provenance, restores=self._restores,
             undeclared=lambda name: stays_text(name, None), unsettled=unsettled,
         )  # fmt: skip

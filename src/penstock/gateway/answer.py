@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.errors import (
     AuthenticationError,
@@ -20,10 +21,13 @@ from penstock.errors import (
     MissingKeyError,
     NotFoundError,
     ProviderError,
+    UsageError,
 )
-from penstock.events import Error, Finish, StreamChunk, Unknown, Usage
+from penstock.events import Error, Finish, StreamChunk, ToolCall, Unknown, Usage
 from penstock.gateway.asking import Caller, UpstreamRequest, ask
 from penstock.gateway.attempts import Attempts
+from penstock.gateway.calls.learned import LearnedCalls, Way, with_advice
+from penstock.gateway.config.settings import AUTO
 from penstock.gateway.failures import from_event
 from penstock.gateway.routing import Candidate
 from penstock.history.client_request import ClientRequest
@@ -40,6 +44,8 @@ from penstock.history.client_request import ClientRequest
 # circuit. A circuit only chooses between upstreams: the only upstream of a request is always asked.
 
 
+MAX_HELD = 50_000
+"""How many events of a response are held back until its first call."""
 FAILURES = 3
 OPEN_SECONDS = 15.0
 
@@ -121,11 +127,18 @@ class Circuits:
         return [candidate for candidate in candidates if not self.of(candidate).is_open] or list(candidates)
 
 
+class Upstreams(Struct, frozen=True):
+    """What is known about upstreams: which of them fail, and how their models are asked for calls."""
+
+    circuits: Circuits
+    learned: LearnedCalls
+
+
 async def open_answer(
-    candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits, attempts: Attempts
+    candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, upstreams: Upstreams, attempts: Attempts
 ) -> Answer:
     """The response of the first upstream that starts one; if none does, raises the last upstream's error."""
-    return await _first_answer(_chosen(candidates, circuits, attempts), request, caller, circuits, attempts)
+    return await _first_answer(_chosen(candidates, upstreams.circuits, attempts), request, caller, upstreams, attempts)
 
 
 def _chosen(candidates: Sequence[Candidate], circuits: Circuits, attempts: Attempts) -> list[Candidate]:
@@ -138,13 +151,13 @@ def _chosen(candidates: Sequence[Candidate], circuits: Circuits, attempts: Attem
 
 
 async def _first_answer(
-    candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits, attempts: Attempts
+    candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, upstreams: Upstreams, attempts: Attempts
 ) -> Answer:
     for number, candidate in enumerate(candidates, 1):
-        circuit, is_last = circuits.of(candidate), number == len(candidates)
+        circuit, is_last = upstreams.circuits.of(candidate), number == len(candidates)
         attempts.ask(candidate)
         try:
-            answer = await _open(candidate, request, caller, circuit, has_fallback=not is_last)
+            answer = await _open_in_some_way(candidate, request, caller, upstreams, attempts, has_fallback=not is_last)
         except (ProviderError, MissingKeyError) as error:
             if isinstance(error, ProviderError) and is_fault_of_upstream(error):
                 circuit.failed(error.retry_after)
@@ -156,6 +169,74 @@ async def _first_answer(
             circuit.answers()
             return answer
     raise ConnectionFailed("there is no upstream to ask")
+
+
+async def _open_in_some_way(
+    candidate: Candidate,
+    request: ClientRequest,
+    caller: Caller,
+    upstreams: Upstreams,
+    attempts: Attempts,
+    *,
+    has_fallback: bool,
+) -> Answer:
+    """The response of a candidate; with `calls = "auto"`, calls are asked for in another way if this one fails."""
+    circuit, learned = upstreams.circuits.of(candidate), upstreams.learned
+    has_switched = False
+    while True:
+        way = learned.of(candidate)
+        chosen = replace(candidate, calls=way.calls, is_auto=True) if candidate.calls == AUTO else candidate
+        try:
+            answer = await _open(chosen, request, caller, circuit, has_fallback=has_fallback)
+            if not way.is_proven and request.settings.tools and await _hold(answer):
+                learned.prove(candidate)
+        except ProviderError as error:
+            if not _switch(candidate, way, error, learned, caller):
+                raise
+            attempts.fail(str(error))
+            attempts.ask(candidate)
+            has_switched = True
+        else:
+            answer.candidate = candidate
+            if has_switched:
+                answer.upstream_request.report.note(_switched(way))
+            return answer
+
+
+def _switch(candidate: Candidate, way: Way, error: ProviderError, learned: LearnedCalls, caller: Caller) -> bool:
+    """Whether calls are to be asked for in another way after an error."""
+    try:
+        if not learned.fail(candidate, way, error.message):
+            return False
+    except UsageError as advice:
+        raise with_advice(error, advice) from None
+    logger.warning("request %s: %s at %s: %s", caller.id, candidate.model, candidate.upstream.name,
+                   _switched(learned.of(candidate)))  # fmt: skip
+    return True
+
+
+def _switched(way: Way) -> str:
+    return f"calls are asked for in the dialect {way.calls!r}, because the server answered: {way.reason}"
+
+
+async def _hold(answer: Answer) -> bool:
+    """Read the response up to its first call or its end, so that nothing was sent if the server's parser fails.
+
+    Returns whether there is a call.
+    """
+    chunks = answer.first
+    try:
+        while not any(isinstance(chunk, ToolCall | Finish) for chunk in chunks) and len(answer.first) < MAX_HELD:
+            if (following := await answer.upstream_request.stream.next_batch()) is None:
+                break
+            chunks = following
+            answer.first += chunks
+        if (error := next((chunk for chunk in answer.first if isinstance(chunk, Error)), None)) is not None:
+            raise from_event(error)
+    except BaseException:
+        await answer.close()
+        raise
+    return any(isinstance(chunk, ToolCall) for chunk in chunks)
 
 
 async def _open(
@@ -191,12 +272,12 @@ def failure_in(chunks: Sequence[StreamChunk]) -> ProviderError | None:
 
 
 async def whole_answer(
-    candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, circuits: Circuits, attempts: Attempts
+    candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, upstreams: Upstreams, attempts: Attempts
 ) -> tuple[Answer, list[StreamChunk]]:
     """The complete response and its events. As nothing was sent yet, a fallback may replace it even in mid-response."""
-    left = _chosen(candidates, circuits, attempts)
+    left = _chosen(candidates, upstreams.circuits, attempts)
     while True:
-        answer = await _first_answer(left, request, caller, circuits, attempts)
+        answer = await _first_answer(left, request, caller, upstreams, attempts)
         left = left[left.index(answer.candidate) + 1 :]
         chunks = answer.first
         try:
@@ -206,10 +287,26 @@ async def whole_answer(
             await answer.close()
         has_failed = any(map(is_failure, chunks))
         answer.ended(has_failed=has_failed)
+        error = next((chunk for chunk in chunks if isinstance(chunk, Error)), None)
+        if learn(answer, error, upstreams.learned):
+            left = [answer.candidate, *left]
         if not left or not has_failed:
             return answer, chunks
         attempts.fail("its response broke off")
         logger.warning("request %s: %s broke off, another is asked", caller.id, answer.candidate.upstream.name)
+
+
+def learn(answer: Answer, error: Error | None, learned: LearnedCalls) -> bool:
+    """Learn from the error that ended a response, if any; returns whether calls can be asked for in another way."""
+    request = answer.upstream_request
+    try:
+        is_other = error is not None and learned.fail(answer.candidate, Way(request.calls), error.message)
+    except UsageError as advice:
+        request.report.note(str(advice))
+        return False
+    if is_other:
+        request.report.note(f"in later requests, {_switched(learned.of(answer.candidate))}")
+    return is_other
 
 
 def is_fault_of_upstream(error: ProviderError) -> bool:

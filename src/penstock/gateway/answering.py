@@ -12,8 +12,9 @@ from penstock.asgi.response import JSON, respond
 from penstock.asgi.stream import BEFORE_JSON, ResponseStream
 from penstock.errors import ProviderError, UsageError
 from penstock.events import Usage
-from penstock.gateway.answer import Answer, open_answer, whole_answer
+from penstock.gateway.answer import Answer, learn, open_answer, whole_answer
 from penstock.gateway.asking import Caller, passed_headers, takes_custom_tools, uses_client_key
+from penstock.gateway.config.settings import NATIVE
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.failures import in_band, rejection
 from penstock.gateway.inspecting import InspectedCall
@@ -113,6 +114,7 @@ class Answering:
                     break
                 chunks = following
             answer.ended(has_failed=encoder.error is not None)
+            learn(answer, encoder.error, self._context.learned)
             if record is not None:
                 record.end()
             last = encoder.close()
@@ -146,7 +148,7 @@ class Answering:
     async def _opened(self, request: ClientRequest, candidates: list[Candidate]) -> Answer:
         attempts = self._journal.attempts
         try:
-            answer = await open_answer(candidates, request, self._caller, self._context.circuits, attempts)
+            answer = await open_answer(candidates, request, self._caller, self._context.upstreams, attempts)
         except (UsageError, ProviderError) as error:
             raise self._rejection(error, candidates) from None
         self._begin(answer)
@@ -173,7 +175,7 @@ class Answering:
     async def _whole(self, request: ClientRequest, candidates: list[Candidate]) -> EncodedResponse:
         attempts = self._journal.attempts
         try:
-            answer, chunks = await whole_answer(candidates, request, self._caller, self._context.circuits, attempts)
+            answer, chunks = await whole_answer(candidates, request, self._caller, self._context.upstreams, attempts)
         except (UsageError, ProviderError) as error:
             raise self._rejection(error, candidates) from None
         self._begin(answer)
@@ -195,7 +197,7 @@ class Answering:
 
     def _head(self, request: ClientRequest, answer: Answer) -> ResponseHead:
         """The head of the response. It names the model that answers, which may differ from the requested one."""
-        has_custom = takes_custom_tools(answer.candidate.upstream)
+        has_custom = answer.upstream_request.calls == NATIVE and takes_custom_tools(answer.candidate.upstream)
         head = request.head(self._caller.id, int(time.time()), has_custom_tools=has_custom)
         return replace(head, model=answer.candidate.model, translates_errors=True)
 

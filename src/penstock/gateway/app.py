@@ -19,7 +19,8 @@ from penstock.errors import UsageError
 from penstock.gateway import endpoints
 from penstock.gateway.answer import Circuits
 from penstock.gateway.answering import Answering
-from penstock.gateway.config.settings import HEALING, GatewaySettings, Upstream, upstreams_by_name
+from penstock.gateway.calls.learned import LearnedCalls
+from penstock.gateway.config.settings import HEALING, NATIVE, GatewaySettings, Upstream, upstreams_by_name
 from penstock.gateway.config.settings_file import FileSettings, SettingsWatch
 from penstock.gateway.config.upstream_names import read_upstream
 from penstock.gateway.context import LIMITS, Call, Endpoint, FixedSettings, GatewayContext, SettingsSource
@@ -47,6 +48,7 @@ def app(
     *upstreams: str | Upstream,
     settings: SettingsSource | GatewaySettings | None = None,
     model: str = "",
+    calls: str = NATIVE,
     healing: Healing | None = None,
     key: str = "",
     hosts: Collection[str] = (),
@@ -61,24 +63,27 @@ def app(
         app = penstock.gateway.app("http://127.0.0.1:11434/v1")
 
     An upstream is a URL, `NAME=URL`, the name of a provider, or an `Upstream`; `settings` has several, with routes by
-    model. `model` replaces the name of every model. Clients must send the `key`; without one, only clients on this
-    machine are answered. `hosts` are the names of the gateway, `origins` the pages of other hosts that may use it;
-    `proxies` are the addresses of proxies whose `X-Forwarded-For` names the client.
+    model. `model` replaces the name of every model. `calls` says how calls are asked for: natively, as `raw` text, in a
+    dialect, or natively first (`auto`). Clients must send the `key`; without one, only clients on this machine are
+    answered. `hosts` are the names of the gateway, `origins` the pages of other hosts that may use it; `proxies` are the
+    addresses of proxies whose `X-Forwarded-For` names the client.
     `record` is a file to which every exchange with an upstream is appended; `inspections` keep the last requests in
     memory, and show them at `/inspect`.
     """
-    if settings is not None and (upstreams or model or healing is not None):
-        raise UsageError("settings has the upstreams, the model and the healing: put them there, or leave out settings")
+    if settings is not None and (upstreams or model or calls != NATIVE or healing is not None):
+        raise UsageError(
+            "settings has the upstreams, the model, the calls and the healing: put them there, or leave out settings"
+        )
     if settings is None:
         settings = GatewaySettings(
-            upstreams=upstreams_by_name(_upstreams(upstreams)), model=model, healing=healing or HEALING
+            upstreams=upstreams_by_name(_upstreams(upstreams)), model=model, calls=calls, healing=healing or HEALING
         )
     metrics = _metrics()
     context = GatewayContext(
         source=FixedSettings(settings) if isinstance(settings, GatewaySettings) else settings,
         access=Access(token=key, hosts=tuple(hosts), origins=tuple(origins), proxies=tuple(proxies)),
         limits=limits or LIMITS,
-        metrics=metrics, circuits=Circuits(), healed=HealedResponses(), memory=ResponseMemory(),
+        metrics=metrics, circuits=Circuits(), learned=LearnedCalls(), healed=HealedResponses(), memory=ResponseMemory(),
         models=UpstreamModels(), facts=UpstreamFacts(), record=record, inspections=inspections,
     )  # fmt: skip
     return GatewayApp(context)

@@ -15,10 +15,12 @@ from penstock.declarations import ToolDeclaration
 from penstock.decoder import Decoder
 from penstock.errors import MissingKeyError, ProviderError, TimedOut, UsageError
 from penstock.events import Text, Usage
-from penstock.gateway.config.settings import CLIENT_KEY, ENVIRONMENT, Upstream
+from penstock.gateway.calls.asked import ask_in_text, in_text_calls
+from penstock.gateway.config.settings import CLIENT_KEY, ENVIRONMENT, NATIVE, Upstream
 from penstock.gateway.routing import Candidate
 from penstock.healing.decoding import HealedDecoding, ResponseContext
 from penstock.healing.estimate import estimate_input
+from penstock.healing.in_text import InTextCalls
 from penstock.healing.report import HealingReport
 from penstock.history.client_request import ClientRequest, hosted_name
 from penstock.messages import RESULT_CONTENT, Message, Part, ToolResult, join_messages
@@ -26,6 +28,7 @@ from penstock.model.connect import Connector, HTTPConnector
 from penstock.model.model import Model
 from penstock.model.stream import AsyncStream
 from penstock.providers import TEMPLATED, find_provider
+from penstock.transport.error_responses import is_parser_failure
 from penstock.transport.exchange import Exchange
 from penstock.transport.policy import Retries, Timeouts
 from penstock.wires import WireName, find_facts, find_left_out, find_response_frames, wire_name
@@ -46,6 +49,13 @@ class RouteRetries(Retries, frozen=True, kw_only=True):
         return None if isinstance(error, TimedOut) else Retries.delay(self, attempt, error)
 
 
+class AutoRetries(RouteRetries, frozen=True, kw_only=True):
+    """Retries that exclude a server whose parser failed: calls are asked for in another way."""
+
+    def delay(self, attempt: int, error: ProviderError) -> float | None:
+        return None if is_parser_failure(error.message) else RouteRetries.delay(self, attempt, error)
+
+
 class Decodings:
     """The decodings of a response, one per attempt; `last` is the current one."""
 
@@ -63,12 +73,13 @@ class Decodings:
 
 
 class UpstreamRequest(Struct, frozen=True):
-    """A prepared request to an upstream, and the fields that were left out."""
+    """A prepared request to an upstream, the fields that were left out, and how calls are asked for."""
 
     stream: AsyncStream
     decodings: Decodings
     report: HealingReport
     dropped: tuple[Dropped, ...]
+    calls: str = NATIVE
 
 
 class Caller(Struct, frozen=True, kw_only=True):
@@ -96,22 +107,27 @@ def ask(
     A candidate with a fallback gets a shorter timeout, and an `is_doubtful` one (with an open circuit) no retry.
     """
     upstream, healing = candidate.upstream, candidate.healing
-    retries = _retries(0 if is_doubtful else upstream.retries, IMPATIENCE if has_fallback else PATIENCE)
+    patience = IMPATIENCE if has_fallback else PATIENCE
+    retries = _retries(0 if is_doubtful else upstream.retries, patience, candidate.is_auto)
     prepared = prepare(candidate, request, caller, retries)
     report = HealingReport()
     context = ResponseContext(
         wire=prepared.wire, client_wire=request.wire, tools=prepared.tools, messages=prepared.messages,
         fields=prepared.fields, id_prefix=_id_prefix(caller), healing=healing, report=report,
         estimate=Usage(estimate_input(prepared.messages, prepared.tools)) if healing.usage else None,
-        calls_allowed=request.settings.tool_choice != "none",
+        calls_allowed=request.settings.tool_choice != "none", in_text=prepared.in_text,
     )  # fmt: skip
     decodings = Decodings(context)
     exchange = replace(prepared.exchange, new_decoding=decodings.new)
-    return UpstreamRequest(open_stream(candidate, exchange), decodings, report, prepared.dropped)
+    return UpstreamRequest(open_stream(candidate, exchange), decodings, report, prepared.dropped, candidate.calls)
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """A request in the form of an upstream: its messages, other fields and tools, and the omitted fields."""
+    """A request in the form of an upstream: its messages, other fields and tools, and the omitted fields.
+
+    `in_text` says how calls in the text are read, if they were asked for there. The messages are then still those of
+    the client, with which such calls are compared.
+    """
 
     exchange: Exchange
     wire: WireName
@@ -119,6 +135,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     fields: Mapping[str, Any]
     tools: tuple[ToolDeclaration, ...]
     dropped: tuple[Dropped, ...]
+    in_text: InTextCalls | None = None
 
 
 def prepare(candidate: Candidate, request: ClientRequest, caller: Caller, retries: Retries) -> Prepared:
@@ -126,29 +143,36 @@ def prepare(candidate: Candidate, request: ClientRequest, caller: Caller, retrie
     upstream = candidate.upstream
     is_same = wire_of(upstream) == request.wire
     model = _model(candidate, caller, retries, caller.headers if is_same else {})
+    in_text = in_text_calls(candidate, request)
     quirks = find_provider(upstream.provider)[1].quirks
     is_local = find_provider(upstream.provider)[0] in TEMPLATED
-    foreign = request.foreign_tools(model.wire, has_hosted=not is_local)
+    is_plain = is_local or in_text is not None  # it takes nothing that is not in the prompt
+    foreign = request.foreign_tools(model.wire, has_hosted=not is_plain)
     if candidate.hosted_tools == "refuse" and foreign:
         raise UsageError(
             f"{hosted_name(foreign[0])} runs at its provider, and {upstream.name} has no such tool: leave it out, or "
             'set hosted_tools = "drop" in the settings of the gateway'
         )
     sent, dropped = request.request_for(
-        model.wire, has_hosted=not is_local, has_exact=not is_local and "no-custom-tools" not in quirks
+        model.wire, has_hosted=not is_plain, has_exact=not is_plain and "no-custom-tools" not in quirks
     )
-    left_out = () if is_same else tuple(Dropped(name, OTHER_HEADER) for name in caller.headers)
-    left_out += tuple(Dropped(name, NO_SETTING) for name in find_left_out(model.wire)(sent, quirks))
     messages: Sequence[Message] = sent.messages
     if is_local:
         messages = join_neighbours(messages, is_system_first="system-only-first" in quirks)
+        sent = replace(sent, messages=messages)
+    calls = NATIVE
+    if in_text is not None:
+        sent, calls = ask_in_text(candidate, sent, in_text)
+    left_out = () if is_same else tuple(Dropped(name, OTHER_HEADER) for name in caller.headers)
+    written = sent if calls == NATIVE else replace(sent, tools=())
+    left_out += tuple(Dropped(name, NO_SETTING) for name in find_left_out(model.wire)(written, quirks))
     exchange = model.ask(
-        messages, sent.tools, tool_choice=sent.tool_choice, parallel=sent.is_parallel, streaming=upstream.streaming,
-        extra=sent.extra, id_prefix=_id_prefix(caller), **sent.options,
+        sent.messages, sent.tools, tool_choice=sent.tool_choice, parallel=sent.is_parallel, calls=calls,
+        streaming=upstream.streaming, extra=sent.extra, id_prefix=_id_prefix(caller), **sent.options,
     )  # fmt: skip
     return Prepared(
         exchange=exchange, wire=model.wire, messages=messages, fields=sent.extra, tools=sent.tools,
-        dropped=(*dropped, *left_out),
+        dropped=(*dropped, *left_out), in_text=in_text,
     )  # fmt: skip
 
 
@@ -187,8 +211,8 @@ def _timeouts(connect: float, first_event: float, idle: float, total: float) -> 
 
 
 @lru_cache(maxsize=100)
-def _retries(attempts: int, longest_wait: float) -> RouteRetries:
-    return RouteRetries(attempts=attempts, longest_wait=longest_wait)
+def _retries(attempts: int, longest_wait: float, is_auto: bool) -> RouteRetries:
+    return (AutoRetries if is_auto else RouteRetries)(attempts=attempts, longest_wait=longest_wait)
 
 
 def wire_of(upstream: Upstream) -> WireName:

@@ -12,7 +12,8 @@ from penstock.asgi.limits import MEGABYTE, ServerLimits
 from penstock.asgi.metrics import Metrics
 from penstock.asgi.request import HTTPRequest
 from penstock.asgi.sending import Sender
-from penstock.gateway.answer import Circuits
+from penstock.gateway.answer import Circuits, Upstreams
+from penstock.gateway.calls.learned import LearnedCalls
 from penstock.gateway.config.settings import GatewaySettings
 from penstock.gateway.facts import UpstreamFacts
 from penstock.gateway.healed import HealedResponses
@@ -51,12 +52,18 @@ class GatewayContext(Struct, frozen=True, kw_only=True):
     limits: ServerLimits
     metrics: Metrics
     circuits: Circuits
+    learned: LearnedCalls
     healed: HealedResponses
     memory: ResponseMemory
     models: UpstreamModels
     facts: UpstreamFacts
     record: Any = None
     inspections: Inspections | None = None
+
+    @property
+    def upstreams(self) -> Upstreams:
+        """What is known about upstreams."""
+        return Upstreams(self.circuits, self.learned)
 
     def client_key(self, request: HTTPRequest) -> str:
         """The client's key for upstreams; empty if it is the key of this gateway."""

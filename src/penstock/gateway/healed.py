@@ -17,8 +17,8 @@ MAX_KEPT = 1_000
 class HealedResponse(Struct, frozen=True, kw_only=True):
     """The report of a request: its upstreams, and what was healed, passed on unchanged, or dropped.
 
-    `upstream` and `answered_by` are the upstream and the model that answered; `problem` says why it failed. `rescued`
-    are the calls that were found in the text.
+    `upstream` and `answered_by` are the upstream and the model that answered, and `calls` how it was asked for calls;
+    `problem` says why it failed. `rescued` are the calls that were found in the text.
     """
 
     id: str
@@ -26,6 +26,7 @@ class HealedResponse(Struct, frozen=True, kw_only=True):
     model: str
     upstream: str = ""
     answered_by: str = ""
+    calls: str = ""
     status: int = 0
     problem: str = ""
     asked: Sequence[Attempt] = ()

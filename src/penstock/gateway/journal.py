@@ -13,6 +13,7 @@ from penstock.asgi.request import RejectedRequest
 from penstock.events import Error, Usage
 from penstock.gateway.answer import Answer
 from penstock.gateway.attempts import Attempt, Attempts
+from penstock.gateway.config.settings import NATIVE
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.healed import HealedResponse
 from penstock.gateway.inspecting import InspectedCall
@@ -87,7 +88,8 @@ class Journal:
         report = answer.upstream_request.report if answer else HealingReport()
         response = HealedResponse(
             id=self._call.request.id, path=self._call.request.path, model=self._model, upstream=upstream,
-            answered_by=answer.candidate.model if answer else "", status=self._call.send.status,
+            answered_by=answer.candidate.model if answer else "",
+            calls=answer.upstream_request.calls if answer else "", status=self._call.send.status,
             problem=one_line(self._problem),
             asked=[replace(attempt, failure=one_line(attempt.failure)) for attempt in self.attempts.entries],
             healed=report.build(), notes=report.notes, rescued=tuple(report.rescued),
@@ -119,6 +121,7 @@ class Journal:
             "failed": response.problem,
             "asked": ", ".join(_in_words(attempt, response.problem) for attempt in response.asked) if failed else "",
             "healed": ", ".join(f"{healed.quirk} ({healed.what})" for healed in response.healed),
+            "calls": response.calls if response.calls != NATIVE else "",
             "notes": "; ".join(response.notes),
             "left out": "; ".join(response.dropped),
         }

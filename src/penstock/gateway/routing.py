@@ -6,17 +6,22 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from penstock.gateway.config.settings import GatewaySettings, HostedTools, ModelRoute, Target, Upstream
+from penstock.gateway.config.settings import NATIVE, GatewaySettings, HostedTools, ModelRoute, Target, Upstream
 from penstock.healing.settings import Healing
 
 
 class Candidate(Struct, frozen=True):
-    """An upstream that may answer a request, and the name of the model there."""
+    """An upstream that may answer a request, and the name of the model there.
+
+    `calls` is the setting, or, where `is_auto`, what was chosen for it.
+    """
 
     upstream: Upstream
     model: str
     healing: Healing
     hosted_tools: HostedTools = "drop"
+    calls: str = NATIVE
+    is_auto: bool = False
 
 
 def find_candidates(settings: GatewaySettings, model: str) -> list[Candidate]:
@@ -37,7 +42,9 @@ def find_candidates(settings: GatewaySettings, model: str) -> list[Candidate]:
 
 
 def _candidate(settings: GatewaySettings, target: Target, model: str, rules: GatewaySettings | ModelRoute) -> Candidate:
-    return Candidate(settings.upstreams[target.upstream], target.model or model, rules.healing, rules.hosted_tools)
+    return Candidate(
+        settings.upstreams[target.upstream], target.model or model, rules.healing, rules.hosted_tools, rules.calls
+    )
 
 
 def model_names(settings: GatewaySettings) -> list[str]:

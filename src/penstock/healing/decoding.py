@@ -30,6 +30,7 @@ from penstock.healing.estimate import estimate_input, tokens_of
 from penstock.healing.finish_reasons import FinishReasons
 from penstock.healing.habits import Habits
 from penstock.healing.ids import CallIds
+from penstock.healing.in_text import InTextCalls, InTextNotes
 from penstock.healing.names import ToolNames
 from penstock.healing.reasoning_tail import ReasoningTail
 from penstock.healing.report import (
@@ -57,8 +58,8 @@ class ResponseContext(Struct, frozen=True, kw_only=True):
     """What of a request is needed to read its response.
 
     `fields` are those of the body that have no other place. `estimate` is the usage of a server that sends none. If no
-    `calls_allowed`, the client has forbidden calls: what looks like one in the text is text. Without a `client_wire`,
-    the events are not encoded again.
+    `calls_allowed`, the client has forbidden calls: what looks like one in the text is text. With `in_text`, calls were
+    asked for in the text. Without a `client_wire`, the events are not encoded again.
     """
 
     wire: WireName
@@ -71,6 +72,7 @@ class ResponseContext(Struct, frozen=True, kw_only=True):
     report: HealingReport
     estimate: Usage | None
     calls_allowed: bool = True
+    in_text: InTextCalls | None = None
 
 
 def response_context(
@@ -111,7 +113,10 @@ class HealedDecoding:
         self._context = context
         self._report = context.report
         self._report.begin()
-        self._refused = context.healing.refused_tools(context.tools)
+        in_text = context.in_text if context.calls_allowed and _callable(context.tools) else None
+        self._in_text = in_text
+        self._refused = context.healing.refused_tools(context.tools) if in_text is None else frozenset[str]()
+        self._in_text_notes = None if in_text is None else InTextNotes(in_text, context.tools, context.report)
         self._decoder = decoder
         self._habits = Habits(context.wire, context.report)
         reasons = FinishReasons(context.wire, context.report, heals=context.healing.finish_reasons)
@@ -150,6 +155,8 @@ class HealedDecoding:
         read, read_several, texts = self._decoder.read_text, self._decoder.read_texts, self._texts
         if read is None or self._habits.is_keeping or (self._deferred is not None and self._deferred.is_waiting):
             return None
+        if self._in_text_notes is not None:  # which reads all text
+            return None
         if texts is None:
             return TextFlow(read, read_several, _take_any, _take_any, self.output)
         lane = texts.lane
@@ -175,23 +182,31 @@ class HealedDecoding:
     def _text_stage(self) -> WholeCalls | None:
         """The stage that reads the text, if there is anything to find in it."""
         context, healing = self._context, self._context.healing
-        has_tools = any(tool.hosted is None for tool in context.tools)
-        dialects = healing.dialects if has_tools and context.calls_allowed else ()
+        has_tools, in_text = _callable(context.tools), self._in_text
+        dialects = self._dialects if has_tools and context.calls_allowed else ()
         if not dialects and not healing.reasoning:
             return None
+        is_own = in_text is not None and in_text.is_own
         return WholeCalls(
             dialects or ANY_DIALECT, context.tools if dialects else (), reasoning=healing.reasoning,
-            inside_reasoning=healing.inside_reasoning, id_prefix=f"{context.id_prefix}text_",
+            inside_reasoning=healing.inside_reasoning,
+            id_prefix=f"{context.id_prefix}{'text' if in_text is None else 'call'}_",
             provenance=self._provenance(),
             repair=self._calls.repaired,
             stays_text=self._note_text(has_tools=has_tools),
-            unsettled=self._report.note_unsettled,
+            unsettled=None if is_own else self._report.note_unsettled,
+            only_declared=not is_own,
         )  # fmt: skip
+
+    @property
+    def _dialects(self) -> tuple[str, ...]:
+        """The dialects in which calls count: those that were asked for, or those that are rescued."""
+        return self._context.healing.dialects if self._in_text is None else self._in_text.dialects
 
     def _note_text(self, *, has_tools: bool) -> StaysText:
         """How a call that stays text is noted."""
         context, report = self._context, self._report
-        if not has_tools or (context.calls_allowed and context.healing.dialects):
+        if not has_tools or (context.calls_allowed and self._dialects):
             return self._note_limited if self._refused else report.note_text
         return report.note_unwanted if context.calls_allowed else report.note_forbidden
 
@@ -204,12 +219,12 @@ class HealedDecoding:
     def _reasoning_tail(self) -> ReasoningTail | None:
         """What looks for calls in reasoning, if calls in the text count."""
         context, healing = self._context, self._context.healing
-        has_tools = context.calls_allowed and any(tool.hosted is None for tool in context.tools)
-        if not has_tools or not healing.dialects:
+        has_tools = context.calls_allowed and _callable(context.tools)
+        if not has_tools or not self._dialects:
             return None
         provenance = self._provenance() if healing.reasoning_calls else None
         return ReasoningTail(
-            healing.dialects, context.tools, context.report, provenance, f"{context.id_prefix}reasoning_"
+            self._dialects, context.tools, context.report, provenance, f"{context.id_prefix}reasoning_"
         )
 
     def _provenance(self) -> Provenance:
@@ -241,13 +256,17 @@ class HealedDecoding:
             self.output.has_reasoning = True
             if Reasoning not in map(type, chunks):
                 self._report.add(REASONING_MARKS)
-        return events
+        return events if self._in_text_notes is None else self._in_text_notes.feed(events)
+
+    def _is_rescued(self, call: ToolCall) -> bool:
+        """Whether a call was found where none was asked for."""
+        return call.origin != "native" and (self._in_text is None or CALL_IN_REASONING in call.quirks)
 
     def _noted(self, chunks: list[StreamChunk]) -> Iterator[StreamChunk]:
         """The events, with an estimate of the usage before the end if there is none."""
         for chunk in chunks:
             match chunk:
-                case ToolCall() if chunk.origin != "native":
+                case ToolCall() if self._is_rescued(chunk):
                     self._report.add(CALL_IN_REASONING if CALL_IN_REASONING in chunk.quirks else CALL_IN_TEXT)
                     self._report.rescue(chunk)
                 case Unknown() if chunk.note == KEEP_ALIVE:
@@ -297,6 +316,11 @@ class CallFlow(Struct, frozen=True):
     take: Callable[[str], str]
     skip: Callable[[int], None]
     block: int
+
+
+def _callable(tools: Sequence[ToolDeclaration]) -> bool:
+    """Whether there is a tool that a call in the text can name."""
+    return any(tool.hosted is None for tool in tools)
 
 
 def _take_any(text: T) -> T:

@@ -249,8 +249,7 @@ def prepare(
     if options.calls != "native":
         if output is not None:
             messages = with_prompt(messages, output.declaration)
-        messages, settings = prompt_for_calls(options.calls, messages, declarations, dict(request.options))
-        request = replace(request, messages=tuple(messages), tools=(), options=settings)
+        request = prompt_for_calls(options.calls, request, messages)
     elif output is not None:
         request, form = ask_for_output(request, output.declaration, wire, quirks)
         return PreparedRequest(request, wire, options, list(request.tools), provenance, form, is_structured=True)

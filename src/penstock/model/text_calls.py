@@ -16,6 +16,7 @@ from penstock.messages import Message
 from penstock.providers import Provider
 from penstock.transport.exchange import Decoding
 from penstock.wires import WireName
+from penstock.wires.shared.encode_request.body import chosen_tool
 from penstock.wires.shared.request import Request
 
 if TYPE_CHECKING:
@@ -33,17 +34,20 @@ def choose_calls(calls: Any, model: str, provider: Provider) -> Calls:
     if isinstance(calls, str) and calls != "auto":
         return calls
     if calls == "auto":
-        if provider.has_native_calls:
-            return "native"
-        from penstock.dialects.by_model import find_dialect_of
-
-        if (dialect := find_dialect_of(model)) is None:
-            raise UsageError(f"calls='auto': the dialect of the model {model!r} is not known; try calls='xml'")
-        return dialect
+        return "native" if provider.has_native_calls else dialect_of(model)
     names = tuple(calls)
     if not names or any(not isinstance(name, str) or name in ("native", "auto") for name in names):
         raise UsageError(f"calls must be 'native', 'auto', a dialect, or several dialects, not {calls!r}")
     return names[0] if len(names) == 1 else names
+
+
+def dialect_of(model: str) -> str:
+    """The dialect of a model, by its name; raises a `UsageError` if it is not known."""
+    from penstock.dialects.by_model import find_dialect_of
+
+    if (dialect := find_dialect_of(model)) is None:
+        raise UsageError(f"calls='auto': the dialect of the model {model!r} is not known; try calls='xml'")
+    return dialect
 
 
 class CallOptions(Struct, frozen=True):
@@ -60,16 +64,19 @@ class CallOptions(Struct, frozen=True):
     healing: Healing | None = None
 
 
-def prompt_for_calls(
-    calls: Calls, messages: list[Message], tools: list[ToolDeclaration], options: dict[str, Any]
-) -> tuple[list[Message], dict[str, Any]]:
-    """The messages and the options for a model that writes its calls in a dialect: the first, if there are several."""
-    from penstock.dialects.prompt import find_prompt, render
+def prompt_for_calls(calls: Calls, request: Request, messages: list[Message]) -> Request:
+    """The request for a model that writes its calls in a dialect: the first, if there are several."""
+    from penstock.dialects.prompt import find_prompt, render, with_choice
 
-    dialect = calls if isinstance(calls, str) else calls[0]
-    stop = options.get("stop") or ()
+    dialect, tools = calls if isinstance(calls, str) else calls[0], list(request.tools)
+    stop = request.options.get("stop") or ()
     stops = [*([stop] if isinstance(stop, str) else stop), *(find_prompt(dialect).stop if tools else ())]
-    return render(messages, tools, dialect), {**options, "stop": stops} if stops else options
+    rendered = render(messages, tools, dialect)
+    if tools:
+        chosen_tool(request)  # raises if it is not declared
+        rendered = with_choice(rendered, request.tool_choice, request.is_parallel)
+    options = {**request.options, "stop": stops} if stops else request.options
+    return replace(request, messages=tuple(rendered), tools=(), tool_choice="", is_parallel=None, options=options)
 
 
 def refuse_rescue(calls: Calls, rescue: bool | Iterable[str]) -> None:

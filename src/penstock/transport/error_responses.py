@@ -27,6 +27,22 @@ _TOO_LONG = re.compile(
     r"|too large.{0,200}\btokens\b|less than \d+ tokens",
     re.IGNORECASE,
 )
+_NO_TOOLS = re.compile(
+    r"(?:does not|doesn't|do not|don't) support (?:tool|function)"
+    r"|(?:tools?|tool (?:calling|calls|use)|function calling)`?(?: is| are)? not (?:supported|enabled)"
+    r"|no endpoints found that support tool|requires (?:--enable-auto-tool-choice|--tool-call-parser)"
+    r"|(?:tools|tool_choice) param requires --jinja",
+    re.IGNORECASE,
+)
+"""The words with which servers refuse tools: because of the model, or because they were started without a parser."""
+_PARSER_FAILED = re.compile(
+    r"failed to parse input|output that does not match the expected|xml syntax error|failed to parse xml"
+    r"|expected element type <|error parsing tool call|failed to parse \w+ json tool call|^(?:unexpected )?EOF$"
+    r"|mismatched arg_key and arg_value|while expecting start token|remaining in message header|harmonyerror"
+    r"|validation errors? for list\[",
+    re.IGNORECASE,
+)
+"""The words with which servers report that they could not parse what the model wrote."""
 _MAX_SHOWN = 500
 
 
@@ -71,6 +87,16 @@ def response_error(status: int, headers: Mapping[str, str], body: bytes, now: fl
 def is_too_long(message: str, code: str) -> bool:
     """Whether an error says that the messages exceed the context window."""
     return bool(_TOO_LONG.search(message)) or "context_length" in code
+
+
+def refuses_tools(message: str) -> bool:
+    """Whether an error says that the server or the model has no tools."""
+    return bool(_NO_TOOLS.search(message))
+
+
+def is_parser_failure(message: str) -> bool:
+    """Whether an error says that the server could not parse what the model wrote."""
+    return bool(_PARSER_FAILED.search(re.sub(r"^HTTP \d+: ", "", message)))
 
 
 def _header(headers: Mapping[str, str], *names: str) -> str:

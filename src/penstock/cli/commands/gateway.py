@@ -30,6 +30,7 @@ class Options(Struct, frozen=True, kw_only=True):
     upstreams: tuple[str, ...]
     config: str | None
     model: str
+    calls: str
     rescue: bool
     repair: str
     host: str
@@ -51,6 +52,13 @@ def complete_client(_context: click.Context, _option: click.Parameter, start: st
     return [name for name in CLIENTS if name.startswith(start)]
 
 
+def complete_calls(_context: click.Context, _option: click.Parameter, start: str) -> list[str]:
+    """The ways to ask for calls that begin like this."""
+    from penstock.dialects.prompt import prompts
+
+    return [name for name in ("native", "raw", "auto", "xml", *sorted(prompts())) if name.startswith(start)]
+
+
 @click.command()
 @click.option("--upstream", "upstreams", multiple=True, metavar="[NAME=]URL",
               help="The URL of a model server, or the name of a provider; repeatable.")  # fmt: skip
@@ -59,6 +67,8 @@ def complete_client(_context: click.Context, _option: click.Parameter, start: st
 @click.option(
     "--model", default="", metavar="NAME", help="Request this model from the upstream, whichever model a client names."
 )
+@click.option("--calls", default="native", show_default=True, metavar="WAY", shell_complete=complete_calls,
+              help="Ask for calls natively, as raw text, in a dialect such as xml, or natively first (auto).")  # fmt: skip
 @click.option("--rescue/--no-rescue", default=True, show_default=True,
               help="Find calls that a model wrote into its text.")  # fmt: skip
 @click.option("--repair", type=click.Choice(["off", "safe", "guess"]), default="safe", show_default=True,
@@ -88,6 +98,7 @@ def gateway(**options: object) -> None:
     \b
       penstock gateway --upstream http://127.0.0.1:11434/v1
       penstock gateway --upstream vllm=http://127.0.0.1:8000/v1 --model qwen3
+      penstock gateway --upstream ollama --calls auto
       penstock gateway --config gateway.toml --host 0.0.0.0 --key …
       penstock gateway --for codex --model qwen3 --write
 
@@ -179,14 +190,16 @@ def _settings(options: Options) -> SettingsSource:
         path = Path(options.config or CONFIG)
         if not path.exists() and not options.config:
             raise UsageError("the gateway has no upstream: pass --upstream http://127.0.0.1:8080/v1, or --config FILE")
-        if options.upstreams or options.model:
-            raise UsageError("--upstream and --model cannot be combined with --config: set them in the file")
+        if options.upstreams or options.model or options.calls != "native":
+            raise UsageError("--upstream, --model and --calls cannot be combined with --config: set them in the file")
         if not options.rescue or options.repair != "safe":
             raise UsageError("--rescue and --repair cannot be combined with --config: set them in the file")
         return FileSettings(path)
     healing = replace(HEALING, rescue=options.rescue, repair=options.repair)  # click checks their values
     upstreams = upstreams_by_name(map(read_upstream, options.upstreams))
-    return FixedSettings(GatewaySettings(upstreams=upstreams, model=options.model, healing=healing))
+    return FixedSettings(
+        GatewaySettings(upstreams=upstreams, model=options.model, calls=options.calls, healing=healing)
+    )
 
 
 def _welcome(served: GatewayApp, address: str) -> str:

@@ -14,7 +14,16 @@ import msgspec
 from msgspec import Meta, Struct
 
 from penstock.errors import UnknownNameError, UsageError, type_name
-from penstock.gateway.config.settings import HEALING, GatewaySettings, HostedTools, ModelRoute, Target, Upstream
+from penstock.gateway.config.settings import (
+    HEALING,
+    NATIVE,
+    GatewaySettings,
+    HostedTools,
+    ModelRoute,
+    Target,
+    Upstream,
+    read_calls,
+)
 from penstock.gateway.config.upstream_names import read_upstream
 from penstock.healing.settings import Healing
 from penstock.providers import find_provider
@@ -118,6 +127,7 @@ class _ModelTable(Struct, frozen=True, kw_only=True):
     fallbacks: list[str] = []
     healing: dict[str, Any] = {}
     hosted_tools: HostedTools | None = None  # None: as the file says
+    calls: Any = None  # None: as the file says
 
 
 class _File(Struct, frozen=True, kw_only=True):
@@ -126,6 +136,7 @@ class _File(Struct, frozen=True, kw_only=True):
     model: str = ""
     healing: dict[str, Any] = {}
     hosted_tools: HostedTools = "drop"
+    calls: Any = NATIVE
 
 
 def read_settings(path: Path) -> GatewaySettings:
@@ -177,6 +188,7 @@ def settings_from(table: Mapping[str, Any]) -> GatewaySettings:
         model=file.model,
         healing=healing,
         hosted_tools=file.hosted_tools,
+        calls=read_calls(file.calls),
     )
 
 
@@ -219,7 +231,13 @@ def _route(pattern: str, table: Any, file: _File) -> ModelRoute:
         fallbacks=tuple(map(read_target, row.fallbacks)),
         healing=read_table(f"{section}.healing", _healing({**file.healing, **row.healing}), Healing),
         hosted_tools=row.hosted_tools or file.hosted_tools,
+        calls=_calls(section, file.calls if row.calls is None else row.calls),
     )
+
+
+def _calls(section: str, value: Any) -> str:
+    with _named(section):
+        return read_calls(value)
 
 
 def _healing(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,12 @@ from msgspec import Struct
 from penstock.errors import UsageError
 from penstock.healing.settings import Healing
 from penstock.model.connect import Connector
-from penstock.providers import ANY_SERVER
+from penstock.providers import ANY_SERVER, PROVIDERS, find_provider
 
 HostedTools = Literal["drop", "refuse"]
 """What happens to tools that another provider would run: they are left out, or the request is refused."""
+NATIVE, RAW, AUTO = "native", "raw", "auto"
+"""The ways to ask for calls that are not dialects: see `read_calls`."""
 CLIENT_KEY = "client"
 """The key of an upstream that gets the key of the client."""
 ENVIRONMENT = "env:"
@@ -66,13 +68,14 @@ class ModelRoute(Struct, frozen=True, kw_only=True):
     fallbacks: tuple[Target, ...] = ()
     healing: Healing = HEALING
     hosted_tools: HostedTools = "drop"
+    calls: str = NATIVE
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True):
     """The upstreams of a gateway, in order; models without a route go to the first one.
 
     `model` replaces the name of every model without a route. `hosted_tools` says what happens to tools that another
-    provider would run.
+    provider would run, and `calls` how models without a route are asked for calls.
     """
 
     upstreams: Mapping[str, Upstream]
@@ -80,15 +83,45 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     model: str = ""
     healing: Healing = HEALING
     hosted_tools: HostedTools = "drop"
+    calls: str = NATIVE
 
     def __post_init__(self) -> None:
         if not self.upstreams:
             raise UsageError("a gateway needs an upstream, as in --upstream http://127.0.0.1:8080/v1")
+        check_calls(read_calls(self.calls), next(iter(self.upstreams.values())))
         for route in self.routes:
+            calls = read_calls(route.calls)
             for target in (route.target, *route.fallbacks):
                 if target.upstream not in self.upstreams:
                     known = ", ".join(self.upstreams)
                     raise UsageError(f"models.{route.pattern}: there is no upstream {target.upstream!r}, only {known}")
+                check_calls(calls, self.upstreams[target.upstream])
+
+
+def read_calls(value: object) -> str:
+    """The way to ask for calls: `native`, `raw`, `auto`, or the name of a dialect; raises if it is none of them."""
+    problem = ""
+    if isinstance(value, str):
+        if value in (NATIVE, RAW, AUTO):
+            return value
+        from penstock.dialects.prompt import find_prompt  # most gateways need no dialect to start
+
+        try:
+            find_prompt(value)  # raises if it is not a dialect, or can only be read
+            return value
+        except UsageError as error:
+            problem = f" ({error})"
+    raise UsageError(f'calls must be "native", "raw", "auto" or a dialect such as "xml", not {value!r}{problem}')
+
+
+def check_calls(calls: str, upstream: Upstream) -> None:
+    """Raises if a server cannot be asked for unparsed text."""
+    if calls == RAW and find_provider(upstream.provider)[1].unparsed is None:
+        able = ", ".join(f'"{name}"' for name, provider in PROVIDERS.items() if provider.unparsed is not None)
+        raise UsageError(
+            f'calls = "raw": {upstream.name} is not known to return unparsed text; if it is a server that does, set '
+            f"its provider ({able}), otherwise use a dialect"
+        )
 
 
 def upstreams_by_name(upstreams: Any) -> dict[str, Upstream]:
