@@ -194,7 +194,7 @@ async def gemini(client: Any, model: str, *, is_streaming: bool, **options: Any)
         parts: list[Any] = [
             part
             for chunk in chunks
-            for part in ((chunk.candidates or [None])[0].content or types.Content()).parts or []  # type: ignore[union-attr]
+            for part in ((chunk.candidates or [None])[0].content or types.Content()).parts or []
         ]
         calls = [part.function_call for part in parts if part.function_call]
         steps.append(("".join(part.text or "" for part in parts), [(one.name, dict(one.args or {})) for one in calls]))

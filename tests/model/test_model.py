@@ -395,7 +395,7 @@ def test_with_a_dialect_tools_are_in_the_prompt_and_calls_in_the_text(wire: str,
     prompt = json.dumps({key: value for key, value in body.items() if key != "stop"})
     assert "Be kind." in prompt
     assert all(name in prompt for name in ("weather", "The weather.", "trains", "now"))
-    assert script.requests[0].prompt == "How is it?"
+    assert script.requests[0].prompt == "How is it?\n\nYour next message must call a tool."
 
 
 @sync_and_async

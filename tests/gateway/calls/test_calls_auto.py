@@ -1,4 +1,4 @@
-"""`calls = "auto"`: native first, and the dialect of the model after a server without tools or with a failing parser."""
+"""`calls = "auto"`: native first, and the model's dialect after a server without tools or with a failing parser."""
 
 from __future__ import annotations
 
@@ -188,7 +188,9 @@ def test_a_parser_that_reads_the_dialect_too_is_avoided_with_xml() -> None:
     def script(body: Any) -> web.Response:
         text = dialect_in(body)
         failed = [delta(content="I look."), {"error": {"message": message}}]
-        return stream(*failed) if "tools" in body or "<tool_call>" in text else stream(delta(content=text), delta("stop"))
+        return (
+            stream(*failed) if "tools" in body or "<tool_call>" in text else stream(delta(content=text), delta("stop"))
+        )
 
     body = chat(tools=TOOLS)
     server, replies, gateway = ask(script, body, body)
@@ -258,7 +260,7 @@ def test_a_parser_that_fails_after_it_was_proven_changes_later_requests(is_strea
     assert server.ways == ["native", "native", "text", *([] if is_streaming else ["text"])]
     if is_streaming:
         assert FAILURES["llama.cpp"] in replies[1].body.decode()
-        assert b"finish_reason\":\"stop" not in replies[1].body
+        assert b'finish_reason":"stop' not in replies[1].body
         second = gateway.context.healed.last(2)[1]
         assert any("in later requests" in note for note in second.notes)
     else:

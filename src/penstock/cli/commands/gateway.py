@@ -68,7 +68,7 @@ def complete_calls(_context: click.Context, _option: click.Parameter, start: str
     "--model", default="", metavar="NAME", help="Request this model from the upstream, whichever model a client names."
 )
 @click.option("--calls", default="native", show_default=True, metavar="WAY", shell_complete=complete_calls,
-              help="Ask for calls natively, as raw text, in a dialect such as xml, or natively first (auto).")  # fmt: skip
+              help="Ask for calls natively, as raw text, in a dialect (xml …), or natively first (auto).")  # fmt: skip
 @click.option("--rescue/--no-rescue", default=True, show_default=True,
               help="Find calls that a model wrote into its text.")  # fmt: skip
 @click.option("--repair", type=click.Choice(["off", "safe", "guess"]), default="safe", show_default=True,
