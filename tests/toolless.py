@@ -191,11 +191,8 @@ async def gemini(client: Any, model: str, *, is_streaming: bool, **options: Any)
             chunks = [chunk async for chunk in await client.aio.models.generate_content_stream(**fields)]
         else:
             chunks = [await client.aio.models.generate_content(**fields)]
-        parts: list[Any] = [
-            part
-            for chunk in chunks
-            for part in ((chunk.candidates or [None])[0].content or types.Content()).parts or []
-        ]
+        contents_of = [chunk.candidates[0].content for chunk in chunks if chunk.candidates]
+        parts: list[Any] = [part for content in contents_of if content for part in content.parts or []]
         calls = [part.function_call for part in parts if part.function_call]
         steps.append(("".join(part.text or "" for part in parts), [(one.name, dict(one.args or {})) for one in calls]))
         if not calls:

@@ -32,8 +32,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     `keys` and `urls` are the environment variables for the API key and another base URL, the usual one first. `version`
     is the path for a base URL without one; where it `is_added`, it is added to other paths too, as the vendor's own
     client does. `has_native_calls`: tool calls are returned even if the server was started without a parser for them.
-    `unparsed`: with the tool choice `none`, the server still writes the tools into the prompt, and with these fields it
-    returns all text that the model writes; None if there is no such way.
+    `unparsed`: the fields with which a server returns the text of a model as it is, beside the tool choice `none`.
     """
 
     wire: str
@@ -52,19 +51,11 @@ class Provider(Struct, frozen=True, kw_only=True):
     about: str = ""
 
 
-def _local(
-    port: int,
-    *urls: str,
-    keys: tuple[str, ...],
-    quirks: frozenset[str],
-    has_native_calls: bool = True,
-    unparsed: Mapping[str, Any] | None = None,
-) -> Provider:
+def _local(port: int, *urls: str, keys: tuple[str, ...], quirks: frozenset[str], **facts: Any) -> Provider:
     """A server on the user's machine that speaks Chat Completions; the key is optional."""
     base_url = f"http://localhost:{port}/v1"
     return Provider(
-        wire="openai-chat", base_url=base_url, urls=urls, keys=keys, quirks=quirks, needs_key=False, version="/v1",
-        has_native_calls=has_native_calls, unparsed=unparsed,
+        wire="openai-chat", base_url=base_url, urls=urls, keys=keys, quirks=quirks, needs_key=False, version="/v1", **facts
     )  # fmt: skip
 
 

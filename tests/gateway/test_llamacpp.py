@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -29,6 +26,7 @@ from penstock import (
 from penstock.messages import result, tool_results, user
 from penstock.wires import wire_name
 from tests.llamacpp.model import CONTEXT, SENTENCE, WORDS, write_model
+from tests.llamacpp.process import running
 
 PROMPT = "What will the weather be?"
 ENDPOINTS = {
@@ -73,22 +71,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     pytest.importorskip("xllamacpp", reason="there is no wheel of llama.cpp for this platform", exc_type=ImportError)
     model = tmp_path_factory.mktemp("llamacpp") / "tiny.gguf"
     write_model(model)
-    log = model.with_suffix(".log")
-    command = [sys.executable, "-m", "tests.llamacpp.serve", str(model)]
-    with (
-        log.open("w") as errors,
-        subprocess.Popen(
-            command, cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-            text=True,
-        ) as process,
-    ):  # fmt: skip
-        assert process.stdout is not None
-        try:
-            found = next((line.strip() for line in process.stdout if line.startswith("http")), "")
-            assert found, f"the server did not start:\n{log.read_text()}"
-            yield found
-        finally:
-            process.kill()
+    with running(model) as found:
+        yield found
 
 
 @pytest.fixture(params=ENDPOINTS)

@@ -79,7 +79,7 @@ def _describe(writer: gguf.GGUFWriter, text: Text, template: Path) -> None:
     writer.add_eos_token_id(text.places[LAST])
     writer.add_add_bos_token(False)
     writer.add_add_space_prefix(False)
-    writer.add_chat_template(template.read_text())
+    writer.add_chat_template(template.read_text(encoding="utf-8"))
 
 
 def _tensors(text: Text) -> dict[str, Any]:

@@ -796,6 +796,8 @@ ELSEWHERE = {
     "gateway.MAX_KEPT": "gateway/test_gateway_caps.py",
     "gateway.MAX_LIST": "gateway/test_gateway_caps.py",
     "gateway.MAX_LISTS": "gateway/test_gateway_models.py",
+    "gateway.MAX_LEARNED": "gateway/calls/test_calls_auto.py",
+    "gateway.MAX_HELD": "gateway/calls/test_calls_auto.py",
     "gateway.MAX_LISTED": "gateway/test_gateway_caps.py",
     "gateway.MAX_LOGGED": "gateway/test_gateway_caps.py",
     "healing.MAX_NAME": "gateway/test_gateway_caps.py",

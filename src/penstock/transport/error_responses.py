@@ -28,8 +28,8 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _NO_TOOLS = re.compile(
-    r"(?:does not|doesn't|do not|don't) support (?:tool|function)"
-    r"|(?:tools?|tool (?:calling|calls|use)|function calling)`?(?: is| are)? not (?:supported|enabled)"
+    r"(?:does not|doesn't|do not|don't) support (?:tools\b|tool (?:use|call)|functions\b|function call)"
+    r"|(?:\btools|tool (?:calling|calls|use)|function calling)`?(?: is| are)? not (?:supported|enabled)"
     r"|no endpoints found that support tool|requires (?:--enable-auto-tool-choice|--tool-call-parser)"
     r"|(?:tools|tool_choice) param requires --jinja",
     re.IGNORECASE,

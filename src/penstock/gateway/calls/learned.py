@@ -18,7 +18,7 @@ from penstock.gateway.routing import Candidate
 from penstock.model.text_calls import dialect_of
 from penstock.transport.error_responses import is_parser_failure, refuses_tools
 
-LAST = "anthropic_xml"
+LAST = "xml"
 """The dialect after the model's own: its marks are those of no parser of a local server."""
 MAX_LEARNED = 1_000
 """For how many models the way to ask for calls is remembered."""

@@ -115,8 +115,9 @@ def read_calls(value: object) -> str:
 
 
 def check_calls(calls: str, upstream: Upstream) -> None:
-    """Raises if a server cannot be asked for unparsed text."""
-    if calls == RAW and find_provider(upstream.provider)[1].unparsed is None:
+    """Raises if a server cannot be asked for unparsed text, or not in this protocol."""
+    provider = find_provider(upstream.provider)[1]
+    if calls == RAW and (provider.unparsed is None or upstream.wire not in ("", provider.wire)):
         able = ", ".join(f'"{name}"' for name, provider in PROVIDERS.items() if provider.unparsed is not None)
         raise UsageError(
             f'calls = "raw": {upstream.name} is not known to return unparsed text; if it is a server that does, set '
