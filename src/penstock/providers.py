@@ -53,9 +53,9 @@ class Provider(Struct, frozen=True, kw_only=True):
 
 def _local(port: int, *urls: str, keys: tuple[str, ...], quirks: frozenset[str], **facts: Any) -> Provider:
     """A server on the user's machine that speaks Chat Completions; the key is optional."""
-    base_url = f"http://localhost:{port}/v1"
+    url = f"http://localhost:{port}/v1"
     return Provider(
-        wire="openai-chat", base_url=base_url, urls=urls, keys=keys, quirks=quirks, needs_key=False, version="/v1", **facts
+        wire="openai-chat", base_url=url, urls=urls, keys=keys, quirks=quirks, needs_key=False, version="/v1", **facts
     )  # fmt: skip
 
 
