@@ -65,8 +65,8 @@ def app(
     An upstream is a URL, `NAME=URL`, the name of a provider, or an `Upstream`; `settings` has several, with routes by
     model. `model` replaces the name of every model. `calls` says how calls are asked for: natively, as `raw` text, in a
     dialect, or natively first (`auto`). Clients must send the `key`; without one, only clients on this machine are
-    answered. `hosts` are the names of the gateway, `origins` the pages of other hosts that may use it; `proxies` are the
-    addresses of proxies whose `X-Forwarded-For` names the client.
+    answered. `hosts` are the names of the gateway, `origins` the pages of other hosts that may use it; `proxies` are
+    the addresses of proxies whose `X-Forwarded-For` names the client.
     `record` is a file to which every exchange with an upstream is appended; `inspections` keep the last requests in
     memory, and show them at `/inspect`.
     """
