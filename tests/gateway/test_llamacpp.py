@@ -23,8 +23,11 @@ from penstock import (
     Turn,
     collect,
 )
+from penstock.gateway import app
 from penstock.messages import result, tool_results, user
 from penstock.wires import wire_name
+from tests.asgi_client import serving
+from tests.gateways import events
 from tests.llamacpp.model import CONTEXT, SENTENCE, WORDS, write_model
 from tests.llamacpp.process import running
 
@@ -233,3 +236,26 @@ def test_a_tool_whose_schema_has_no_grammar_does_not_make_the_request_fail(addre
 def test_structured_output_whose_schema_has_no_grammar_is_asked_for(address: str) -> None:
     turn = on("Chat Completions", address).complete(PROMPT, output=HARD)
     assert turn.text.startswith('{"body"')
+
+
+def test_completions_are_passed_on_and_a_client_of_ollama_finds_the_model(address: str) -> None:
+    async def main() -> None:
+        async with serving(app(f"llamacpp={address}/v1")) as browser:
+            body = {"model": "tiny", "prompt": "a", "max_tokens": 3}
+            whole = await browser.post("/v1/completions", body)
+            assert (whole.json["object"], whole.json["usage"]["completion_tokens"]) == ("text_completion", 3)
+            stream = await browser.post("/v1/completions", {**body, "stream": True})
+            assert stream.body.endswith(b"data: [DONE]\n\n")
+            assert len(events(stream.body)) >= 3
+            refused = await browser.post("/v1/embeddings", {"model": "tiny", "input": "a"})
+            assert refused.status == 501
+            assert "--embeddings" in refused.json["error"]["message"], "the words of the server"
+            [listed] = (await browser.get("/api/tags")).json["models"]
+            page = (await browser.post("/api/show", {"model": listed["model"]})).json
+            architecture = page["model_info"]["general.architecture"]
+            assert page["model_info"][f"{architecture}.context_length"] == CONTEXT
+            prompt = {"model": "tiny", "prompt": "a", "stream": False, "options": {"num_predict": 3}}
+            generated = (await browser.post("/api/generate", prompt)).json
+            assert (bool(generated["response"]), generated["eval_count"]) == (True, 3)
+
+    asyncio.run(main())
