@@ -22,7 +22,7 @@ PUBLISHED = HERE / "results.json"
 """The results that the page shows."""
 PAGE = ROOT / "docs" / "agent-table.md"
 HABIT_ROWS = (*ALL_HABITS,)
-STRICT_ROWS = tuple(f"strict {provider}" for provider in STRICT)
+STRICT_ROWS = tuple(f"strict_{provider}" for provider in STRICT)
 PROTOCOLS = {
     "openai-chat": "Chat",
     "openai-responses": "Responses",
