@@ -1,7 +1,7 @@
 """A gateway as an ASGI app: clients of five protocols in front, any provider or local server behind."""
 
 from penstock.gateway.app import GatewayApp, app
-from penstock.gateway.config.settings import GatewaySettings, ModelRoute, Target, Upstream
+from penstock.gateway.config.settings import GatewaySettings, ModelRoute, Target, Upstream, Watch
 from penstock.healing.settings import Healing
 
-__all__ = ["GatewayApp", "GatewaySettings", "Healing", "ModelRoute", "Target", "Upstream", "app"]
+__all__ = ["GatewayApp", "GatewaySettings", "Healing", "ModelRoute", "Target", "Upstream", "Watch", "app"]

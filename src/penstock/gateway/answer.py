@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,7 +30,9 @@ from penstock.gateway.calls.learned import LearnedCalls, Way, with_advice
 from penstock.gateway.config.settings import AUTO
 from penstock.gateway.failures import from_event
 from penstock.gateway.routing import Candidate
+from penstock.healing.report import HealingReport
 from penstock.history.client_request import ClientRequest
+from penstock.transport.commands import Take
 
 # Circuits: an upstream that fails again and again is not asked for a while.
 #
@@ -93,6 +95,11 @@ class Answer(Struct):
     upstream_request: UpstreamRequest
     first: list[StreamChunk]
     circuit: Circuit
+
+    @property
+    def next_batch(self) -> Callable[[Take | None], Awaitable[list[StreamChunk] | None]]:
+        """Reads the next events; None at the end. `take` gets bytes before they are decoded."""
+        return self.upstream_request.stream.next_batch
 
     def ended(self, *, has_failed: bool) -> None:
         """Report the end of the response to the circuit; not called if the client disconnected earlier."""
@@ -239,12 +246,29 @@ async def _hold(answer: Answer) -> bool:
     return any(isinstance(chunk, ToolCall) for chunk in chunks)
 
 
+async def ask_again(answer: Answer, request: ClientRequest, caller: Caller, attempts: Attempts) -> Answer:
+    """The response of the same upstream to another request, which continues the response to the client."""
+    candidate, report = answer.candidate, answer.upstream_request.report
+    if candidate.calls == AUTO:
+        candidate = replace(candidate, calls=answer.upstream_request.calls, is_auto=True)
+    attempts.ask(candidate)
+    report.keep()
+    try:
+        return await _open(candidate, request, caller, answer.circuit, has_fallback=False, report=report)
+    except ProviderError as error:
+        attempts.fail(str(error))
+        raise
+
+
 async def _open(
-    candidate: Candidate, request: ClientRequest, caller: Caller, circuit: Circuit, *, has_fallback: bool
-) -> Answer:
+    candidate: Candidate, request: ClientRequest, caller: Caller, circuit: Circuit, *, has_fallback: bool,
+    report: HealingReport | None = None,
+) -> Answer:  # fmt: skip
     is_doubtful = circuit.is_open
     circuit.begin()
-    upstream_request = ask(candidate, request, caller, has_fallback=has_fallback, is_doubtful=is_doubtful)
+    upstream_request = ask(
+        candidate, request, caller, has_fallback=has_fallback, is_doubtful=is_doubtful, report=report
+    )
     stream = upstream_request.stream
     try:
         first = await stream.start()

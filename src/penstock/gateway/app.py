@@ -20,7 +20,15 @@ from penstock.gateway import endpoints
 from penstock.gateway.answer import Circuits
 from penstock.gateway.answering import Answering
 from penstock.gateway.calls.learned import LearnedCalls
-from penstock.gateway.config.settings import HEALING, NATIVE, GatewaySettings, Upstream, upstreams_by_name
+from penstock.gateway.config.settings import (
+    HEALING,
+    NATIVE,
+    NO_WATCH,
+    GatewaySettings,
+    Upstream,
+    Watch,
+    upstreams_by_name,
+)
 from penstock.gateway.config.settings_file import FileSettings, SettingsWatch
 from penstock.gateway.config.upstream_names import read_upstream
 from penstock.gateway.context import LIMITS, Call, Endpoint, FixedSettings, GatewayContext, SettingsSource
@@ -50,6 +58,7 @@ def app(
     model: str = "",
     calls: str = NATIVE,
     healing: Healing | None = None,
+    watch: Watch | None = None,
     key: str = "",
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
@@ -64,20 +73,23 @@ def app(
 
     An upstream is a URL, `NAME=URL`, the name of a provider, or an `Upstream`; `settings` has several, with routes by
     model. `model` replaces the name of every model. `calls` says how calls are asked for: natively, as `raw` text, in a
-    dialect, or natively first (`auto`). Clients must send the `key`; without one, only clients on this machine are
-    answered. `hosts` are the names of the gateway, `origins` the pages of other hosts that may use it; `proxies` are
-    the addresses of proxies whose `X-Forwarded-For` names the client.
-    `record` is a file to which every exchange with an upstream is appended; `inspections` keep the last requests in
-    memory, and show them at `/inspect`.
+    dialect, or natively first (`auto`). `watch` says what is done about agents that stop too early or run in circles.
+    Clients must send the `key`; without one, only clients on this machine are answered. `hosts` are the names of the
+    gateway, `origins` the pages of other hosts that may use it; `proxies` are the addresses of proxies whose
+    `X-Forwarded-For` names the client. `record` is a file to which every exchange with an upstream is appended;
+    `inspections` keep the last requests in memory, and show them at `/inspect`.
     """
-    if settings is not None and (upstreams or model or calls != NATIVE or healing is not None):
+    is_set = upstreams or model or calls != NATIVE or healing is not None or watch is not None
+    if settings is not None and is_set:
         raise UsageError(
-            "settings has the upstreams, the model, the calls and the healing: put them there, or leave out settings"
+            "settings has the upstreams, the model, the calls, the healing and the watch: put them there, or leave out "
+            "settings"
         )
     if settings is None:
         settings = GatewaySettings(
-            upstreams=upstreams_by_name(_upstreams(upstreams)), model=model, calls=calls, healing=healing or HEALING
-        )
+            upstreams=upstreams_by_name(_upstreams(upstreams)), model=model, calls=calls, healing=healing or HEALING,
+            watch=watch or NO_WATCH,
+        )  # fmt: skip
     metrics = _metrics()
     context = GatewayContext(
         source=FixedSettings(settings) if isinstance(settings, GatewaySettings) else settings,

@@ -18,6 +18,8 @@ from penstock.events import Text, Usage
 from penstock.gateway.calls.asked import ask_in_text, in_text_calls
 from penstock.gateway.config.settings import CLIENT_KEY, ENVIRONMENT, NATIVE, Upstream
 from penstock.gateway.routing import Candidate
+from penstock.gateway.watch.reminders import reminder
+from penstock.gateway.watch.repeated_calls import RepeatedCalls
 from penstock.healing.decoding import HealedDecoding, ResponseContext
 from penstock.healing.estimate import estimate_input
 from penstock.healing.in_text import InTextCalls
@@ -100,17 +102,21 @@ def passed_headers(wire: str, headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def ask(
-    candidate: Candidate, request: ClientRequest, caller: Caller, *, has_fallback: bool, is_doubtful: bool
-) -> UpstreamRequest:
+    candidate: Candidate, request: ClientRequest, caller: Caller, *, has_fallback: bool, is_doubtful: bool,
+    report: HealingReport | None = None,
+) -> UpstreamRequest:  # fmt: skip
     """The request to a candidate; nothing is sent yet.
 
-    A candidate with a fallback gets a shorter timeout, and an `is_doubtful` one (with an open circuit) no retry.
+    A candidate with a fallback gets a shorter timeout, and an `is_doubtful` one (with an open circuit) no retry. The
+    `report` is that of an earlier response, which this one continues.
     """
     upstream, healing = candidate.upstream, candidate.healing
     patience = IMPATIENCE if has_fallback else PATIENCE
     retries = _retries(0 if is_doubtful else upstream.retries, patience, candidate.is_auto)
     prepared = prepare(candidate, request, caller, retries)
-    report = HealingReport()
+    report = report or HealingReport()
+    if prepared.repeats:
+        report.note(prepared.repeats)
     context = ResponseContext(
         wire=prepared.wire, client_wire=request.wire, tools=prepared.tools, messages=prepared.messages,
         fields=prepared.fields, id_prefix=_id_prefix(caller), healing=healing, report=report,
@@ -126,7 +132,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     """A request in the form of an upstream: its messages, other fields and tools, and the omitted fields.
 
     `in_text` says how calls in the text are read, if they were asked for there. The messages are then still those of
-    the client, with which such calls are compared.
+    the client, with which such calls are compared. `repeats` says which calls the model was reminded of, because it repeats them.
     """
 
     exchange: Exchange
@@ -136,11 +142,14 @@ class Prepared(Struct, frozen=True, kw_only=True):
     tools: tuple[ToolDeclaration, ...]
     dropped: tuple[Dropped, ...]
     in_text: InTextCalls | None = None
+    repeats: str = ""
 
 
 def prepare(candidate: Candidate, request: ClientRequest, caller: Caller, retries: Retries) -> Prepared:
     """The request to a candidate in the protocol of its upstream."""
     upstream = candidate.upstream
+    repeats = RepeatedCalls(request.messages, candidate.watch.repeated_calls)
+    request = replace(request, messages=repeats.messages)
     is_same = wire_of(upstream) == request.wire
     model = _model(candidate, caller, retries, caller.headers if is_same else {})
     in_text = in_text_calls(candidate, request)
@@ -172,7 +181,7 @@ def prepare(candidate: Candidate, request: ClientRequest, caller: Caller, retrie
     )  # fmt: skip
     return Prepared(
         exchange=exchange, wire=model.wire, messages=messages, fields=sent.extra, tools=sent.tools,
-        dropped=(*dropped, *left_out), in_text=in_text,
+        dropped=(*dropped, *left_out), in_text=in_text, repeats=repeats.note,
     )  # fmt: skip
 
 
@@ -254,7 +263,6 @@ def uses_client_key(upstream: Upstream, client_key: str) -> bool:
 JOINED = ("user", "assistant")
 BETWEEN_MESSAGES = "\n\n"
 BETWEEN_PARTS = "\n"
-REMINDER = "<system-reminder>\n{}\n</system-reminder>"
 
 
 def join_neighbours(messages: Sequence[Message], *, is_system_first: bool) -> tuple[Message, ...]:
@@ -278,7 +286,7 @@ def join_neighbours(messages: Sequence[Message], *, is_system_first: bool) -> tu
 
 def _as_reminder(message: Message) -> Message:
     """A late system message as a user message, in the marks that agents use for text not written by the user."""
-    return Message("user", (Text(0, REMINDER.format(message.text)),)) if message.role == "system" else message
+    return reminder(message.text) if message.role == "system" else message
 
 
 def _with_short_parts(message: Message) -> Message:

@@ -54,6 +54,7 @@ class Journal:
         self._first_choice = ""  # the first upstream
         self._usage: Usage | None = None
         self._problem = ""
+        self._notes: list[str] = []
 
     def begin(self, request: ClientRequest, candidates: Sequence[Candidate]) -> None:
         """The request was read."""
@@ -71,6 +72,10 @@ class Journal:
         if error is not None:
             is_content = error.code == MALFORMED_CALL
             self._problem = f"the response ended with an error: {error.code if is_content else error.message}"
+
+    def note(self, text: str) -> None:
+        """Something was done about the request itself."""
+        self._notes.append(text)
 
     def fail(self, error: RejectedRequest) -> None:
         """The request was answered with an error."""
@@ -92,7 +97,7 @@ class Journal:
             calls=answer.upstream_request.calls if answer else "", status=self._call.send.status,
             problem=one_line(self._problem),
             asked=[replace(attempt, failure=one_line(attempt.failure)) for attempt in self.attempts.entries],
-            healed=report.build(), notes=report.notes, rescued=tuple(report.rescued),
+            healed=report.build(), notes=[*self._notes, *report.notes], rescued=tuple(report.rescued),
             dropped=[f"{item.place}: {item.why}" for item in answer.upstream_request.dropped] if answer else (),
         )  # fmt: skip
         self._context.healed.add(response)

@@ -6,7 +6,16 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from penstock.gateway.config.settings import NATIVE, GatewaySettings, HostedTools, ModelRoute, Target, Upstream
+from penstock.gateway.config.settings import (
+    NATIVE,
+    NO_WATCH,
+    GatewaySettings,
+    HostedTools,
+    ModelRoute,
+    Target,
+    Upstream,
+    Watch,
+)
 from penstock.healing.settings import Healing
 
 
@@ -22,6 +31,7 @@ class Candidate(Struct, frozen=True):
     hosted_tools: HostedTools = "drop"
     calls: str = NATIVE
     is_auto: bool = False
+    watch: Watch = NO_WATCH
 
 
 def find_candidates(settings: GatewaySettings, model: str) -> list[Candidate]:
@@ -43,8 +53,9 @@ def find_candidates(settings: GatewaySettings, model: str) -> list[Candidate]:
 
 def _candidate(settings: GatewaySettings, target: Target, model: str, rules: GatewaySettings | ModelRoute) -> Candidate:
     return Candidate(
-        settings.upstreams[target.upstream], target.model or model, rules.healing, rules.hosted_tools, rules.calls
-    )
+        settings.upstreams[target.upstream], target.model or model, rules.healing, rules.hosted_tools, rules.calls,
+        watch=rules.watch,
+    )  # fmt: skip
 
 
 def model_names(settings: GatewaySettings) -> list[str]:

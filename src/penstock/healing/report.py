@@ -87,10 +87,15 @@ class HealingReport:
         self._counts: Counter[int] = Counter()
         self.notes: list[str] = []
         self.rescued: list[RescuedCall] = []
+        self._kept = 0  # rescued calls of complete responses
 
     def begin(self) -> None:
         """Begin with a response: what was rescued of one that was withdrawn does not count."""
-        self.rescued.clear()
+        del self.rescued[self._kept :]
+
+    def keep(self) -> None:
+        """Keep what was rescued so far: the next response continues the one that has ended."""
+        self._kept = len(self.rescued)
 
     def rescue(self, call: ToolCall) -> None:
         """Note a call that was found in the text."""

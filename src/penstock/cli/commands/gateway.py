@@ -33,6 +33,9 @@ class Options(Struct, frozen=True, kw_only=True):
     calls: str
     rescue: bool
     repair: str
+    empty_answers: bool
+    reasoning_only: bool
+    repeated_calls: int
     host: str
     port: int
     key: str
@@ -73,6 +76,12 @@ def complete_calls(_context: click.Context, _option: click.Parameter, start: str
               help="Find calls that a model wrote into its text.")  # fmt: skip
 @click.option("--repair", type=click.Choice(["off", "safe", "guess"]), default="safe", show_default=True,
               help="Repair damaged arguments of calls.")  # fmt: skip
+@click.option("--watch-empty-answers", "empty_answers", is_flag=True,
+              help="Ask the model once more if its response after a tool result is empty.")  # fmt: skip
+@click.option("--watch-reasoning-only", "reasoning_only", is_flag=True,
+              help="Ask the model once more if its response has only reasoning.")  # fmt: skip
+@click.option("--watch-repeated-calls", "repeated_calls", default=0, type=click.IntRange(0), metavar="N",
+              help="Remind the model after N equal calls with equal results, and end after twice as many.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on.")
 @click.option("--port", default=4000, show_default=True, type=click.IntRange(0, 65535), metavar="PORT",
               help="The port to listen on; 0 picks a free one.")  # fmt: skip
@@ -181,7 +190,7 @@ def _exit_signals(source: SettingsSource) -> list[int]:
 
 def _settings(options: Options) -> SettingsSource:
     """The settings of the options, or of a file."""
-    from penstock.gateway.config.settings import HEALING, GatewaySettings, upstreams_by_name
+    from penstock.gateway.config.settings import HEALING, GatewaySettings, Watch, upstreams_by_name
     from penstock.gateway.config.settings_file import FileSettings
     from penstock.gateway.config.upstream_names import read_upstream
     from penstock.gateway.context import FixedSettings
@@ -194,11 +203,18 @@ def _settings(options: Options) -> SettingsSource:
             raise UsageError("--upstream, --model and --calls cannot be combined with --config: set them in the file")
         if not options.rescue or options.repair != "safe":
             raise UsageError("--rescue and --repair cannot be combined with --config: set them in the file")
+        if options.empty_answers or options.reasoning_only or options.repeated_calls:
+            raise UsageError("--watch-… cannot be combined with --config: write a table [watch] in the file")
         return FileSettings(path)
     healing = replace(HEALING, rescue=options.rescue, repair=options.repair)  # click checks their values
     upstreams = upstreams_by_name(map(read_upstream, options.upstreams))
+    watch = Watch(
+        empty_answers=options.empty_answers,
+        reasoning_only=options.reasoning_only,
+        repeated_calls=options.repeated_calls,
+    )
     return FixedSettings(
-        GatewaySettings(upstreams=upstreams, model=options.model, calls=options.calls, healing=healing)
+        GatewaySettings(upstreams=upstreams, model=options.model, calls=options.calls, healing=healing, watch=watch)
     )
 
 

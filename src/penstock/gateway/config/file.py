@@ -22,6 +22,7 @@ from penstock.gateway.config.settings import (
     ModelRoute,
     Target,
     Upstream,
+    Watch,
     read_calls,
 )
 from penstock.gateway.config.upstream_names import read_upstream
@@ -128,6 +129,7 @@ class _ModelTable(Struct, frozen=True, kw_only=True):
     healing: dict[str, Any] = {}
     hosted_tools: HostedTools | None = None  # None: as the file says
     calls: Any = None  # None: as the file says
+    watch: dict[str, Any] = {}
 
 
 class _File(Struct, frozen=True, kw_only=True):
@@ -137,6 +139,7 @@ class _File(Struct, frozen=True, kw_only=True):
     healing: dict[str, Any] = {}
     hosted_tools: HostedTools = "drop"
     calls: Any = NATIVE
+    watch: dict[str, Any] = {}
 
 
 def read_settings(path: Path) -> GatewaySettings:
@@ -182,6 +185,7 @@ def settings_from(table: Mapping[str, Any]) -> GatewaySettings:
         raise UsageError("there is no upstream: write a table [upstreams.NAME] with a url")
     # before the routes, which inherit it, and its mistakes
     healing = read_table("healing", _healing(file.healing), Healing)
+    watch = read_table("watch", file.watch, Watch)
     return GatewaySettings(
         upstreams={name: _upstream(name, row) for name, row in file.upstreams.items()},
         routes=tuple(_route(pattern, row, file) for pattern, row in file.models.items()),
@@ -189,6 +193,7 @@ def settings_from(table: Mapping[str, Any]) -> GatewaySettings:
         healing=healing,
         hosted_tools=file.hosted_tools,
         calls=read_calls(file.calls),
+        watch=watch,
     )
 
 
@@ -232,6 +237,7 @@ def _route(pattern: str, table: Any, file: _File) -> ModelRoute:
         healing=read_table(f"{section}.healing", _healing({**file.healing, **row.healing}), Healing),
         hosted_tools=row.hosted_tools or file.hosted_tools,
         calls=_calls(section, file.calls if row.calls is None else row.calls),
+        watch=read_table(f"{section}.watch", {**file.watch, **row.watch}, Watch),
     )
 
 

@@ -60,6 +60,31 @@ HEALING = Healing(reasoning_calls=True)
 """What a gateway heals unless it is told otherwise: its clients are agents, which stop at a call in reasoning."""
 
 
+class Watch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a gateway does about agents that stop too early or run in circles. Everything is off by default.
+
+    | switch | what it does |
+    |---|---|
+    | `empty_answers` | an empty response after a tool result: the model is asked once more |
+    | `reasoning_only` | a response with nothing but reasoning: the model is asked once more |
+    | `repeated_calls` | after this many equal calls with equal results, the model is reminded; after twice as many, \
+the conversation ends with a reason; 0: off |
+    """
+
+    empty_answers: bool = False
+    reasoning_only: bool = False
+    repeated_calls: int = 0
+
+    def __post_init__(self) -> None:
+        if self.repeated_calls and self.repeated_calls < MIN_REPEATS:
+            raise UsageError(f"repeated_calls must be 0 (off), or {MIN_REPEATS} or more, not {self.repeated_calls}")
+
+
+MIN_REPEATS = 2
+"""The lowest number of equal calls that is a repetition."""
+NO_WATCH = Watch()
+
+
 class ModelRoute(Struct, frozen=True, kw_only=True):
     """Where requests for the models with a name, or a pattern such as `gpt-*`, go; `fallbacks` are tried in order."""
 
@@ -69,13 +94,14 @@ class ModelRoute(Struct, frozen=True, kw_only=True):
     healing: Healing = HEALING
     hosted_tools: HostedTools = "drop"
     calls: str = NATIVE
+    watch: Watch = NO_WATCH
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True):
     """The upstreams of a gateway, in order; models without a route go to the first one.
 
     `model` replaces the name of every model without a route. `hosted_tools` says what happens to tools that another
-    provider would run, and `calls` how models without a route are asked for calls.
+    provider would run, `calls` how models without a route are asked for calls, and `watch` what is done about agents that stop too early or run in circles.
     """
 
     upstreams: Mapping[str, Upstream]
@@ -84,6 +110,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     healing: Healing = HEALING
     hosted_tools: HostedTools = "drop"
     calls: str = NATIVE
+    watch: Watch = NO_WATCH
 
     def __post_init__(self) -> None:
         if not self.upstreams:
