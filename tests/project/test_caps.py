@@ -805,6 +805,8 @@ ELSEWHERE = {
     "gateway.MAX_REMEMBERED": "gateway/test_gateway_memory.py",
     "healing.MAX_REPAIRED": "gateway/test_gateway_caps.py",
     "gateway.MAX_FILE": "gateway/test_gateway_settings.py",
+    "gateway.MAX_CONVERSATIONS": "gateway/watch/test_prompt_cache.py",
+    "gateway.MAX_HASHES": "gateway/watch/test_prompt_cache.py",
     "gateway.MAX_SHOWN": "gateway/test_gateway_settings.py",
     "gateway.MAX_RESPONSE": "gateway/test_gateway_memory.py",
     "healing.MAX_TAIL": "gateway/test_gateway_caps.py",

@@ -39,6 +39,7 @@ from penstock.gateway.journal import one_line
 from penstock.gateway.memory import ResponseMemory
 from penstock.gateway.passing import endpoints as passing
 from penstock.gateway.upstream_models import UpstreamModels
+from penstock.gateway.watch.prompt_cache import PromptCache
 from penstock.healing.settings import Healing
 from penstock.inspector.endpoints import InspectorEndpoints
 from penstock.inspector.inspections import Inspections
@@ -96,7 +97,7 @@ def app(
         access=Access(token=key, hosts=tuple(hosts), origins=tuple(origins), proxies=tuple(proxies)),
         limits=limits or LIMITS,
         metrics=metrics, circuits=Circuits(), learned=LearnedCalls(), healed=HealedResponses(), memory=ResponseMemory(),
-        models=UpstreamModels(), facts=UpstreamFacts(), record=record, inspections=inspections,
+        models=UpstreamModels(), prompts=PromptCache(), facts=UpstreamFacts(), record=record, inspections=inspections,
     )  # fmt: skip
     return GatewayApp(context)
 

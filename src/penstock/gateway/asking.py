@@ -61,15 +61,15 @@ class AutoRetries(RouteRetries, frozen=True, kw_only=True):
 class Decodings:
     """The decodings of a response, one per attempt; `last` is the current one."""
 
-    __slots__ = ("_context", "last")
+    __slots__ = ("context", "last")
 
     def __init__(self, context: ResponseContext) -> None:
-        self._context = context
+        self.context = context
         self.last: HealedDecoding
 
     def new(self) -> HealedDecoding:
         """The decoding of another attempt."""
-        context = self._context
+        context = self.context
         self.last = HealedDecoding(Decoder(context.wire, context.tools, id_prefix=context.id_prefix), context)
         return self.last
 

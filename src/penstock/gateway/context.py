@@ -19,6 +19,7 @@ from penstock.gateway.facts import UpstreamFacts
 from penstock.gateway.healed import HealedResponses
 from penstock.gateway.memory import ResponseMemory
 from penstock.gateway.upstream_models import UpstreamModels
+from penstock.gateway.watch.prompt_cache import PromptCache
 from penstock.inspector.inspections import Inspections
 
 LIMITS = ServerLimits(
@@ -56,6 +57,7 @@ class GatewayContext(Struct, frozen=True, kw_only=True):
     healed: HealedResponses
     memory: ResponseMemory
     models: UpstreamModels
+    prompts: PromptCache
     facts: UpstreamFacts
     record: Any = None
     inspections: Inspections | None = None

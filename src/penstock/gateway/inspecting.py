@@ -9,6 +9,7 @@ from typing import IO, Any
 from msgspec import Struct
 
 from penstock.gateway.healed import HealedResponse
+from penstock.gateway.watch.prompt_cache import CacheReport
 from penstock.inspector.entries import Outcome
 from penstock.inspector.exchange import InspectedExchange
 from penstock.inspector.inspections import Inspections
@@ -49,6 +50,11 @@ class InspectedCall:
     def shows(self) -> Callable[[bytes], None] | None:
         """The callback for bytes sent to the client; None if nothing is inspected."""
         return None if self._exchange is None else self._exchange.sent
+
+    def report_cache(self, report: CacheReport) -> None:
+        """Record how the prompt compares with the previous one of its conversation."""
+        if self._exchange is not None:
+            self._exchange.cache(report.text, report.cached, report.total, is_changed=report.is_changed)
 
     def leave(self) -> None:
         """Record that the client disconnected."""

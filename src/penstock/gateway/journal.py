@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.asgi.access import key_digest
 from penstock.asgi.request import RejectedRequest
 from penstock.events import Error, Usage
 from penstock.gateway.answer import Answer
@@ -18,8 +19,10 @@ from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.healed import HealedResponse
 from penstock.gateway.inspecting import InspectedCall
 from penstock.gateway.routing import Candidate
+from penstock.gateway.watch.prompt_cache import CacheReport, read_prompt
 from penstock.healing.report import HealingReport
 from penstock.history.client_request import ClientRequest
+from penstock.messages import Message
 from penstock.wires.shared.encode_response.response_errors import MALFORMED_CALL
 
 logger = logging.getLogger("penstock.gateway")
@@ -50,6 +53,7 @@ class Journal:
         self._started = time.monotonic()
         self._first = 0.0  # seconds until the response began
         self._model = ""
+        self._messages: tuple[Message, ...] = ()  # of the client
         self._answer: Answer | None = None
         self._first_choice = ""  # the first upstream
         self._usage: Usage | None = None
@@ -59,6 +63,7 @@ class Journal:
     def begin(self, request: ClientRequest, candidates: Sequence[Candidate]) -> None:
         """The request was read."""
         self._model = request.settings.model
+        self._messages = request.messages
         self._first_choice = candidates[0].upstream.name
 
     def answered(self, answer: Answer) -> None:
@@ -101,6 +106,8 @@ class Journal:
             dropped=[f"{item.place}: {item.why}" for item in answer.upstream_request.dropped] if answer else (),
         )  # fmt: skip
         self._context.healed.add(response)
+        if answer is not None and self._context.inspections is not None:
+            self._inspected.report_cache(self._compare(answer))
         self._inspected.end(response, self._problem)
         for healed in response.healed:
             metrics.add("healed", healed.count, quirk=str(healed.quirk), upstream=upstream)
@@ -118,6 +125,14 @@ class Journal:
             metrics.add("text_lane_left", self.reads.left)
         if logger.isEnabledFor(logging.INFO):
             self._log(response)
+
+    def _compare(self, answer: Answer) -> CacheReport:
+        """Compare the prompt with the previous one of its conversation."""
+        sent, candidate = answer.upstream_request.decodings.context, answer.candidate
+        key = key_digest(self._context.client_key(self._call.request))
+        place = key, candidate.upstream.name, candidate.upstream.url, candidate.model
+        prompt = read_prompt(sent.wire, sent.tools, sent.messages, self._messages)
+        return self._context.prompts.compare(prompt, place, self._usage)
 
     def _log(self, response: HealedResponse) -> None:
         total = time.monotonic() - self._started

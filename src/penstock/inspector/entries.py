@@ -101,6 +101,19 @@ class ToolEntry(Struct, frozen=True, tag="tool"):
     is_error: bool
 
 
+class CacheEntry(Struct, frozen=True, tag="cache"):
+    """The prompt, compared with the previous one of its conversation; `is_changed` if it does not begin with it.
+
+    `cached` and `total` are the input tokens as the server reported them; None if it did not.
+    """
+
+    at: float
+    text: str
+    is_changed: bool
+    cached: int | None
+    total: int | None
+
+
 class Note(Struct, frozen=True, tag="note"):
     """A remark for the reader, such as that an exchange was too large to be kept whole."""
 
@@ -126,6 +139,7 @@ Entry = (
     | OddEntry
     | HealedEntry
     | ToolEntry
+    | CacheEntry
     | Note
     | Ended
 )

@@ -16,6 +16,7 @@ import msgspec
 from penstock.decoder import decode
 from penstock.inspector.entries import (
     Asked,
+    CacheEntry,
     Ended,
     Entry,
     HealedEntry,
@@ -61,7 +62,19 @@ class ResponseEnd(msgspec.Struct, frozen=True):
     at: float
 
 
-Kept = Asked | Requested | Responded | Received | ResponseEnd | SentOn | HealedEntry | ToolEntry | Note | Ended
+Kept = (
+    Asked
+    | Requested
+    | Responded
+    | Received
+    | ResponseEnd
+    | SentOn
+    | HealedEntry
+    | ToolEntry
+    | CacheEntry
+    | Note
+    | Ended
+)
 
 
 class InspectedExchange:
@@ -119,6 +132,10 @@ class InspectedExchange:
     def note(self, text: str) -> None:
         """Adds a remark for the reader, for example about omitted fields."""
         self.add(Note(self.now(), text))
+
+    def cache(self, text: str, cached: int | None, total: int | None, *, is_changed: bool) -> None:
+        """Adds how the prompt compares with the previous one, and the cached tokens as the server reported them."""
+        self.add(CacheEntry(self.now(), text, is_changed, cached, total))
 
     def tool(self, id: str, name: str, seconds: float, *, is_error: bool = False) -> None:
         """Adds a finished tool that ran for this many seconds."""

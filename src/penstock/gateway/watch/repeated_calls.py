@@ -28,7 +28,7 @@ from penstock.messages import Message, ToolResult
 
 END = 2
 """How many times the number of a reminder ends the conversation."""
-MAX_NAME = 64
+SHOWN_NAME = 64
 """How many characters of the name of a tool are shown."""
 
 _encode = msgspec.json.Encoder(enc_hook=str, order="deterministic").encode
@@ -90,7 +90,7 @@ class RepeatedCalls:
             row.clear()
             seen.update(step)
         most = max(step, key=row.__getitem__)
-        self.name, self.times = step[most][:MAX_NAME], 1 + row[most]
+        self.name, self.times = step[most][:SHOWN_NAME], 1 + row[most]
 
 
 def _digest(call: ToolCall, result: ToolResult) -> int:

@@ -75,6 +75,7 @@ class Exchange {
     this.end = 0;
     this.isOver = false;
     this.state = "";
+    this.cache = "";
     this.last = null; // frame
     this.lastSent = "";
   }
@@ -114,6 +115,10 @@ class Exchange {
         lane.grow(entry.begun, 0, this.rows.length - 1); lane.grow(entry.at, 1, this.rows.length - 1);
         break;
       }
+      case "cache":
+        this.cache = cacheText(entry);
+        if (entry.is_changed) this.find({ type: "odd", quirk: 0, text: entry.text, frame: entry.frame });
+        break;
       case "note": this.note(entry.at, entry.text); break;
       case "end": this.isOver = true; if (entry.text) this.note(entry.at, entry.text); break;
     }
@@ -279,9 +284,14 @@ function drawHead() {
   if (!shown || !summary) return;
   $("title").textContent = summary.model || summary.id;
   const facts = [summary.client_wire && summary.client_wire !== summary.wire ? `${summary.client_wire} to ${summary.wire}` : summary.wire,
-    summary.status ? `status ${summary.status}` : "", `${shown.rows.length.toLocaleString()} frames`, bytes(summary.size), time(shown.end), shown.state];
+    summary.status ? `status ${summary.status}` : "", `${shown.rows.length.toLocaleString()} frames`, bytes(summary.size), time(shown.end), shown.state, shown.cache];
   $("facts").replaceChildren(facts.filter(Boolean).join(" · "));
   $("columns").classList.toggle("unsent", !shown.hasSent);
+}
+
+function cacheText(entry) {
+  const tokens = entry.total === null ? "" : entry.cached === null ? `${entry.total.toLocaleString()} input tokens` : `${entry.cached.toLocaleString()} of ${entry.total.toLocaleString()} input tokens cached`;
+  return [tokens, entry.text].filter(Boolean).join(": ");
 }
 
 const bytes = size => size < 1000 ? `${size} B` : size < 1e6 ? `${(size / 1000).toFixed(1)} kB` : `${(size / 1e6).toFixed(1)} MB`;
