@@ -8,6 +8,8 @@ let quirks = {}, summaries = new Map(), shown = null, view = [], selected = -1, 
 
 // -- fetching
 
+const ALERT = "event: alert\ndata: ";
+
 function headers() {
   const key = sessionStorage.getItem("penstock-key");
   return key ? { authorization: `Bearer ${key}` } : {};
@@ -34,7 +36,7 @@ async function follow(path, signal, take) {
     text = blocks.pop();
     for (const block of blocks) {
       if (block.startsWith("event: end")) return true;
-      if (block.startsWith("event: alert\ndata: ")) showAlert(JSON.parse(block.slice(20)));
+      if (block.startsWith(ALERT)) showAlert(JSON.parse(block.slice(ALERT.length)));
       if (block.startsWith("data: ")) {
         take(JSON.parse(block.slice(6)));
         await new Promise(resolve => setTimeout(resolve)); // a long recording leaves time for the page
@@ -291,7 +293,7 @@ function drawHead() {
 
 function cacheText(entry) {
   const tokens = entry.total === null ? "" : entry.cached === null ? `${entry.total.toLocaleString()} input tokens` : `${entry.cached.toLocaleString()} of ${entry.total.toLocaleString()} input tokens cached`;
-  return [tokens, entry.text].filter(Boolean).join(": ");
+  return entry.is_changed ? tokens : [tokens, entry.text].filter(Boolean).join(": "); // a change is a finding
 }
 
 const bytes = size => size < 1000 ? `${size} B` : size < 1e6 ? `${(size / 1000).toFixed(1)} kB` : `${(size / 1e6).toFixed(1)} MB`;
