@@ -41,6 +41,11 @@ class Session(Struct, frozen=True):
     pairs: int
     changed: list[str]
 
+    @property
+    def in_words(self) -> str:
+        way = "streamed" if self.is_streamed else "whole"
+        return f"{self.client:12} {self.server:10} {way:9} {self.pairs - len(self.changed):4} of {self.pairs}"
+
 
 def play(client: Any, server: str, steps: int, *, is_streamed: bool) -> Session:
     """Play one session."""
@@ -100,15 +105,14 @@ def main() -> int:
             for is_streamed in (True, False):
                 session = play(client, server, options.steps, is_streamed=is_streamed)
                 total, wrong = total + session.pairs, wrong + len(session.changed)
-                way = "streamed" if is_streamed else "whole"
-                print(
-                    f"{session.client:12} {server:10} {way:9} {session.pairs - len(session.changed):4} of {session.pairs}"
-                )
-                for change in session.changed:
-                    print(f"    {change[:300]}")
-                sys.stdout.flush()
-    print(f"{total - wrong} of {total} pairs are exact prefixes")
+                show(session.in_words, *(f"    {change[:300]}" for change in session.changed))
+    show(f"{total - wrong} of {total} pairs are exact prefixes")
     return 1 if wrong else 0
+
+
+def show(*lines: str) -> None:
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from penstock.asgi.request import ClientGone, RejectedRequest
 from penstock.asgi.response import JSON, respond
 from penstock.asgi.stream import BEFORE_JSON, ResponseStream
 from penstock.errors import ProviderError, UsageError
-from penstock.events import Finish, StreamChunk, Text, Usage
-from penstock.gateway.answer import Answer, ask_again, learn, open_answer, whole_answer
+from penstock.events import Usage
+from penstock.gateway.answer import Answer, learn, open_answer, whole_answer
 from penstock.gateway.asking import Caller, passed_headers, takes_custom_tools, uses_client_key
 from penstock.gateway.config.settings import NATIVE
 from penstock.gateway.context import Call, GatewayContext
@@ -21,8 +21,8 @@ from penstock.gateway.inspecting import InspectedCall
 from penstock.gateway.journal import Journal, Reads
 from penstock.gateway.piece_lane import PieceLane
 from penstock.gateway.routing import Candidate, find_candidates
-from penstock.gateway.watch.continued import ContinuedAnswer
-from penstock.gateway.watch.doubtful_ends import watch_end
+from penstock.gateway.watch.conclusion import conclude
+from penstock.gateway.watch.doubtful_ends import watch_answer
 from penstock.gateway.watch.repeated_calls import RepeatedCalls
 from penstock.healing.report import RESCUED_HEADER, RescuedCall, rescued_ids
 from penstock.history.client_request import ClientRequest, decode_request
@@ -71,8 +71,11 @@ class Answering:
         request = self._context.memory.complete(request, self._caller.key)
         candidates = find_candidates(self._context.source.current, request.settings.model)
         self._journal.begin(request, candidates)
-        if end := RepeatedCalls(request.messages, candidates[0].watch.repeated_calls).end:
-            await self._conclude(request, candidates[0], end)
+        if text := RepeatedCalls(request.messages, candidates[0].watch.repeated_calls).end:
+            self._journal.note(text)
+            encoded = conclude(request, candidates[0].model, self._caller.id, text)
+            self._inspected.send(encoded.body)
+            await respond(self._call.request, self._call.send, 200, encoded.body, encoded.headers["content-type"])
         elif request.settings.is_streaming:
             await self._stream(request, candidates)
         else:
@@ -94,7 +97,7 @@ class Answering:
             return
         encoder = ResponseEncoder(self._frames(self._head(request, answer)))
         record = self._context.memory.record(request, self._caller.key, self._caller.id)
-        events = self._continued(request, answer) or answer
+        events = watch_answer(request, answer, self._caller, self._journal.attempts) or answer
         upstream, chunks, next_batch = answer.upstream_request, events.first, events.next_batch
         show = self._inspected.shows
         lane = PieceLane(encoder, stream, None if record is None else record.add_one, show)
@@ -185,7 +188,7 @@ class Answering:
         except (UsageError, ProviderError) as error:
             raise self._rejection(error, candidates) from None
         self._begin(answer)
-        if (continued := self._continued(request, answer)) is not None:
+        if (continued := watch_answer(request, answer, self._caller, attempts)) is not None:
             try:
                 chunks = await continued.rest()
             finally:
@@ -201,28 +204,6 @@ class Answering:
         return encoded
 
     # Both.
-
-    def _continued(self, request: ClientRequest, answer: Answer) -> ContinuedAnswer | None:
-        """The answer with what continues it, if its end is watched."""
-        follower = watch_end(request, answer)
-        if follower is None:
-            return None
-        attempts = self._journal.attempts
-        return ContinuedAnswer(answer, follower, lambda last, again: ask_again(last, again, self._caller, attempts))
-
-    async def _conclude(self, request: ClientRequest, candidate: Candidate, text: str) -> None:
-        """Answer without a request to an upstream."""
-        self._journal.note(text)
-        head = request.head(self._caller.id, int(time.time()), has_custom_tools=True)
-        head = replace(head, model=candidate.model)
-        chunks: list[StreamChunk] = [Text(0, text), Usage(), Finish("stop")]
-        if request.settings.is_streaming:
-            encoder = ResponseEncoder(self._frames(head))
-            body, kind = encoder.feed(chunks) + encoder.close(), self._frames.format.content_type
-        else:
-            body, kind = encode_body(self._frames, chunks, head).body, JSON
-        self._inspected.send(body)
-        await respond(self._call.request, self._call.send, 200, body, kind)
 
     def _begin(self, answer: Answer) -> None:
         self._headers["x-penstock-upstream"] = answer.candidate.upstream.name

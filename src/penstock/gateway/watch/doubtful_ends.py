@@ -22,9 +22,11 @@ from msgspec.structs import replace
 
 from penstock.errors import ProviderError, UsageError
 from penstock.events import Error, Finish, FinishReason, Opaque, Reasoning, Retry, StreamChunk, Text, Unknown, Usage
-from penstock.gateway.answer import Answer
-from penstock.gateway.asking import wire_of
+from penstock.gateway.answer import Answer, ask_again
+from penstock.gateway.asking import Caller, wire_of
+from penstock.gateway.attempts import Attempts
 from penstock.gateway.config.settings import Watch
+from penstock.gateway.watch.continued import ContinuedAnswer
 from penstock.gateway.watch.reminders import is_reminder, reminder
 from penstock.healing.report import HealingReport
 from penstock.history.client_request import ClientRequest
@@ -37,12 +39,15 @@ ENDS = ("stop", "tool_calls")
 """The reasons after which a response should have content."""
 
 
-def watch_end(request: ClientRequest, answer: Answer) -> DoubtfulEnd | None:
-    """The watch over the end of the response to a request; None if no switch is on."""
+def watch_answer(
+    request: ClientRequest, answer: Answer, caller: Caller, attempts: Attempts
+) -> ContinuedAnswer | None:  # fmt: skip
+    """The answer to a request, with what continues it if its end is doubtful; None if no switch is on."""
     watch, upstream = answer.candidate.watch, answer.candidate.upstream
     if not watch.empty_answers and not watch.reasoning_only:
         return None
-    return DoubtfulEnd(watch, request, answer.upstream_request.report, find_wire(wire_of(upstream)).FINISH)
+    end = DoubtfulEnd(watch, request, answer.upstream_request.report, find_wire(wire_of(upstream)).FINISH)
+    return ContinuedAnswer(answer, end, lambda last, again: ask_again(last, again, caller, attempts))
 
 
 class DoubtfulEnd:
