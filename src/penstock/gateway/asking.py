@@ -132,7 +132,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     """A request in the form of an upstream: its messages, other fields and tools, and the omitted fields.
 
     `in_text` says how calls in the text are read, if they were asked for there. The messages are then still those of
-    the client, with which such calls are compared. `repeats` says which calls the model was reminded of, because it repeats them.
+    the client, with which such calls are compared. `repeats` says which calls the model was reminded of.
     """
 
     exchange: Exchange

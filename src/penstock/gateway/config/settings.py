@@ -101,7 +101,8 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     """The upstreams of a gateway, in order; models without a route go to the first one.
 
     `model` replaces the name of every model without a route. `hosted_tools` says what happens to tools that another
-    provider would run, `calls` how models without a route are asked for calls, and `watch` what is done about agents that stop too early or run in circles.
+    provider would run, `calls` how models without a route are asked for calls, and `watch` what is done about agents
+    that stop too early or run in circles.
     """
 
     upstreams: Mapping[str, Upstream]
