@@ -99,9 +99,8 @@ class Answering:
         record = self._context.memory.record(request, self._caller.key, self._caller.id)
         events = watch_answer(request, answer, self._caller, self._journal.attempts) or answer
         upstream, chunks, next_batch = answer.upstream_request, events.first, events.next_batch
-        show = self._inspected.shows
+        show, decoded, marked = self._inspected.shows, 0, 0
         lane = PieceLane(encoder, stream, None if record is None else record.add_one, show)
-        decoded = marked = 0
         rescued = upstream.report.rescued if self._frames.format.keep_alive.startswith(b":") else []
         try:
             while True:
