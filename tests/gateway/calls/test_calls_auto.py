@@ -106,15 +106,15 @@ def with_broken_parser(message: str, *, is_streamed: bool) -> Script:
 
 
 def ask(
-    script: Script, *bodies: Any, model: str = "qwen3:4b", calls: str = "auto", **settings: Any
+    script: Script, *bodies: Any, model: str = "qwen3:4b", calls: str = "auto", base: str = "/v1", **settings: Any
 ) -> tuple[Server, list[Reply], GatewayApp]:
     """The replies to some requests, one after the other."""
 
     async def run() -> tuple[Server, list[Reply], GatewayApp]:
         server = Server(script)
         async with web_server(server.answer) as address:
-            upstream = Upstream(name="local", provider="llamacpp", url=f"{address}/v1", **settings)
-            gateway = app(upstream, model=model, calls=calls)
+            fields = {"provider": "llamacpp", "url": f"{address}{base}"} | settings
+            gateway = app(Upstream(name="local", **fields), model=model, calls=calls)
             async with serving(gateway) as browser:
                 replies = [await browser.post("/v1/chat/completions", body) for body in bodies]
             return server, replies, gateway
@@ -199,6 +199,29 @@ def test_a_parser_that_reads_the_dialect_too_is_avoided_with_xml() -> None:
     assert [text_of(reply.body) for reply in replies] == ["", ""]
     assert server.ways == ["native", "text", "text", "text"]
     assert gateway.context.healed.last(1)[0].calls == "xml"
+
+
+@each("is_failing", [False, True])
+@each("is_streaming", [True, False])
+def test_ollamas_own_protocol_is_understood(is_failing: bool, is_streaming: bool) -> None:
+    """It refuses with `error` as a text, and a parser that fails is a line of a response with the status 200."""
+
+    def script(body: Any) -> web.Response:
+        if "tools" in body and not is_failing:
+            return web.json_response({"error": REFUSALS["Ollama"][1]}, status=400)
+        lines: list[Any] = [{"message": {"role": "assistant", "content": "I look."}, "done": False}]
+        if "tools" in body:
+            lines.append({"error": FAILURES["Ollama, qwen3coder"]})
+        else:
+            lines = [{"message": {"role": "assistant", "content": dialect_in(body)}, "done": False}]
+            lines.append({"message": {"role": "assistant", "content": ""}, "done": True, "done_reason": "stop"})
+        return web.Response(text="".join(json.dumps({"model": "m", **line}) + "\n" for line in lines))
+
+    body = chat(is_streaming, tools=TOOLS)
+    server, replies, _ = ask(script, body, body, provider="ollama", base="")
+    assert [calls_of(reply) for reply in replies] == [EXPECTED, EXPECTED]
+    assert b"I look." not in replies[0].body
+    assert server.ways == ["native", "text", "text"]
 
 
 def test_a_server_that_fails_in_every_way_is_asked_three_times_and_its_error_is_passed_on() -> None:

@@ -22,19 +22,19 @@ FEW = 2
 """How many sessions of each protocol are tried in a run that is not thorough."""
 
 
-def settings(address: str, provider: str, url: str = "/v1") -> str:
+def settings(address: str) -> str:
     """A gateway.toml in which the name of a model is its dialect."""
     models = "".join(f'[models.{name}]\nto = "local"\ncalls = "{name}"\n' for name in DIALECTS)
-    return f'{models}[upstreams.local]\nurl = "{address}{url}"\nprovider = "{provider}"\n'
+    return f'{models}[upstreams.local]\nurl = "{address}/v1"\nprovider = "llamacpp"\n'
 
 
 @asynccontextmanager
-async def gateway_to(server: Toolless, provider: str = "llamacpp", url: str = "/v1") -> AsyncGenerator[str]:
+async def gateway_to(server: Toolless) -> AsyncGenerator[str]:
     """The address of a gateway process in front of a server."""
     async with web_server(server.answer) as address:
         with TemporaryDirectory() as folder:
             file = Path(folder) / "gateway.toml"
-            file.write_text(settings(address, provider, url))
+            file.write_text(settings(address))
             with gateway_process({}, "--config", str(file)) as gateway:
                 yield gateway
 
