@@ -179,7 +179,13 @@ class Player:
             input = Input(row.id, "say", "moved", b"{}", at=now)
             ready = replace(row, state="waiting", wake_at=now + 5)
             added = (row, ()) if choose([True, False]) else (ready, (input,))
-            self._compare(f"add {added}", lambda store: store.add(added[0], events[row.id], added[1]))  # noqa: B023
+            start = StoredStart(
+                id=f"moved {next(self._requests)}", tenant=row.tenant, key=choose(["", "k1", "k2"]), caller="c",
+                body="b", run_id=row.id, seq=0, at=now, open_until=0.0, answered=True, is_open=False,
+            )  # fmt: skip
+            starts = choose([(), (start,)])
+            self._compare(f"add {added}", lambda store: store.add(added[0], events[row.id], added[1], starts))  # noqa: B023
+            self._compare("its starts", lambda store: store.starts.of_run(row.id))  # noqa: B023
             self._compare("add again", lambda store: store.add(row, events[row.id]))  # noqa: B023
             self._compare("add another", lambda store: store.add(row, [*events[row.id][:-1], (1, 1.0, b"{}")]))  # noqa: B023
 

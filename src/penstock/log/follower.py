@@ -43,6 +43,7 @@ from penstock.run.events import (
     Waiting,
     is_for_readers,
 )
+from penstock.run.forked import Forked
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.run.rebuild import Replay
@@ -176,9 +177,9 @@ class Follower:
             self._fold(seq, event)
             if isinstance(event, Done):
                 self.done = event = replace(event, messages=tuple(self.run.state.history))
-            if not isinstance(event, RunStart | Taken | Waiting | CallReviewed | ToolReturned) and is_for_readers(
-                event
-            ):
+            if isinstance(event, RunStart | Taken | Waiting | Forked | CallReviewed | ToolReturned):
+                continue
+            if is_for_readers(event):
                 yield event
 
     def wait(self) -> None:

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from penstock.log.doorbell import Doorbell, wait_for_event
 from penstock.log.forks import Shared
 from penstock.log.media import Rows, put_back, take_out
-from penstock.log.retention.known_runs import same_run
+from penstock.log.retention.known_runs import is_old, same_run
 from penstock.log.starts.in_memory import MemoryStarts
-from penstock.log.starts.requests import StartRequest
+from penstock.log.starts.requests import StartRequest, StoredStart
 from penstock.log.store import (
     LEASE,
     QUEUE,
@@ -87,7 +87,7 @@ class MemoryStore(Shared):
         now = self._clock()
         with self._open():
             if request is not None:
-                self.starts.check(request, row.id)
+                self.starts.check(row.id, request)
             known = self._runs.get(row.id)
             if known is not None and known.events[0][2] != take_out(start)[0]:
                 raise run_exists(row.id)
@@ -249,10 +249,13 @@ class MemoryStore(Shared):
         rows, _ = self.prunable(cutoff, limit=limit)
         return self.delete([row.id for row in rows], cutoff)
 
-    def add(self, row: RunRow, events: Sequence[Row], inputs: Sequence[Input] = ()) -> bool:
+    def add(
+        self, row: RunRow, events: Sequence[Row], inputs: Sequence[Input] = (), starts: Sequence[StoredStart] = ()
+    ) -> bool:
         with self._open():
             if row.id in self._runs:
                 return same_run(self, row, events)
+            self.starts.check(row.id, *starts)
             self._make_room([*(body for _, _, body in events), *(input.body for input in inputs)])
             run = self._runs[row.id] = _Run(replace(row, lease_until=0.0), [], set(), {}, set())
             for _, at, body in events:
@@ -260,6 +263,7 @@ class MemoryStore(Shared):
             run.row = replace(run.row, updated=row.updated)
             for input in inputs:
                 self._put(run, input, input.at)
+            self.starts.restore(*starts)
         self._doorbell.ring([QUEUE])
         return True
 
@@ -348,12 +352,8 @@ class MemoryStore(Shared):
 
     def _old(self, rows: Sequence[RunRow], cutoff: Cutoff) -> builtins.list[RunRow]:
         """Those of these finished runs that may be deleted, as the conversation of each."""
-        live = {
-            (row.tenant, row.thread) for run in self._runs.values() for row in [run.row] if not _is_old(row, cutoff)
-        }
-        return [
-            row for row in rows if _is_old(row, cutoff) and (not row.thread or (row.tenant, row.thread) not in live)
-        ]
+        live = {(row.tenant, row.thread) for run in self._runs.values() for row in [run.row] if not is_old(row, cutoff)}
+        return [row for row in rows if is_old(row, cutoff) and (not row.thread or (row.tenant, row.thread) not in live)]
 
     def _add(self, run: _Run, bodies: Sequence[bytes], now: float) -> None:
         for body in bodies:
@@ -394,7 +394,3 @@ class MemoryStore(Shared):
             if not self._media_runs[digest]:
                 del self._media_runs[digest]
                 self._size -= len(self._media.pop(digest))
-
-
-def _is_old(row: RunRow, cutoff: Cutoff) -> bool:
-    return row.state == "over" and row.updated < cutoff.tenants.get(row.tenant, cutoff.before)

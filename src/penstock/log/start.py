@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.errors import UsageError
+from penstock.log.branches.past_calls import PastCalls
 from penstock.log.store import Claim, Input, RunRow, Store
 from penstock.messages import Message
 from penstock.run.events import RunStart
@@ -50,7 +51,8 @@ class OwnedRun(Struct, frozen=True):
 
     `seconds` is how long earlier owners have worked on it, and `began` how long they had when each of its inner runs
     began, by the id of the call around it. If its reader leaves, a run that `outlives_reader` is given
-    back to the store, for another worker; any other run is cancelled. `inputs` came while it had no owner.
+    back to the store, for another worker; any other run is cancelled. `inputs` came while it had no owner. A fork may
+    have another `model`, and `past` are the calls that its parent has made.
     """
 
     store: Store
@@ -60,6 +62,8 @@ class OwnedRun(Struct, frozen=True):
     inputs: Sequence[Input] = ()
     outlives_reader: bool = False
     began: Mapping[str, float] = {}
+    model: str = ""
+    past: PastCalls | None = None
 
 
 def expect_store(store: Any) -> None:

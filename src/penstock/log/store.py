@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from msgspec import Struct
 
 from penstock.errors import PenstockError, UsageError
-from penstock.log.starts.requests import StartRequest, Starts
+from penstock.log.starts.requests import StartRequest, Starts, StoredStart
 from penstock.run.events import LogEvent
 
 if TYPE_CHECKING:
     from penstock.log.retention.keep import Keep
 
-VERSION = 1
-"""The version of the events in a log. A worker does not claim a run of a later version."""
+VERSION = 2
+"""The version of the events that this code knows. A worker does not claim a run of a later version: 2 are forks."""
 
 MAX_LEASES = 10
 """A lease that ends later than this many of its lengths from now was given by a clock that was set back since: it has
@@ -143,7 +143,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
     agent: str = ""
     thread: str = ""
     tenant: str = ""
-    version: int = VERSION
+    version: int = 1
     state: RunPhase = "ready"
     epoch: int = 0
     owner: str = ""
@@ -343,8 +343,7 @@ class Store(Protocol):
     def watch(self, run_id: str, callback: Watcher) -> AbstractContextManager[None]:
         """Call back, from any thread, when a run may have new events: a hint, which may fail to come.
 
-        With `QUEUE` instead of an id, when a run may have become claimable.
-        It comes with the events if they were written here, in their order, and else without any.
+        With `QUEUE`, when a run may have become claimable. It has the events if they were written here, in their order.
         """
         ...
 
@@ -374,10 +373,9 @@ class Store(Protocol):
     def prunable(
         self, cutoff: Cutoff, *, after: RunRow | None = None, limit: int = 1000
     ) -> tuple[Sequence[RunRow], RunRow | None]:
-        """A page of the runs that may be deleted, those that ended first; and where the next page begins, if any.
+        """Those of the next `limit` finished runs that may be deleted, and where the next page begins, if there is one.
 
-        The page may be empty: it has those of the next `limit` finished runs that may be deleted.
-        """
+        Runs that ended first come first. A page may be empty."""
         ...
 
     def delete(self, run_ids: Sequence[str], cutoff: Cutoff) -> int:
@@ -385,14 +383,16 @@ class Store(Protocol):
         ...
 
     def prune(self, *, before: float, limit: int = 1000) -> int:
-        """Delete finished runs that ended before a time, and whose conversation did; returns how many.
-
-        It looks at the first `limit` finished runs only.
-        """
+        """Delete those of the first `limit` finished runs that ended before a time, as their conversations did."""
         ...
 
-    def add(self, row: RunRow, events: Sequence[Row], inputs: Sequence[Input] = ()) -> bool:
-        """Add a run of another store, with its events; False if this one has it. A `RunExistsError` if it differs."""
+    def add(
+        self, row: RunRow, events: Sequence[Row], inputs: Sequence[Input] = (), starts: Sequence[StoredStart] = ()
+    ) -> bool:
+        """Add a whole run, as of another store; False if this one has it. A `RunExistsError` if it differs.
+
+        A `KeyTakenError` if another run has a key of the requests that started it.
+        """
         ...
 
     def close(self) -> None:

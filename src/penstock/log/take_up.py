@@ -14,11 +14,13 @@ from msgspec.structs import replace
 
 from penstock.events import Fault
 from penstock.log.bodies import body_of, event_of
+from penstock.log.branches.past_calls import PastCalls
 from penstock.log.start import OwnedRun
 from penstock.log.store import Claim, DamagedRunError, Input, ParkedRunError, RunRow, Store, StoreError
 from penstock.log.suspects import park, reason_to_park, set_aside
 from penstock.output.output_type import OutputType
 from penstock.run.events import ApprovalRequest, LogEvent, Nested, RunStart, Taken, innermost
+from penstock.run.forked import Forked
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.run.rebuild import rebuild
@@ -105,37 +107,70 @@ def rebuild_claimed(
     output: OutputType[Any] | None = None,
 ) -> tuple[Run, OwnedRun]:
     """Rebuild a claimed run; a `DamagedRunError` if its log is damaged."""
-    seconds = taken = last = 0.0
-    seq = 0
+    times = WorkTimes()
+    past = PastCalls()
     meta: Any = None
-    deadlines: dict[str, float] = {}
-    began: dict[str, float] = {}
+    model = ""
 
     def events() -> Iterator[LogEvent]:
-        nonlocal seconds, taken, last, meta, seq
+        nonlocal meta, model
         for number, at, event in read_log(store, claim.run_id, last=claim.seq):
             if isinstance(event, RunStart):
                 meta = event.meta
-            elif isinstance(event, Taken):
-                seconds, taken = seconds + (max(0.0, last - taken) if taken else 0.0), at
-            elif isinstance(event, Nested) and isinstance(event.event, RunStart):
-                began[event.path[-1]] = seconds + max(0.0, at - taken)
-            elif isinstance(request := innermost(event), ApprovalRequest) and request.expires is not None:
-                deadlines[request.call_id] = at + request.expires
-            seq, last = number, at
+            elif isinstance(event, Forked):
+                model = event.model or model
+            times.add(number, at, event)
+            past.add(event)
             yield event
 
     run = fold(claim.run_id, events(), policies, limits, run_repaired, output)
-    if seq < claim.seq:
-        raise hole(claim.run_id, seq + 1)
+    if times.seq < claim.seq:
+        raise hole(claim.run_id, times.seq + 1)
+    deadlines = times.deadlines
     inputs = [input for input in store.inputs([claim.run_id]) if not _is_late(input, deadlines)]
     answered = {input.key for input in inputs if input.kind in _ANSWERS}
     run.state.seconds_left = {
-        call_id: max(deadline - taken, GRACE if call_id in answered else 0.0) for call_id, deadline in deadlines.items()
+        call_id: max(deadline - times.taken, GRACE if call_id in answered else 0.0)
+        for call_id, deadline in deadlines.items()
     }
     if claim.lost and (claim.in_tool or run.state.phase in ("new", "hook")):  # an interrupted step is not completed
         claim = replace(claim, steps=2)
-    return run, OwnedRun(store, claim, seconds, meta, inputs, began=began)
+    return run, OwnedRun(store, claim, times.seconds, meta, inputs, began=times.began, model=model, past=past)
+
+
+class WorkTimes:
+    """How long the owners of a run have worked on it, and when its waiting calls expire, by the times of its events.
+
+    `began` is how long they had worked when each inner run began. A fork has the time that its parent had used until
+    there; the calls that wait in it may wait as long as at first.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = self.taken = self._last = 0.0
+        self.seq = 0
+        self.deadlines: dict[str, float] = {}
+        self.began: dict[str, float] = {}
+        self._expiries: dict[str, float] = {}
+
+    def add(self, number: int, at: float, event: LogEvent) -> None:
+        """The next event of the log."""
+        if isinstance(event, Taken):
+            self._pause()
+            self.taken = at
+        elif isinstance(event, Forked):
+            self._pause()
+            self.deadlines = {call_id: at + expires for call_id, expires in self._expiries.items()}
+        elif isinstance(event, Nested) and isinstance(event.event, RunStart):
+            self.began[event.path[-1]] = self.seconds + max(0.0, at - self.taken)
+        elif isinstance(request := innermost(event), ApprovalRequest) and request.expires is not None:
+            self._expiries[request.call_id] = request.expires
+            self.deadlines[request.call_id] = at + request.expires
+        self.seq, self._last = number, at
+
+    def _pause(self) -> None:
+        """The last owner has worked until the event before this one."""
+        self.seconds += max(0.0, self._last - self.taken) if self.taken else 0.0
+        self.taken = 0.0
 
 
 def read_run(store: Store, row: RunRow) -> Run:

@@ -11,6 +11,7 @@ from penstock.events import Event, FinishReason, StreamChunk, Usage
 from penstock.jsontext.nearest import nearest_json
 from penstock.jsontext.surrogates import join_all_surrogates
 from penstock.messages import Message, ToolResult
+from penstock.run.forked import Forked
 from penstock.run.step_changes import UNCHANGED, Splice, StepChanges
 
 EndReason = Literal["answered", "length", "refused", "cut", "error", "limit", "stopped", "cancelled", "paused"]
@@ -300,20 +301,9 @@ class Waiting(Event, frozen=True, tag="waiting"):
 
 
 OwnEvent = (
-    StepStart
-    | StepEnd
-    | ToolPrepare
-    | ToolStart
-    | ToolProgress
-    | ToolEnd
-    | ToolResults
-    | ApprovalRequest
-    | Decision
-    | Said
-    | HistoryReplaced
-    | OutputInvalid
-    | Done
-)
+    StepStart | StepEnd | ToolPrepare | ToolStart | ToolProgress | ToolEnd | ToolResults | ApprovalRequest | Decision
+    | Said | HistoryReplaced | OutputInvalid | Done
+)  # fmt: skip
 """An event of a run itself, and not of an agent that runs inside of it."""
 
 InnerEvent = StreamChunk | OwnEvent | RunStart | CallReviewed | ToolReturned
@@ -341,7 +331,7 @@ class Reset(Event, frozen=True, tag="reset"):
 RunEvent = OwnEvent | Nested | Reset
 StreamEvent = StreamChunk | RunEvent
 """An event of an agent's run: a chunk of a response, or one of the run's own."""
-LogEvent = StreamEvent | RunStart | Taken | Waiting | CallReviewed | ToolReturned
+LogEvent = StreamEvent | RunStart | Taken | Waiting | Forked | CallReviewed | ToolReturned
 """An event in the log of a run."""
 
 _encoder = msgspec.json.Encoder(enc_hook=nearest_json)  # a tool may report any object
@@ -385,7 +375,7 @@ def is_for_readers(event: LogEvent) -> bool:
     return kind not in _ONLY_LOGGED
 
 
-_ONLY_LOGGED = frozenset({CallReviewed, ToolReturned})
+_ONLY_LOGGED = frozenset({CallReviewed, ToolReturned, Forked})
 
 
 def decode(line: bytes | str) -> StreamEvent:

@@ -36,6 +36,7 @@ from penstock.run.events import (
     ToolStart,
     Waiting,
 )
+from penstock.run.forked import Forked
 from penstock.run.inner_runs import SPENDING, outcome_of, unwrap
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
@@ -89,6 +90,8 @@ class Replay:
                 self._take_over()
             case Waiting():
                 pass
+            case Forked():
+                self._fork()
             case Done():
                 self._finish(event)
             case RunStart() | Reset():
@@ -155,6 +158,11 @@ class Replay:
     def _take_over(self) -> None:
         for member in self._run.tree():
             member.state.executions.close_questions()
+
+    def _fork(self) -> None:
+        """Between two steps, no hook has seen the history yet: what was said for a fork is for its next step."""
+        if self._state.phase in ("new", "hook"):
+            self._state.add_said()
 
     def _apply_nested(self, nested: Nested) -> None:
         """Bring an inner run to where it was after this event; its end is in the `tool_end` that follows, too."""

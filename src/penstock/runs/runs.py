@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from penstock.agent.agent import Agent
 from penstock.agent.callbacks import Callbacks
+from penstock.agent.calls.step_hooks import named_model
 from penstock.agent.config import AgentConfig
 from penstock.agent.coroutines import run_coroutine
 from penstock.agent.driver.driven_run import DrivenRun
@@ -24,6 +25,8 @@ from penstock.errors import PenstockError, UsageError
 from penstock.history.read import as_messages
 from penstock.log import points
 from penstock.log.bodies import body_of
+from penstock.log.branches.difference import RunDifference, difference
+from penstock.log.branches.fork import ForkRequest, fork_run
 from penstock.log.ending import cancel_claimed, postpone_claimed, release_claimed
 from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
@@ -45,12 +48,13 @@ from penstock.log.store import (
 )
 from penstock.log.store_retries import awith_retries, with_retries
 from penstock.log.take_up import PAGE, read_run, read_start, take_up
-from penstock.run.events import Done, LogEvent
+from penstock.messages import Message
+from penstock.run.events import LogEvent
 from penstock.run.machine import Run
 from penstock.runs.client_tools import with_client_tools, with_declarations
 from penstock.runs.quarantine import Quarantine
 from penstock.runs.sweeper import sweep_forever
-from penstock.runs.worker import Unclaimed, Worker, claim_runs
+from penstock.runs.worker import Unclaimed, Worker, beginning_text, claim_runs, ending_text
 
 logger = logging.getLogger("penstock.runs")
 
@@ -135,12 +139,10 @@ class Runs:
         With a `key`, it counts once. A `UsageError` if the run has finished. A message that arrives while the run ends
         may not be read any more.
         """
-        messages = as_messages(message)
-        if len(messages) != 1:
-            raise UsageError(f"say takes one message, not {len(messages)}: call it for each of them")
+        said = one_message(message)
         if with_retries(partial(self.find, run_id)).state == "over":
             raise UsageError("the run is over: start another one, with this message as its prompt")
-        return self._put(message_input(run_id, messages[0], key))
+        return self._put(message_input(run_id, said, key))
 
     def cancel(self, run_id: str, why: str = "the run was cancelled") -> bool:
         """End the run. False if it was cancelled before, or is over."""
@@ -174,6 +176,33 @@ class Runs:
     async def aretry(self, run_id: str) -> bool:
         """Let a worker continue a parked run: see `retry`."""
         return await asyncio.to_thread(self.retry, run_id)
+
+    def fork(
+        self, run_id: str, at: int | str, *, model: str = "", results: Mapping[str, Any] | None = None, say: Any = None,
+        decide: Mapping[str, bool] | None = None, repeat_effects: bool = False, fork_id: str | None = None,
+        thread: str | None = None,
+    ) -> str:  # fmt: skip
+        """Start a run with the events of another one until the event `at`; returns its id. The other run is untouched.
+
+        It continues with another `model`, other `results` of calls by their ids (an exception is a failure), another
+        message (`say`), or decisions on calls that wait. Calls that the other run has made have their results from
+        there, and their tools do not run again, unless it may `repeat_effects`.
+        """
+        request = ForkRequest(
+            run_id=run_id, at=at, model=model, results=results or {}, say=None if say is None else one_message(say),
+            decisions=decide or {}, repeats_effects=repeat_effects,
+        )  # fmt: skip
+        if model and (agent := self._agents.get(with_retries(partial(self.find, run_id)).agent)) is not None:
+            named_model(model, agent.config)
+        return with_retries(partial(fork_run, self._store, request, fork_id=fork_id, thread=thread)).id
+
+    async def afork(self, run_id: str, at: int | str, **options: Any) -> str:
+        """Start a run with the events of another one: see `fork`, which has the same options."""
+        return await asyncio.to_thread(partial(self.fork, run_id, at, **options))
+
+    def diff(self, first: str, second: str) -> RunDifference:
+        """The first events where two runs part: see `RunDifference`."""
+        return with_retries(partial(difference, self._store, first, second))
 
     def find(self, run_id: str) -> RunRow:
         """The row of a run in the store."""
@@ -323,7 +352,7 @@ class Runs:
             with suppress(StoreError):
                 await asyncio.to_thread(postpone_claimed, self._store, claim, DEPS_PAUSE)
             raise
-        logger.info("run %s: %s, agent %s", claim.run_id, _beginning(claim), agent.name or claim.agent)
+        logger.info("run %s: %s, agent %s", claim.run_id, beginning_text(claim), agent.name or claim.agent)
         driver = Driver(DrivenRun(config, run, deps, replace(owned, outlives_reader=True)))
         try:
             await driver.drain()
@@ -331,9 +360,9 @@ class Runs:
             logger.info("run %s: %s", claim.run_id, error)
             return
         except asyncio.CancelledError:  # the worker stops; the run may have ended nevertheless
-            logger.info("run %s: %s", claim.run_id, _ending(driver.done))
+            logger.info("run %s: %s", claim.run_id, ending_text(driver.done))
             raise
-        logger.info("run %s: %s", claim.run_id, _ending(driver.done))
+        logger.info("run %s: %s", claim.run_id, ending_text(driver.done))
         if self._on_waiting is not None and driver.done is not None and driver.done.reason == "paused":
             result = self._on_waiting(claim.run_id)
             if isawaitable(result):
@@ -358,17 +387,9 @@ class Runs:
         return self._agents[name]
 
 
-def _beginning(claim: Claim) -> str:
-    """What a worker does with a claimed run, for the log."""
-    if claim.previous_state == "running":
-        return "taken over from a worker that has died or did not renew its lease"
-    return "started" if claim.epoch == 1 else "continued"
-
-
-def _ending(done: Done | None) -> str:
-    """How a worker left a run, for the log."""
-    if done is None:
-        return "given back, so that another worker can continue it"
-    if done.reason == "paused":
-        return "waits for a decision or a result"
-    return f"ended, {done.reason}" + (f": {done.why}" if done.why else "")
+def one_message(message: Any) -> Message:
+    """The message to add to a run."""
+    messages = as_messages(message)
+    if len(messages) != 1:
+        raise UsageError(f"say takes one message, not {len(messages)}: call it for each of them")
+    return messages[0]

@@ -20,6 +20,7 @@ from penstock.log.ending import release_claimed
 from penstock.log.flusher import flusher_of
 from penstock.log.store import QUEUE, Claim, QueuedRuns, Store, StoreError
 from penstock.log.store_retries import awith_retries
+from penstock.run.events import Done
 
 logger = logging.getLogger("penstock.runs")
 
@@ -173,3 +174,19 @@ def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         problem = error if isinstance(error, PenstockError) else repr(error)
         logger.error("run %s: it could not be continued: %s", task.get_name(), problem)
+
+
+def beginning_text(claim: Claim) -> str:
+    """What a worker does with a claimed run, for the log."""
+    if claim.previous_state == "running":
+        return "taken over from a worker that has died or did not renew its lease"
+    return "started" if claim.epoch == 1 else "continued"
+
+
+def ending_text(done: Done | None) -> str:
+    """How a worker left a run, for the log."""
+    if done is None:
+        return "given back, so that another worker can continue it"
+    if done.reason == "paused":
+        return "waits for a decision or a result"
+    return f"ended, {done.reason}" + (f": {done.why}" if done.why else "")

@@ -215,6 +215,7 @@ ROUTES: Routes[Endpoint] = Routes(
     Route("POST", "/runs/{id}/decide", runs_api.decide),
     Route("POST", "/runs/{id}/provide", runs_api.provide),
     Route("POST", "/runs/{id}/say", runs_api.say),
+    Route("POST", "/runs/{id}/fork", runs_api.fork_run),
     Route("GET", "/threads/{id}", runs_api.show_thread),
     Route("POST", "/api/chat", ai_sdk_api.chat),
     Route("GET", "/api/chat/{id}", ai_sdk_api.messages),

@@ -19,8 +19,9 @@ from penstock.asgi.limits import ServerLimits
 from penstock.asgi.request import RejectedRequest
 from penstock.errors import UsageError
 from penstock.log.bodies import body_of
+from penstock.log.branches.fork import ForkRequest, fork_run
 from penstock.log.start import new_start
-from penstock.log.starts.requests import KeyTakenError, StartRequest
+from penstock.log.starts.requests import KeyTakenError, StartRequest, stored_start
 from penstock.log.store import RunExistsError, RunRow, Store
 from penstock.log.store_retries import awith_retries
 from penstock.log.take_up import fold, read_log
@@ -118,6 +119,26 @@ class Host:
             )
         except RejectedRequest as error:
             raise busy(id) if error.code == "run_exists" else error from None
+
+    async def fork(self, row: RunRow, fork: ForkRequest, request: StartRequest | None = None) -> str:
+        """Start a fork of a run of this tenant, and drive it; returns its id. Its model is one that the agent names."""
+        self.driven.check_room(row.tenant)
+        if fork.model and fork.model not in (models := self.agent(row.agent).config.models):
+            names = f"; there are: {', '.join(models)}" if models else ", and names no others"
+            raise RejectedRequest(400, "unknown_model", f"the agent has no model {fork.model!r}{names}")
+        id = _next_id(row.tenant, "fork", request.key) if request is not None else None
+        starts = [] if request is None else [stored_start(request)]
+        try:
+            forked = await awith_retries(partial(fork_run, self.store, fork, fork_id=id, starts=starts))
+        except KeyTakenError:
+            raise
+        except RunExistsError as error:
+            raise RejectedRequest(409, "run_exists", str(error)) from None
+        except UsageError as error:
+            raise RejectedRequest(400, "invalid_request", str(error)) from None
+        if forked.state != "over":
+            self.driven.drive(forked.id, row.tenant)
+        return forked.id
 
     async def find(self, run_id: str, tenant: str) -> RunRow:
         """The row of a run of this tenant."""

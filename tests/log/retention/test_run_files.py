@@ -12,8 +12,11 @@ import pytest
 
 from penstock import RunExistsError
 from penstock.log import Store
+from penstock.log.bodies import body_of
 from penstock.log.retention import run_files
 from penstock.log.retention.run_files import RunFileError, lines_of, read_runs
+from penstock.log.start import new_start
+from penstock.log.starts.requests import KeyTakenError, StartRequest
 from penstock.log.store import RunRow
 from tests.log_stores import Clock, Desk, open_store
 
@@ -24,7 +27,10 @@ def exported(store: Store, *run_ids: str) -> bytes:
 
 
 def imported(store: Store, data: bytes) -> list[bool]:
-    return [store.add(run.row, run.events, run.inputs) for run in read_runs(io.BufferedReader(io.BytesIO(data)), "it")]
+    return [
+        store.add(run.row, run.events, run.inputs, run.starts)
+        for run in read_runs(io.BufferedReader(io.BytesIO(data)), "it")
+    ]
 
 
 def finished_desk(store: Store) -> Desk:
@@ -123,3 +129,33 @@ def test_a_line_has_a_largest_size(store: Store, monkeypatch: pytest.MonkeyPatch
 )
 def test_other_files_are_refused_with_a_reason(data: bytes, message: str) -> None:
     assert message in refusal(data)
+
+
+def test_an_imported_run_still_answers_its_key(store: Store, tmp_path: Path, postgres_url: str) -> None:
+    request = StartRequest(id="q", tenant="acme", key="once", caller="c", body="b")
+    row, start = new_start("desk", Desk(store).agent.first_messages("Send it.", None), "r", tenant="acme")
+    store.create(row, body_of(start), request=request)
+    data = exported(store, "r")
+    for kind in ("memory", "sqlite", "postgres"):
+        (tmp_path / kind).mkdir()
+        with open_store(kind, tmp_path / kind, postgres_url, lease=10.0) as other:
+            assert imported(other, data) == [True]
+            known = other.starts.find_key("acme", "once")
+            assert known is not None
+            assert (known.run_id, known.body, known.caller, known.answered) == ("r", "b", "c", True)
+            assert exported(other, "r") == data
+
+
+def test_a_run_whose_key_is_taken_is_not_imported(store: Store, tmp_path: Path) -> None:
+    desk, request = Desk(store), StartRequest(id="q", tenant="acme", key="once", body="b")
+    row, start = new_start("desk", desk.agent.first_messages("Send it.", None), "r", tenant="acme")
+    store.create(row, body_of(start), request=request)
+    data = exported(store, "r")
+    (tmp_path / "other").mkdir()
+    with open_store("sqlite", tmp_path / "other", "", lease=10.0) as other:
+        row, start = new_start("desk", desk.agent.first_messages("Another.", None), "mine", tenant="acme")
+        other.create(row, body_of(start), request=request)
+        with pytest.raises(KeyTakenError, match="another run was started with the key 'once'"):
+            imported(other, data)
+        assert other.find("r") is None
+        assert other.read("r") == []

@@ -35,6 +35,8 @@ class InnerDrivenRun(DrivenRun):
         super().__init__(config, run, outer.deps, None, outer.code)
         self.ownership = outer.ownership
         self.key_prefix = f"{outer.key_prefix}{key}/"
+        execution = outer.run.state.executions.table.find(key)
+        self.agent_tools = (*outer.agent_tools, "" if execution is None else execution.name)
         self.outbox = outer.outbox
         self.records = RunRecords(config, outer.records.run_id)
         self.hooks = StepHooks(outer.records.run_id, outer.deps, has_log=run.state.is_logged)

@@ -19,7 +19,8 @@ from penstock.agent.calls.running_tool import Report, RunningTool
 from penstock.agent.calls.tool_execution import Awaited
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.log import points
-from penstock.results import failure
+from penstock.log.branches.past_calls import outcome_of
+from penstock.results import Outcome, failure
 from penstock.run.calls.execution import ToolTime
 from penstock.run.commands import AnswerTool, PrepareTool, StartTool
 from penstock.run.machine import Run
@@ -49,6 +50,9 @@ class RunningTools:
     def start(self, start: StartTool) -> None:
         """Start a tool: a plain function in a thread, an async one in a task, an agent that continues as it was."""
         driven, key = self.driven, start.key
+        if (past := self._past_outcome(start)) is not None:
+            self.loop.call_soon(partial(self.dispatcher.report, partial(driven.run.tool_done, key, past)))
+            return
         variables = driven.scope.variables.copy()
         if driven.scope.observer is not None:
             variables.run(driven.scope.observer.begin_tool, start)
@@ -66,6 +70,14 @@ class RunningTools:
             tool.preparing.claim(tool.prepared)
         if points.hook is not None:
             driven.ownership.visit("after_tool_start", start.name)
+
+    def _past_outcome(self, start: StartTool) -> Outcome | None:
+        """What a call had as its result in the run that this one is a fork of: its effect is not repeated."""
+        owned = self.driven.ownership.owned
+        if owned is None or owned.past is None or not start.awaits_reader or self.driven.run.inner.find(start.key):
+            return None
+        call = owned.past.take(self.driven.agent_tools, start)
+        return None if call is None else outcome_of(call)
 
     def begin(self, tool: RunningTool) -> None:
         """Call the function of a tool that has been prepared."""

@@ -155,13 +155,11 @@ class StepHooks:
         return name in self._models and not self._models[name].is_plain
 
     def _find_model(self, name: str, config: AgentConfig) -> Model:
-        model = config.models.get(name) or self._models.get(name)
-        if model is None and name == config.model.name:
-            return config.model
-        if model is None and (":" not in name or _NUMBERED.search(name)):
-            raise UsageError(f"the agent has no model {name!r}: add it, as in Agent(..., models={{{name!r}: model}})")
-        if model is None:
-            model = self._models[name] = Model(name)
+        model = config.models.get(name) or self._models.get(name) or named_model(name, config)
+        if model is config.model:
+            return model
+        if name not in config.models:
+            self._models[name] = model
         return model.with_timeouts(*config.patience)
 
     def config_for(self, request: AskModel, step: int, config: AgentConfig) -> AgentConfig:
@@ -184,6 +182,22 @@ class StepHooks:
         """The tools with these names; one that was removed since the hooks decided is left out."""
         known = {**config.tools, **self._tools}
         return {name: known[name] for name in names if name in known}
+
+
+def named_model(name: str, config: AgentConfig) -> Model:
+    """The model with this name: one of the agent, or a `provider:model`; a `UsageError` if it is neither."""
+    if (model := config.models.get(name)) is not None:
+        return model
+    if name == config.model.name:
+        return config.model
+    if ":" not in name or _NUMBERED.search(name):
+        raise UsageError(f"the agent has no model {name!r}: add it, as in Agent(..., models={{{name!r}: model}})")
+    return Model(name)
+
+
+def with_model(config: AgentConfig, name: str) -> AgentConfig:
+    """The configuration with the model of this name; without a name, as it is."""
+    return replace(config, model=named_model(name, config).with_timeouts(*config.patience)) if name else config
 
 
 def expect_model(name: str, changes: StepChanges, known: Mapping[str, Model]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.agent.calls.step_hooks import StepHooks
+from penstock.agent.calls.step_hooks import StepHooks, with_model
 from penstock.agent.calls.step_tools import StepTools
 from penstock.agent.calls.tool_exceptions import MAX_FAILURES
 from penstock.agent.config import AgentConfig
@@ -91,6 +91,7 @@ class DrivenRun:
     def __init__(
         self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None, code: UserCode | None = None
     ) -> None:
+        config = config if owned is None else with_model(config, owned.model)
         self.run = run
         self.code = code or UserCode()
         self.config = config
@@ -98,6 +99,7 @@ class DrivenRun:
         self.ownership = Ownership(owned)
         # The keys of executions begin with it: so they are unique among all runs of a store.
         self.key_prefix = "" if owned is None else f"{owned.claim.run_id}:"
+        self.agent_tools: tuple[str, ...] = ()  # the names of the calls around it
         self.outbox = self._new_outbox(has_log=owned is not None)
         self.records = RunRecords(config, "" if owned is None else owned.claim.run_id)
         self.scope = RunScope()

@@ -14,9 +14,10 @@ from penstock.cli.commands.completion import complete_file
 from penstock.cli.conversation import AgentConversation
 from penstock.cli.kept_file import HistoryFile, KeptFile
 from penstock.cli.model_options import CommandError, read_prompt
-from penstock.cli.runs.log_options import log_option, opened_log
+from penstock.cli.runs.log_options import log_option, opened_log, show_option
 from penstock.cli.screen.output import Format
 from penstock.errors import PenstockError, UsageError
+from penstock.log.opening import Show
 
 
 @click.command()
@@ -34,6 +35,7 @@ from penstock.errors import PenstockError, UsageError
     "--new", "is_new", is_flag=True, help="Start a new run in the log, even if an earlier one is not finished or shown."
 )
 @click.option("--resume", metavar="RUN", help="Continue the run of the log with this id, or whose id begins with it.")
+@show_option
 @click.option("--yes/--no", "verdict", default=None,
               help="Approve or decline all calls that wait for approval, without asking.")  # fmt: skip
 @click.option("--plain", "format", flag_value="plain", help="Print one line per event, without colours or redrawing.")
@@ -41,7 +43,7 @@ from penstock.errors import PenstockError, UsageError
 @click.option("-q", "--quiet", "format", flag_value="quiet", help="Print the final answer, and nothing else.")
 def run(
     target: str, prompt: str | None, history: Path | None, state: Path | None, log: str | None, run_id: str | None,
-    is_new: bool, resume: str | None, verdict: bool | None, format: Format,
+    is_new: bool, resume: str | None, show: Show, verdict: bool | None, format: Format,
 ) -> None:  # fmt: skip
     """Run your own agent and watch it work.
 
@@ -74,7 +76,7 @@ def run(
     if is_new and (run_id or resume):
         raise CommandError(f"--new cannot be combined with {'--run-id' if run_id else '--resume'}: omit one of them")
     if (log := _checked_log(log, state, run_id, resume)) is not None:
-        _run_logged(LogOptions(target, log, run_id, is_new, resume, verdict), prompt, format, history)
+        _run_logged(LogOptions(target, log, run_id, is_new, resume, verdict, show), prompt, format, history)
     _run_unlogged(target, prompt, format, history, state, verdict)
 
 
@@ -87,6 +89,7 @@ class LogOptions(Struct, frozen=True):
     is_new: bool
     resume: str | None
     verdict: bool | None
+    show: Show
 
 
 def _checked_log(log: str | None, state: Path | None, run_id: str | None, resume: str | None) -> str | None:
@@ -114,7 +117,7 @@ def _run_logged(options: LogOptions, prompt: str | None, format: Format, history
         agent, file = find_named_agent(options.target), HistoryFile(history) if history else None
     except PenstockError as error:
         raise CommandError(str(error)) from None
-    with opened_log(options.log, lease=LEASE) as store:
+    with opened_log(options.log, lease=LEASE, show=options.show) as store:
         logged = LoggedRuns(store, options.log, options.target, options.run_id, is_new=options.is_new)
         conversation = AgentConversation(agent, format, file, None, logged)
         if options.resume:

@@ -87,7 +87,7 @@ def import_runs(log: str, files: tuple[str, ...]) -> None:
             try:
                 with click.open_file(name, "rb") as file:
                     for run in read_runs(file, "standard input" if name == "-" else name):
-                        is_new = store.add(run.row, run.events, run.inputs)
+                        is_new = store.add(run.row, run.events, run.inputs, run.starts)
                         added, known = added + is_new, known + (not is_new)
             except OSError as error:
                 raise CommandError(f"cannot read {name}: {error.strerror or error}") from None

@@ -12,6 +12,7 @@ from typing import get_args
 import click
 
 from penstock.cli.app import SuggestingGroup
+from penstock.cli.commands.run_branches import diff_command, fork_command
 from penstock.cli.commands.run_files import archive_runs, export_runs, import_runs
 from penstock.cli.conversation import exit_code
 from penstock.cli.human_time import duration_text
@@ -29,6 +30,7 @@ from penstock.cli.runs.log_options import (
     seconds_of,
 )
 from penstock.cli.runs.logged_events import end_of, follow_events, past_events, waiting_calls
+from penstock.cli.runs.numbered_events import numbered_lines
 from penstock.cli.runs.owners import parse_owner
 from penstock.cli.runs.run_table import as_json, details_of, print_details, print_table
 from penstock.cli.runs.waiting import (
@@ -134,8 +136,9 @@ def warn_if_blocked(log: str) -> None:
 @of_log
 @json_option
 @click.option("--plain", is_flag=True, help="Print one line per event, without colours.")
+@click.option("--numbers", is_flag=True, help="Print one line per event, with its number and the id of its call.")
 @click.argument("run")
-def show_run(log: str, is_json: bool, plain: bool, run: str) -> None:
+def show_run(log: str, is_json: bool, plain: bool, numbers: bool, run: str) -> None:
     """Show a run: its state, the calls that wait, and its events so far.
 
     --json prints one object, with the calls that wait and how the run ended.
@@ -155,6 +158,11 @@ def show_run(log: str, is_json: bool, plain: bool, run: str) -> None:
         print_details(console, {"damage": damage, "parked": parked_reason(store, row), "continue": advice})
         console.print()
         known = suppress(DamagedRunError) if damage else nullcontext()
+        if numbers:
+            with known:
+                for line in numbered_lines((number, event) for number, _, event in past_events(store, row.id)):
+                    click.echo(escape(line))
+            return
         with known, render_run(console, is_plain=plain, is_past=True) as print_event:
             for _, at, event in past_events(store, row.id):
                 print_event(event, at)
@@ -356,5 +364,5 @@ def retry(store: Store, row: RunRow) -> str:
     return f"{row.id} can be read again: the next worker continues it"
 
 
-for command in (export_runs, import_runs, archive_runs):
+for command in (fork_command, diff_command, export_runs, import_runs, archive_runs):
     runs.add_command(command)

@@ -13,8 +13,9 @@ from penstock.cli.commands.completion import complete_file
 from penstock.cli.exit_signals import exit_signals
 from penstock.cli.model_options import CommandError
 from penstock.cli.printed_log import printed_records
-from penstock.cli.runs.log_options import VARIABLE, keep_of, keep_options, log_option, wait_for_store
+from penstock.cli.runs.log_options import VARIABLE, keep_of, keep_options, log_option, show_option, wait_for_store
 from penstock.errors import PenstockError
+from penstock.log.opening import Show
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -26,6 +27,7 @@ class Options(Struct, frozen=True, kw_only=True):
     log: str | None
     keep: str | None
     archive: str | None
+    show: Show
     token_env: str
     hosts: tuple[str, ...]
     origins: tuple[str, ...]
@@ -42,6 +44,7 @@ class Options(Struct, frozen=True, kw_only=True):
               help="The port to listen on; 0 picks a free one.")  # fmt: skip
 @log_option("Keep runs in a log, so that they outlast the server.")
 @keep_options
+@show_option
 @click.option("--token-env", metavar="VARIABLE", default="PENSTOCK_TOKEN", show_default=True,
               help="The environment variable with the token that clients must send.")  # fmt: skip
 @click.option(
@@ -85,6 +88,7 @@ def _reload(options: Options) -> None:
     values: list[tuple[str, object]] = [
         ("--host", options.host), ("--port", options.port), ("--token-env", options.token_env),
         ("--log", None if is_inherited else options.log), ("--keep", options.keep), ("--archive", options.archive),
+        ("--show", options.show),
         ("--abandon-after", options.abandon_after),
         *(("--allow-host", name) for name in options.hosts), *(("--allow-origin", name) for name in options.origins),
         *(("--trust-proxy", address) for address in options.proxies),
@@ -112,7 +116,7 @@ def _serve(options: Options) -> None:
     keep = keep_of(options.keep, options.archive)
     if keep is not None and not log:
         raise UsageError("--keep needs --log: without it, runs end with the server")
-    store = wait_for_store(log) if log else penstock.log.memory()
+    store = wait_for_store(log, show=options.show) if log else penstock.log.memory()
     store.keep = keep
     try:
         served = app(

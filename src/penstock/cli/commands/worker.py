@@ -16,11 +16,12 @@ from penstock.cli.commands.completion import complete_file
 from penstock.cli.exit_signals import exit_signals
 from penstock.cli.model_options import CommandError
 from penstock.cli.printed_log import printed_records
-from penstock.cli.runs.log_options import keep_of, keep_options, log_option, opened_log
+from penstock.cli.runs.log_options import keep_of, keep_options, log_option, opened_log, show_option
 from penstock.cli.runs.owners import parse_owner
 from penstock.cli.screen.terminal import escape
 from penstock.errors import PenstockError
 from penstock.log.follower import new_owner
+from penstock.log.opening import Show
 from penstock.log.store import LEASE
 from penstock.redaction import without_secrets
 
@@ -37,10 +38,11 @@ if TYPE_CHECKING:
 @click.option("--lease", type=click.FloatRange(1), default=LEASE, show_default=True, metavar="SECONDS",
               help="How long other workers wait before they take over the runs of a process that died.")  # fmt: skip
 @keep_options
+@show_option
 @click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
 def worker(
     targets: tuple[str, ...], log: str | None, parallel: int, lease: float, keep: str | None, archive: str | None,
-    quiet: bool,
+    show: Show, quiet: bool,
 ) -> None:  # fmt: skip
     """Continue runs of a log: those that were started elsewhere, or whose process died.
 
@@ -57,7 +59,7 @@ def worker(
     """
     agents = named_agents(targets)
     kept = keep_of(keep, archive)
-    with opened_log(log, lease=lease, is_patient=True) as store:
+    with opened_log(log, lease=lease, is_patient=True, show=show) as store:
         store.keep = kept
         from penstock.runs.runs import Runs
 

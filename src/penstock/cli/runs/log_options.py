@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 
@@ -18,6 +18,7 @@ from penstock.cli.model_options import CommandError, FailureError
 from penstock.cli.runs.lock_holder import find_lock_holder
 from penstock.cli.screen.terminal import escape
 from penstock.errors import PenstockError
+from penstock.log.opening import Show
 from penstock.log.opening import open as open_store
 from penstock.log.retention.keep import DAY, Keep
 from penstock.log.store import LEASE, RunRow, Store, StoreError
@@ -39,6 +40,11 @@ def log_option(description: str) -> Callable[[Command], Command]:
     """The option `--log`."""
     return click.option("--log", "log", metavar="FILE_OR_URL", envvar=VARIABLE, shell_complete=complete_file,
                         help=f"{description} A SQLite file or postgresql://…; the default is ${VARIABLE}.")  # fmt: skip
+
+
+show_option = click.option("--show", type=click.Choice(get_args(Show)), default="committed", show_default=True,
+                           help="Which events readers get: all in the log, or only those on disk.")  # fmt: skip
+"""The option `--show`."""
 
 
 def keep_options(command: Command) -> Command:
@@ -94,7 +100,12 @@ def log_arguments(address: str) -> list[str]:
 
 @contextmanager
 def opened_log(
-    address: str | None, *, lease: float = LEASE, must_exist: bool = False, is_patient: bool = False
+    address: str | None,
+    *,
+    lease: float = LEASE,
+    must_exist: bool = False,
+    is_patient: bool = False,
+    show: Show = "committed",
 ) -> Generator[Store]:
     """The store at this address, as a context; its errors end the command with one line.
 
@@ -106,7 +117,7 @@ def opened_log(
     if must_exist and is_file and not Path(address).exists():
         raise CommandError(f"there is no log {address}: `penstock run … --log {address}` creates it")
     try:
-        store = wait_for_store(address, lease) if is_patient else open_store(address, lease=lease)
+        store = wait_for_store(address, lease, show) if is_patient else open_store(address, lease=lease, show=show)
     except PenstockError as error:
         raise store_error(error, address) from None
     try:
@@ -117,12 +128,12 @@ def opened_log(
         store.close()
 
 
-def wait_for_store(address: str, lease: float = LEASE) -> Store:
+def wait_for_store(address: str, lease: float = LEASE, show: Show = "committed") -> Store:
     """The store at this address. If it is a database that is starting, full or away, wait for it, and say so."""
     pause = FIRST_PAUSE
     while True:
         try:
-            store = open_store(address, lease=lease)
+            store = open_store(address, lease=lease, show=show)
         except StoreError as error:
             if not error.is_temporary or "://" not in address:
                 raise

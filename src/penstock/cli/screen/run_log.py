@@ -9,7 +9,7 @@ from rich.console import Console
 from penstock.cli.runs.owners import parse_owner
 from penstock.cli.screen.remark import RESET, Remark, Shown
 from penstock.cli.screen.rows import write_rows
-from penstock.cli.screen.run_page import cost_text, prompt_of, replaced_text
+from penstock.cli.screen.run_page import cost_text, forked_text, prompt_of, replaced_text
 from penstock.cli.screen.terminal import escape
 from penstock.events import (
     ArgumentDelta,
@@ -55,6 +55,7 @@ from penstock.run.events import (
     ToolStart,
     Waiting,
 )
+from penstock.run.forked import Forked
 from penstock.run.inner_runs import unwrap
 
 _LIMIT = 2000
@@ -97,7 +98,7 @@ class RunLog:
                 self.close()
                 self._kind, self._since = event.type, now
             self._texts.append(event.text)
-        elif line := _run_line(event):
+        elif line := run_line(event):
             self.close()
             label, message = line
             self._print(now, label, one_line(message, _LIMIT))
@@ -133,7 +134,7 @@ _VERDICTS: dict[CallVerdict, str] = {
 _WAITS = "no worker is needed until a decision or a result comes"
 
 
-def _run_line(event: Shown) -> tuple[str, str] | None:
+def run_line(event: Shown) -> tuple[str, str] | None:
     """The label and the message of an event; None if it is not logged."""
     match event:
         case StepStart():
@@ -160,6 +161,8 @@ def _run_line(event: Shown) -> tuple[str, str] | None:
             return "taken", f"by {parse_owner(event.owner).text}"
         case Waiting():
             return ("parked", event.why) if event.why else ("waits", _WAITS)
+        case Forked():
+            return "forked", forked_text(event)
         case Reset():
             return "reset", RESET
         case Remark():

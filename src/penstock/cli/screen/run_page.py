@@ -36,6 +36,7 @@ from penstock.run.events import (
     ToolStart,
     Waiting,
 )
+from penstock.run.forked import Forked
 from penstock.run.inner_runs import unwrap
 from penstock.run.limits import dollars
 
@@ -64,7 +65,7 @@ class RunPage(Page[Shown]):
     def add(self, event: Shown, now: float) -> None:
         self._waiting_since = None
         match event:
-            case RunStart() | Taken() | Waiting() | Said() | Reset() | Remark():
+            case RunStart() | Taken() | Waiting() | Forked() | Said() | Reset() | Remark():
                 self._remark(event)
             case StepStart():
                 self._waiting_since = now
@@ -113,7 +114,7 @@ class RunPage(Page[Shown]):
                 card.progress.seconds = span.seconds
         return super().moving(width, now)
 
-    def _remark(self, event: RunStart | Taken | Waiting | Said | Reset | Remark) -> None:
+    def _remark(self, event: RunStart | Taken | Waiting | Forked | Said | Reset | Remark) -> None:
         match event:
             case RunStart():
                 self._note("prompt", "› ", (prompt_of(event), "title"))
@@ -127,6 +128,8 @@ class RunPage(Page[Shown]):
                 self._note("worker", "‖ ", (f"parked: {why}", "odd"))
             case Waiting():
                 pass  # the cards of the calls show it
+            case Forked():
+                self._note("note", "⑂ ", (forked_text(event), "aside"))
             case Reset():
                 self._note("note", "↻ ", (RESET, "odd"))
             case Remark():
@@ -182,6 +185,11 @@ def cost_text(usage: Usage) -> str:
     """The tokens of a run, and what they cost."""
     tokens = f"{usage.input_tokens + usage.output_tokens:,} tokens"
     return tokens if usage.cost is None else f"{tokens}, {dollars(usage.cost)}"
+
+
+def forked_text(event: Forked) -> str:
+    """Where a run was forked."""
+    return f"forked from {event.run} at event {event.at}" + (f", with the model {event.model}" if event.model else "")
 
 
 def replaced_text(event: HistoryReplaced) -> str:

@@ -4,6 +4,7 @@ Each operation is one statement in autocommit mode, so a process that is frozen 
 the schema of the tables; `NOW` is the clock of the server, which all workers share, unless a test has its own.
 """
 
+from penstock.log.starts.requests import FIELDS as START_FIELDS
 from penstock.log.store import FIELDS, MAX_LEASES
 from penstock.log.suspects import JOINABLE
 
@@ -44,6 +45,10 @@ WITH {{started}} changed AS (
 SELECT id, {_QUEUED} FROM changed
 """
 # A whole run of another store.
+_STARTS = """jsonb_to_recordset(%(starts)s::jsonb) AS start (
+    id text, tenant text, key text, caller text, body text, run_id text, seq bigint, at float8, open_until float8,
+    answered bool
+)"""
 ADD = f"""
 WITH changed AS (
         INSERT INTO {{schema}}.runs (
@@ -53,6 +58,10 @@ WITH changed AS (
         SELECT %(id)s, %(agent)s, %(thread)s, %(tenant)s, %(version)s, %(state)s, %(epoch)s, %(owner)s, 0, %(seq)s,
             %(created)s, %(updated)s, coalesce(array_length(%(kinds)b::text[], 1), 0), %(wake_at)s, %(lease)s,
             CASE WHEN %(state)s = 'over' THEN %(updated)s::float8 ELSE 0 END
+        WHERE NOT EXISTS (
+            SELECT FROM {{schema}}.starts AS known JOIN {_STARTS} ON known.tenant = start.tenant
+                AND known.key = start.key WHERE known.key <> '' AND known.run_id <> %(id)s
+        )
         ON CONFLICT DO NOTHING RETURNING id, state
     ),
     {_MEDIA}
@@ -66,8 +75,11 @@ WITH changed AS (
         SELECT id, kind, key, body, at FROM changed, unnest(
             %(kinds)b::text[], %(keys)b::text[], %(input_bodies)b::bytea[], %(input_times)b::float8[]
         ) AS input (kind, key, body, at)
+    ),
+    added_starts AS (
+        INSERT INTO {{schema}}.starts ({START_FIELDS}) SELECT start.* FROM changed, {_STARTS} ON CONFLICT DO NOTHING
     )
-SELECT id, {_QUEUED} FROM changed
+SELECT changed.id, {_QUEUED} FROM changed
 """
 CREATE = _CREATE.replace("{claimed}", "%(state)s, 0, '', 0, 1")
 CREATE_CLAIMED = _CREATE.replace("{claimed}", "'running', 1, %(owner)s, at + %(lease)s, 2")

@@ -26,7 +26,7 @@ from penstock.log.postgres.connections import Connections
 from penstock.log.postgres.schema import prepare
 from penstock.log.retention.known_runs import same_run
 from penstock.log.starts.postgres import STARTED, PostgresStarts, values_of
-from penstock.log.starts.requests import StartRequest, key_taken
+from penstock.log.starts.requests import StartRequest, StoredStart, key_taken
 from penstock.log.store import (
     LEASE,
     QUEUE,
@@ -238,7 +238,9 @@ class PostgresStore:
         rows, _ = self.prunable(cutoff, limit=limit)
         return self.delete([row.id for row in rows], cutoff)
 
-    def add(self, row: RunRow, events: Sequence[Row], inputs: Sequence[Input] = ()) -> bool:
+    def add(
+        self, row: RunRow, events: Sequence[Row], inputs: Sequence[Input] = (), starts: Sequence[StoredStart] = ()
+    ) -> bool:
         taken_out = [take_out(body) for _, _, body in events]
         media = {digest: body for _, of_event in taken_out for digest, body in of_event.items()}
         added = self._execute(
@@ -252,7 +254,11 @@ class PostgresStore:
             input_bodies=Blobs([input.body for input in inputs]),
             input_times=Floats([input.at for input in inputs]),
             **media_values({row.id: media}),
+            starts=msgspec.json.encode(starts).decode(),
         )
+        for start in () if added else starts:
+            if self.starts.is_taken(start, row.id):
+                raise key_taken(start.key)
         return bool(added) or same_run(self, row, events)
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
-"""Runs that a store already has when they are added again."""
+"""Runs that a store already has when they are added again, and those that it need not keep."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.log.store import Row, RunRow, Store, run_exists
+from penstock.log.store import Cutoff, Row, RunRow, Store, run_exists
 
 
 def same_run(store: Store, row: RunRow, events: Sequence[Row]) -> bool:
@@ -13,6 +13,11 @@ def same_run(store: Store, row: RunRow, events: Sequence[Row]) -> bool:
     if found is None or found.seq != row.seq or not _has_events(store, row.id, events):
         raise run_exists(row.id)
     return False
+
+
+def is_old(row: RunRow, cutoff: Cutoff) -> bool:
+    """Whether a run has ended before the time of its tenant."""
+    return row.state == "over" and row.updated < cutoff.tenants.get(row.tenant, cutoff.before)
 
 
 def _has_events(store: Store, run_id: str, events: Sequence[Row]) -> bool:

@@ -2,7 +2,7 @@
 
 | line of a run | what it has |
 |---|---|
-| first | the row of the run, and its inputs that nobody has taken |
+| first | the row of the run, its inputs that nobody has taken, and the keys of the requests that started it |
 | one per event | its time, and the event |
 | last | the id, the number of events, and the SHA-256 of all lines before it |
 
@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from penstock.errors import PenstockError
 from penstock.log.bodies import event_of
+from penstock.log.starts.requests import StoredStart
 from penstock.log.store import VERSION, DamagedRunError, Input, InputKind, Row, RunRow, Store
 from penstock.log.take_up import PAGE, hole
 
@@ -48,12 +49,24 @@ class FileInput(Struct, frozen=True):
     at: float
 
 
+class FileStart(Struct, frozen=True):
+    """A request with a key that started the run: the same request again joins it."""
+
+    id: str
+    key: str
+    caller: str
+    body: str
+    seq: int
+    at: float
+
+
 class RunHead(Struct, frozen=True, tag_field="type", tag="run"):
     """The first line of a run in a file."""
 
     format: int
     run: RunRow
     inputs: tuple[FileInput, ...] = ()
+    starts: tuple[FileStart, ...] = ()
 
 
 class RunEvent(Struct, frozen=True, tag_field="type", tag="event"):
@@ -77,6 +90,7 @@ class FiledRun(Struct, frozen=True):
     row: RunRow
     events: Sequence[Row]
     inputs: Sequence[Input] = ()
+    starts: Sequence[StoredStart] = ()
 
     @property
     def is_finished(self) -> bool:
@@ -131,7 +145,12 @@ def _content(store: Store, row: RunRow) -> Iterator[bytes]:
         for input in (() if row.state == "over" else store.inputs([row.id]))
     ]
     kept = msgspec.structs.replace(row, state=state, owner="", lease_until=0.0)
-    yield _encode(RunHead(FORMAT, kept, tuple(inputs)))
+    starts = [
+        FileStart(start.id, start.key, start.caller, start.body, start.seq, start.at)
+        for start in store.starts.of_run(row.id)
+        if start.key
+    ]
+    yield _encode(RunHead(FORMAT, kept, tuple(inputs), tuple(starts)))
     seq = 0
     while seq < row.seq:
         page = store.read(row.id, seq, min(PAGE, row.seq - seq))
@@ -190,4 +209,11 @@ def _filed_run(head: RunHead, events: list[Row], tail: RunTail, sha256: str, nam
         ]
     except (DamagedRunError, ValueError) as error:
         raise RunFileError(f"{name}: {error}") from None
-    return FiledRun(row, events, inputs)
+    starts = [
+        StoredStart(
+            id=start.id, tenant=row.tenant, key=start.key, caller=start.caller, body=start.body, run_id=row.id,
+            seq=start.seq, at=start.at, open_until=0.0, answered=True, is_open=False,
+        )
+        for start in head.starts
+    ]  # fmt: skip
+    return FiledRun(row, events, inputs, starts)

@@ -28,7 +28,7 @@ from penstock.log.sqlite.heads import Heads
 from penstock.log.sqlite.queue import QUEUED, find_claimable, first_claimable, is_claimable, is_suspect, sweep
 from penstock.log.sqlite.schema import prepare
 from penstock.log.starts import sqlite as sqlite_starts
-from penstock.log.starts.requests import StartRequest
+from penstock.log.starts.requests import StartRequest, StoredStart
 from penstock.log.store import (
     FIELDS,
     LEASE,
@@ -282,8 +282,12 @@ class SQLiteStore:
         rows, _ = self.prunable(cutoff, limit=limit)
         return self.delete([row.id for row in rows], cutoff)
 
-    def add(self, row: RunRow, events: Sequence[Row], inputs: Sequence[Input] = ()) -> bool:
-        return self._file.write(partial(self._add, row, events, inputs), durable=True)
+    def add(
+        self, row: RunRow, events: Sequence[Row], inputs: Sequence[Input] = (), starts: Sequence[StoredStart] = ()
+    ) -> bool:
+        is_new = self._file.write(partial(self._add, row, events, inputs, starts), durable=True)
+        self._doorbell.ring([QUEUE])
+        return is_new
 
     def close(self) -> None:
         self._file.close()
@@ -356,7 +360,10 @@ class SQLiteStore:
                 (batch.run_id, batch.run_id),
             )
 
-    def _add(self, row: RunRow, events: Sequence[Row], inputs: Sequence[Input], connection: sqlite3.Connection) -> bool:
+    def _add(
+        self, row: RunRow, events: Sequence[Row], inputs: Sequence[Input], starts: Sequence[StoredStart],
+        connection: sqlite3.Connection,
+    ) -> bool:  # fmt: skip
         """Add a whole run. Events of one time are one batch."""
         values = (row.id, row.agent, row.thread, row.tenant, row.version, row.state, row.owner, row.epoch > 0, 0.0)
         added = connection.execute(_CREATE, (*values, self.lease, row.created))
@@ -374,6 +381,7 @@ class SQLiteStore:
             "INSERT INTO inputs (run_id, kind, key, body, at) VALUES (?, ?, ?, ?, ?)",
             [(row.id, input.kind, input.key, input.body, input.at) for input in inputs],
         )
+        sqlite_starts.restore(connection, starts)
         return True
 
     def _rows(self, where: str, values: Sequence[Any], source: str = _RUNS) -> builtins.list[RunRow]:

@@ -23,26 +23,32 @@ class MemoryStarts:
 
     # -- inside the lock of the store --------------------------------------------------------------------------------
 
-    def check(self, request: StartRequest, run_id: str) -> None:
+    def check(self, run_id: str, *requests: StartRequest | StoredStart) -> None:
         """Raise a `KeyTakenError` if another run has the key of a request."""
-        known = self._by_key.get((request.tenant, request.key)) if request.key else None
-        if known is not None and self._starts[known].run_id != run_id:
-            raise key_taken(request.key)
+        for request in requests:
+            known = self._by_key.get((request.tenant, request.key)) if request.key else None
+            if known is not None and self._starts[known].run_id != run_id:
+                raise key_taken(request.key)
 
     def insert(self, request: StartRequest, run_id: str, seq: int) -> None:
         """Add a request, unless it is there."""
         if request.id in self._starts or (request.key and (request.tenant, request.key) in self._by_key):
             return
         now = self._clock()
-        self._starts[request.id] = StoredStart(
+        self.restore(StoredStart(
             id=request.id, tenant=request.tenant, key=request.key, caller=request.caller, body=request.body,
             run_id=run_id, seq=seq, at=now, open_until=now + request.seconds, answered=not request.seconds,
             is_open=False,
-        )  # fmt: skip
-        if request.key:
-            self._by_key[request.tenant, request.key] = request.id
-        self._by_caller.setdefault((request.tenant, request.caller), {})[request.id] = None
-        self._by_run.setdefault(run_id, []).append(request.id)
+        ))  # fmt: skip
+
+    def restore(self, *starts: StoredStart) -> None:
+        """Add the rows of requests."""
+        for start in starts:
+            self._starts[start.id] = start
+            if start.key:
+                self._by_key[start.tenant, start.key] = start.id
+            self._by_caller.setdefault((start.tenant, start.caller), {})[start.id] = None
+            self._by_run.setdefault(start.run_id, []).append(start.id)
 
     def delete(self, run_id: str) -> None:
         """Delete the requests of a run."""
@@ -57,7 +63,7 @@ class MemoryStarts:
 
     def add(self, request: StartRequest, run_id: str, seq: int = 0) -> None:
         with self._opened():
-            self.check(request, run_id)
+            self.check(run_id, request)
             self.insert(request, run_id, seq)
 
     def find(self, id: str) -> StoredStart | None:
@@ -67,6 +73,11 @@ class MemoryStarts:
     def find_key(self, tenant: str, key: str) -> StoredStart | None:
         with self._opened():
             return self._row(self._by_key.get((tenant, key), ""))
+
+    def of_run(self, run_id: str) -> list[StoredStart]:
+        with self._opened():
+            rows = [row for id in self._by_run.get(run_id, ()) if (row := self._row(id)) is not None]
+        return sorted(rows, key=lambda row: (row.at, row.id))
 
     def unanswered(self, tenant: str, caller: str, limit: int = 20) -> list[StoredStart]:
         with self._opened():

@@ -27,6 +27,7 @@ STARTED = f"""
 _ROWS = f"SELECT {FIELDS}, open_until > {NOW} FROM {{schema}}.starts WHERE "
 _FIND = f"{_ROWS} id = %(id)s"
 _FIND_KEY = f"{_ROWS} tenant = %(tenant)s AND key = %(key)s AND key <> ''"
+_OF_RUN = f"{_ROWS} run_id = %(id)s ORDER BY at, id"
 _UNANSWERED = f"""
 {_ROWS} tenant = %(tenant)s AND caller = %(caller)s AND NOT answered AND key = '' ORDER BY at DESC, id LIMIT %(limit)s
 """
@@ -63,7 +64,7 @@ class PostgresStarts:
         if self.is_taken(request, run_id):
             raise key_taken(request.key)
 
-    def is_taken(self, request: StartRequest, run_id: str) -> bool:
+    def is_taken(self, request: StartRequest | StoredStart, run_id: str) -> bool:
         """Whether another run has the key of a request."""
         known = self.find_key(request.tenant, request.key) if request.key else None
         return known is not None and known.run_id != run_id
@@ -73,6 +74,9 @@ class PostgresStarts:
 
     def find_key(self, tenant: str, key: str) -> StoredStart | None:
         return next(map(start_of, self._execute(_FIND_KEY, tenant=tenant, key=key)), None)
+
+    def of_run(self, run_id: str) -> list[StoredStart]:
+        return [start_of(row) for row in self._execute(_OF_RUN, id=run_id)]
 
     def unanswered(self, tenant: str, caller: str, limit: int = 20) -> list[StoredStart]:
         return [start_of(row) for row in self._execute(_UNANSWERED, tenant=tenant, caller=caller, limit=limit)]

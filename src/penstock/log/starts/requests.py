@@ -7,6 +7,7 @@ dies, the row is no longer open, and the next request of the same client may tak
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -50,6 +51,14 @@ class StoredStart(Struct, frozen=True, kw_only=True):
     is_open: bool
 
 
+def stored_start(request: StartRequest) -> StoredStart:
+    """The row of a request without a response, for `Store.add`, which sets its run."""
+    return StoredStart(
+        id=request.id, tenant=request.tenant, key=request.key, caller=request.caller, body=request.body, run_id="",
+        seq=0, at=time.time(), open_until=0.0, answered=True, is_open=False,
+    )  # fmt: skip
+
+
 COLUMNS = tuple(name for name in StoredStart.__struct_fields__ if name != "is_open")
 FIELDS = ", ".join(COLUMNS)
 """The columns of a row, as SQL."""
@@ -84,6 +93,10 @@ class Starts(Protocol):
 
     def find_key(self, tenant: str, key: str) -> StoredStart | None:
         """The request of a tenant with this key."""
+        ...
+
+    def of_run(self, run_id: str) -> list[StoredStart]:
+        """The requests of a run."""
         ...
 
     def unanswered(self, tenant: str, caller: str, limit: int = 20) -> list[StoredStart]:

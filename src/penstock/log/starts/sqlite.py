@@ -25,6 +25,14 @@ def insert(connection: sqlite3.Connection, request: StartRequest, run_id: str, s
     connection.execute(_INSERT, values)
 
 
+def restore(connection: sqlite3.Connection, starts: Sequence[StoredStart]) -> None:
+    """Add rows of requests inside a transaction; a `KeyTakenError` if another run has the key of one."""
+    for start in starts:
+        if connection.execute(_TAKEN, (start.tenant, start.key, start.run_id)).fetchone() is not None:
+            raise key_taken(start.key)
+        connection.execute(_INSERT, tuple(getattr(start, name) for name in COLUMNS))
+
+
 class SQLiteStarts:
     """The requests of a file."""
 
@@ -41,6 +49,9 @@ class SQLiteStarts:
 
     def find_key(self, tenant: str, key: str) -> StoredStart | None:
         return next(iter(self._rows("tenant = ? AND key = ? AND key <> ''", tenant, key)), None)
+
+    def of_run(self, run_id: str) -> list[StoredStart]:
+        return self._rows("run_id = ? ORDER BY at, id", run_id)
 
     def unanswered(self, tenant: str, caller: str, limit: int = 20) -> list[StoredStart]:
         return self._rows(_UNANSWERED, tenant, caller, limit)

@@ -67,6 +67,7 @@ from penstock.run.events import (
     ToolStart,
     Waiting,
 )
+from penstock.run.forked import Forked
 from penstock.serve.ag_ui.ends import finished, parked, paused, stopped
 from penstock.serve.ag_ui.messages import AGUIEvent, AGUIMessage, MessagesFold, content_of
 from penstock.serve.public_events import shortened
@@ -169,7 +170,7 @@ class AGUIEncoder:
                 assert_never(event)
 
     def _of_run(
-        self, event: RunEvent | RunStart | Taken | Waiting | CallReviewed | ToolReturned
+        self, event: RunEvent | RunStart | Taken | Waiting | Forked | CallReviewed | ToolReturned
     ) -> Iterable[AGUIEvent]:
         parts = self._parts
         match event:
@@ -204,7 +205,7 @@ class AGUIEncoder:
                 return self._withdraw(f"{self._head.run_id}.")
             case RunStart() | ToolStart() | ToolResults() | OutputInvalid() | HistoryReplaced() | Taken():
                 return ()
-            case CallReviewed() | ToolReturned() | ToolPrepare():
+            case CallReviewed() | ToolReturned() | ToolPrepare() | Forked():
                 return ()
             case _:
                 assert_never(event)

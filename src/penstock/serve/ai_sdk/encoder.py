@@ -66,6 +66,7 @@ from penstock.run.events import (
     ToolStart,
     Waiting,
 )
+from penstock.run.forked import Forked
 from penstock.serve.ai_sdk.call_parts import CallParts, Chunk, Version
 from penstock.serve.ai_sdk.parts import finish_reason, usage_of, user_parts
 from penstock.serve.public_events import PARKED, public_end, shortened
@@ -172,7 +173,9 @@ class UIMessageEncoder:
             case _:
                 assert_never(event)
 
-    def _of_run(self, event: RunEvent | RunStart | Taken | Waiting | CallReviewed | ToolReturned) -> Iterable[Chunk]:
+    def _of_run(
+        self, event: RunEvent | RunStart | Taken | Waiting | Forked | CallReviewed | ToolReturned
+    ) -> Iterable[Chunk]:
         calls = self._calls
         match event:
             case RunStart():
@@ -204,7 +207,7 @@ class UIMessageEncoder:
                 return [{"type": "error", "errorText": LOST}]
             case ToolResults() | OutputInvalid() | HistoryReplaced() | Taken():
                 return ()
-            case CallReviewed() | ToolReturned() | ToolPrepare():
+            case CallReviewed() | ToolReturned() | ToolPrepare() | Forked():
                 return ()
             case _:
                 assert_never(event)

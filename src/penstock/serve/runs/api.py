@@ -12,6 +12,7 @@ from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond, respond_json
 from penstock.asgi.stream import ResponseStream
 from penstock.errors import ArgumentsError, UsageError
+from penstock.log.branches.fork import ForkRequest
 from penstock.log.follow import is_in_log
 from penstock.log.position import START, Position, parse_position
 from penstock.log.store import RunPhase, RunRow
@@ -26,6 +27,7 @@ from penstock.serve.runs.bodies import (
     MAX_ID,
     CancelBody,
     DecideBody,
+    ForkBody,
     ProvideBody,
     SayBody,
     StartBody,
@@ -149,6 +151,20 @@ async def say(context: ServeContext, call: Call) -> None:
     message = user_message(body.message, context.limits)
     put = partial(context.host.runs.say, row.id, message, key=_check_text(body.key, "key") or None)
     await respond_json(call.request, call.send, Accepted(row.id, await context.host.steer(row, put)))
+
+
+async def fork_run(context: ServeContext, call: Call) -> None:
+    """`POST /runs/{id}/fork`: start a run with the events of this one until any of them; this one does not change."""
+    row = await context.host.find(call.parts["id"], call.tenant)
+    value = await call.request.json()
+    body = convert(value, ForkBody)
+    said = None if body.say is None else user_message(body.say, context.limits)
+    request = keyed_request(call.request, value, call.tenant)
+    fork = ForkRequest(run_id=row.id, at=body.at, model=body.model, say=said)
+    started = await start_once(context.host, request, partial(context.host.fork, row, fork, request))
+    forked = await context.host.find(started.run_id, call.tenant)
+    reply = StartedRun(forked.id, forked.thread, f"/runs/{quote(forked.id, safe='')}/events")
+    await respond_json(call.request, call.send, reply, 201, started.headers)
 
 
 async def show_thread(context: ServeContext, call: Call) -> None:

@@ -68,6 +68,17 @@ class SayBody(Struct, frozen=True, forbid_unknown_fields=True):
     key: str = ""
 
 
+class ForkBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Starts a run with the events of this one until the event `at`: a number, or the id of an event of the stream.
+
+    It continues with another message (`say`), or with another `model`, one of those that the agent names.
+    """
+
+    at: int | str
+    say: Prompt | None = None
+    model: str = ""
+
+
 class CancelBody(Struct, frozen=True, forbid_unknown_fields=True):
     """Ends a run."""
 

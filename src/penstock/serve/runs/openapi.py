@@ -97,6 +97,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", "/runs/{id}/decide"): Operation(body=bodies.DecideBody, reply=replies.Accepted),
     ("POST", "/runs/{id}/provide"): Operation(body=bodies.ProvideBody, reply=replies.Accepted),
     ("POST", "/runs/{id}/say"): Operation(body=bodies.SayBody, reply=replies.Accepted),
+    ("POST", "/runs/{id}/fork"): Operation(body=bodies.ForkBody, reply=replies.StartedRun, status=201, headers=_KEY),
     ("GET", "/threads/{id}"): Operation(reply=replies.ThreadState),
     ("GET", "/v1/models"): Operation(reply=replies.ModelList),
     ("POST", "/session"): Operation(reply=Status),
