@@ -43,7 +43,7 @@ ALLOWED = {
     "prices": "errors events providers",
     "history": "errors events sentences content messages declarations turn jsontext framing calls wires providers",
     "run": "errors events sentences results messages turn jsontext calls tools output",
-    "log": "errors events results messages redaction jsontext tools output run",
+    "log": "errors events sentences results messages redaction jsontext tools output run",
     "transport": "errors events redaction jsontext",
     "servers": "errors redaction transport",
     "model": f"{VOCABULARY} wires dialects tools output healing decoder providers history transport",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import penstock.log
 from penstock import Done, Runs, ToolEnd
 from penstock.log import RunRow, Store
 from penstock.log.take_up import read_log
-from penstock.run.events import LogEvent, Taken
+from penstock.run.events import LogEvent, Taken, ToolStart
 from tests.architecture import SOURCE, imports
 from tests.postgres import drop, new_schema
 
@@ -271,6 +272,37 @@ def test_pgqueuer_takes_a_run_over_without_sweeping(postgres_url: str, tmp_path:
         desk.start_worker(sweep=3600)
         desk.wait_until(run_id, lambda row: row.state == "over")
         assert desk.effects.read_text(encoding="utf-8") == ""
+
+
+def recipe_of(name: str) -> str:
+    """The function of the guide that is the worker of an engine."""
+    page = Path(__file__).parents[2] / "docs" / "durable.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    [recipe] = [block for block in blocks if f"def {name}_worker(" in block]
+    return str(recipe)
+
+
+def test_the_recipe_for_pgqueuer_runs_as_written_and_takes_over_within_the_lease(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    """It creates the tables of pgqueuer, and has none of the timeouts of these tests."""
+    pytest.importorskip("pgqueuer")
+    desk = Engine("recipe", postgres_url, tmp_path)
+    worker = f"{recipe_of('pgqueuer')}\nasyncio.run(pgqueuer_worker(url))\n"
+    try:
+        WORKERS["recipe"] = worker
+        run_id = desk.runs.start("desk", "Please pay.")
+        victim = desk.start_worker(crash_at="after_tool_end:pay")
+        assert victim.wait(60) == -signal.SIGKILL
+        desk.start_worker()
+        desk.wait_until(run_id, lambda row: row.state == "over")
+        times = [at for _, at, event in read_log(desk.store, run_id) if isinstance(event, Taken | ToolStart)]
+        assert len(times) == 3
+        assert times[2] - times[1] < 15  # with a lease of one second; a busy machine starts the second worker late
+        assert desk.effects.read_text(encoding="utf-8") == f"{run_id}:1.1\n"
+    finally:
+        del WORKERS["recipe"]
+        desk.close()
 
 
 @every_engine

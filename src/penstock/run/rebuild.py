@@ -91,7 +91,8 @@ class Replay:
             case Waiting():
                 pass
             case Forked():
-                self._fork()
+                if state.phase in ("new", "hook"):  # no hook has seen the history yet: the next step has what was said
+                    state.add_said()
             case Done():
                 self._finish(event)
             case RunStart() | Reset():
@@ -158,11 +159,6 @@ class Replay:
     def _take_over(self) -> None:
         for member in self._run.tree():
             member.state.executions.close_questions()
-
-    def _fork(self) -> None:
-        """Between two steps, no hook has seen the history yet: what was said for a fork is for its next step."""
-        if self._state.phase in ("new", "hook"):
-            self._state.add_said()
 
     def _apply_nested(self, nested: Nested) -> None:
         """Bring an inner run to where it was after this event; its end is in the `tool_end` that follows, too."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 from penstock.errors import UsageError
@@ -20,7 +21,7 @@ from penstock.log.store import StoreError
 from penstock.runs.runs import Runs
 
 try:
-    from pgqueuer import PgQueuer
+    from pgqueuer import PgQueuer, Queries
     from pgqueuer.models import Job
     from pgqueuer.ports import RepositoryPort
 except ImportError as error:
@@ -73,13 +74,29 @@ async def sweep(queries: RepositoryPort, runs: Runs, *, entrypoint: str = ENTRYP
 async def work(
     queuer: PgQueuer, runs: Runs, *, entrypoint: str = ENTRYPOINT, every: float = SWEEP, **options: Any
 ) -> None:
-    """Do the jobs of a queue, and sweep, until the queuer is shut down; `options` are those of `PgQueuer.run`."""
+    """Do the jobs of a queue, and sweep, until the queuer is shut down; `options` are those of `PgQueuer.run`.
+
+    Missing tables of pgqueuer are created. A job of a dead worker is found before the lease of its run ends, so that a
+    run is taken over as fast as without a queue: pgqueuer itself would wait for 30 seconds.
+    """
+    await install(queuer.qm.queries)
+    options.setdefault("heartbeat_timeout", timedelta(seconds=runs.lease / 2))
+    options.setdefault("dequeue_timeout", timedelta(seconds=runs.lease / 4))
     sweeping = asyncio.create_task(_keep_sweeping(queuer.qm.queries, runs, entrypoint, every))
     try:
         await queuer.run(**options)
     finally:
         sweeping.cancel()
         await asyncio.gather(sweeping, return_exceptions=True)
+
+
+async def install(queries: RepositoryPort) -> None:
+    """Create the tables of pgqueuer, as `pgq install` does, if there are none."""
+    if not isinstance(queries, Queries):  # in memory
+        return
+    async with queries.schema_lock():
+        if not await queries.schema_is_installed():
+            await queries.install()
 
 
 async def _keep_sweeping(queries: RepositoryPort, runs: Runs, entrypoint: str, every: float) -> None:

@@ -139,10 +139,10 @@ class Runs:
         With a `key`, it counts once. A `UsageError` if the run has finished. A message that arrives while the run ends
         may not be read any more.
         """
-        said = one_message(message)
+        message = one_message(message)
         if with_retries(partial(self.find, run_id)).state == "over":
             raise UsageError("the run is over: start another one, with this message as its prompt")
-        return self._put(message_input(run_id, said, key))
+        return self._put(message_input(run_id, message, key))
 
     def cancel(self, run_id: str, why: str = "the run was cancelled") -> bool:
         """End the run. False if it was cancelled before, or is over."""

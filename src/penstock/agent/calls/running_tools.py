@@ -50,7 +50,7 @@ class RunningTools:
     def start(self, start: StartTool) -> None:
         """Start a tool: a plain function in a thread, an async one in a task, an agent that continues as it was."""
         driven, key = self.driven, start.key
-        if (past := self._past_outcome(start)) is not None:
+        if (past := _past_outcome(driven, start)) is not None:
             self.loop.call_soon(partial(self.dispatcher.report, partial(driven.run.tool_done, key, past)))
             return
         variables = driven.scope.variables.copy()
@@ -70,14 +70,6 @@ class RunningTools:
             tool.preparing.claim(tool.prepared)
         if points.hook is not None:
             driven.ownership.visit("after_tool_start", start.name)
-
-    def _past_outcome(self, start: StartTool) -> Outcome | None:
-        """What a call had as its result in the run that this one is a fork of: its effect is not repeated."""
-        owned = self.driven.ownership.owned
-        if owned is None or owned.past is None or not start.awaits_reader or self.driven.run.inner.find(start.key):
-            return None
-        call = owned.past.take(self.driven.agent_tools, start)
-        return None if call is None else outcome_of(call)
 
     def begin(self, tool: RunningTool) -> None:
         """Call the function of a tool that has been prepared."""
@@ -191,3 +183,12 @@ class RunningTools:
         """The run of an agent inside a call."""
         driven = InnerDrivenRun(tool.config, run, self.driven, key)
         return InnerRun(driven, self.dispatcher.new_inner(driven, key))
+
+
+def _past_outcome(driven: DrivenRun, start: StartTool) -> Outcome | None:
+    """The result that a call of a fork had in the parent: its effect is not repeated."""
+    owned = driven.ownership.owned
+    if owned is None or owned.past is None or not start.awaits_reader or driven.run.inner.find(start.key):
+        return None
+    call = owned.past.take(driven.agent_tools, start)
+    return None if call is None else outcome_of(call)

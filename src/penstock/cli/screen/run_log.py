@@ -157,14 +157,8 @@ def run_line(event: Shown) -> tuple[str, str] | None:
             return "said", event.message.text
         case RunStart():
             return "prompt", prompt_of(event)
-        case Taken():
-            return "taken", f"by {parse_owner(event.owner).text}"
-        case Waiting():
-            return ("parked", event.why) if event.why else ("waits", _WAITS)
-        case Forked():
-            return "forked", forked_text(event)
-        case Reset():
-            return "reset", RESET
+        case Taken() | Waiting() | Forked() | Reset():
+            return _log_line(event)
         case Remark():
             return "note", event.text
         case OutputInvalid():
@@ -178,6 +172,18 @@ def run_line(event: Shown) -> tuple[str, str] | None:
             return "done", f"{event.reason}{cost}{f': {event.why}' if event.why else ''}"
         case _:
             return _chunk_line(event)
+
+
+def _log_line(event: Taken | Waiting | Forked | Reset) -> tuple[str, str]:
+    match event:
+        case Taken():
+            return "taken", f"by {parse_owner(event.owner).text}"
+        case Waiting():
+            return ("parked", event.why) if event.why else ("waits", _WAITS)
+        case Forked():
+            return "forked", forked_text(event)
+        case Reset():
+            return "reset", RESET
 
 
 def _call_line(event: CallReviewed | ToolReturned | ApprovalRequest | Decision) -> tuple[str, str]:

@@ -87,8 +87,8 @@ class ForkRequest(Struct, frozen=True, kw_only=True):
     def digest(self) -> str:
         """Text that is equal for equal requests."""
         fields = nearest_json({name: getattr(self, name) for name in self.__struct_fields__ if name != "say"})
-        said = b"" if self.say is None else msgspec.json.encode(self.say)
-        return hashlib.sha256(msgspec.json.encode(fields, order="sorted") + said).hexdigest()[:32]
+        message = b"" if self.say is None else msgspec.json.encode(self.say)
+        return hashlib.sha256(msgspec.json.encode(fields, order="sorted") + message).hexdigest()[:32]
 
 
 def fork_run(
@@ -216,8 +216,8 @@ class _Fork:
         ]
         past = () if request.repeats_effects else self._parent.calls.after(len(self.events), [*request.results])
         forked = Forked(self._parent.row.id, self._parent.number, request.model, past, request.digest)
-        said = [] if request.say is None else [Said(request.say)]
-        events = [*self.added, *said, forked, *([] if self.end is None else [self.end])]
+        message = [] if request.say is None else [Said(request.say)]
+        events = [*self.added, *message, forked, *([] if self.end is None else [self.end])]
         return [*rows, *((len(rows) + index, now, body_of(event)) for index, event in enumerate(events, 1))]
 
     def inputs(self, id: str, now: float) -> list[Input]:

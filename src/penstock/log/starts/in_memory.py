@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from msgspec.structs import replace
@@ -68,20 +68,26 @@ class MemoryStarts:
 
     def find(self, id: str) -> StoredStart | None:
         with self._opened():
-            return self._row(id)
+            return _row(self._starts, self._clock(), id)
 
     def find_key(self, tenant: str, key: str) -> StoredStart | None:
         with self._opened():
-            return self._row(self._by_key.get((tenant, key), ""))
+            return _row(self._starts, self._clock(), self._by_key.get((tenant, key), ""))
 
     def of_run(self, run_id: str) -> list[StoredStart]:
         with self._opened():
-            rows = [row for id in self._by_run.get(run_id, ()) if (row := self._row(id)) is not None]
+            rows = [
+                row for id in self._by_run.get(run_id, ()) if (row := _row(self._starts, self._clock(), id)) is not None
+            ]
         return sorted(rows, key=lambda row: (row.at, row.id))
 
     def unanswered(self, tenant: str, caller: str, limit: int = 20) -> list[StoredStart]:
         with self._opened():
-            rows = [row for id in self._by_caller.get((tenant, caller), {}) if (row := self._row(id)) is not None]
+            rows = [
+                row
+                for id in self._by_caller.get((tenant, caller), {})
+                if (row := _row(self._starts, self._clock(), id)) is not None
+            ]
         rows = [row for row in rows if not row.answered and not row.key]
         return sorted(rows, key=lambda row: (-row.at, row.id))[:limit]
 
@@ -95,7 +101,7 @@ class MemoryStarts:
 
     def reopen(self, start: StoredStart, seconds: float) -> bool:
         with self._opened():
-            row = self._row(start.id)
+            row = _row(self._starts, self._clock(), start.id)
             if row is None or row.answered or row.is_open or row.open_until != start.open_until:
                 return False
             self._starts[row.id] = replace(row, open_until=self._clock() + seconds)
@@ -103,7 +109,7 @@ class MemoryStarts:
 
     def answer(self, id: str, *, only_lost: bool = False) -> bool:
         with self._opened():
-            row = self._row(id)
+            row = _row(self._starts, self._clock(), id)
             if row is None or row.answered or (only_lost and row.is_open):
                 return False
             self._starts[id] = replace(row, answered=True)
@@ -115,10 +121,6 @@ class MemoryStarts:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _row(self, id: str) -> StoredStart | None:
-        row = self._starts.get(id)
-        return None if row is None else replace(row, is_open=row.open_until > self._clock())
-
     def _remove(self, id: str) -> None:
         row = self._starts.pop(id, None)
         if row is None:
@@ -129,6 +131,11 @@ class MemoryStarts:
         ids.remove(id)
         if not ids:
             del self._by_run[row.run_id]
+
+
+def _row(starts: Mapping[str, StoredStart], now: float, id: str) -> StoredStart | None:
+    row = starts.get(id)
+    return None if row is None else replace(row, is_open=row.open_until > now)
 
 
 def _discard(index: dict[tuple[str, str], dict[str, None]], key: tuple[str, str], id: str) -> None:
