@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock import Agent, Model, Runs, tool
-from penstock.log import PostgresStore, SQLiteStore, Store
+from penstock.log import PostgresStore, RunRow, SQLiteStore, Store
 from penstock.log.in_memory import MemoryStore
 from penstock.log.take_up import read_log
 from penstock.testing import Crashed, Reply, Scripted, call, crash_at
@@ -59,6 +59,11 @@ def interrupted_desk(store: Store, clock: Clock) -> Desk:
         desk.runs.drive("r")
     clock.now += store.lease + 1
     return desk
+
+
+def rows_of(store: Store, run_id: str) -> tuple[RunRow | None, list[Any], list[Any]]:
+    """All that a store has of a run."""
+    return store.find(run_id), store.read(run_id), store.inputs([run_id])
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from penstock.run.events import ApprovalRequest, LogEvent, StepEnd, StepStart, T
 from penstock.run.forked import Forked
 from penstock.testing import Crashed, Reply, Scripted, call, crash_at
 from tests.forks import try_forks
-from tests.log_stores import Clock
+from tests.log_stores import Clock, rows_of
 from tests.scripted_runs import check_history
 
 
@@ -93,10 +93,6 @@ def pay_then_say(request: Any) -> Reply | str:
 
 def ask_to_send(request: Any) -> Reply | str:
     return f"Done: {request.results[-1].text}" if request.results else Reply(call("send", {"to": "Ann"}, id="c1"))
-
-
-def rows_of(store: Store, run_id: str) -> tuple[RunRow | None, list[Any], list[Any]]:
-    return store.find(run_id), store.read(run_id), store.inputs([run_id])
 
 
 def test_forks_at_every_event_of_runs_on_seven_wires() -> None:

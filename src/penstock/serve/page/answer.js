@@ -6,6 +6,8 @@ const ENDINGS = {
   error: "The run failed. Its log on the server has the reason.", limit: "The run reached a limit.", stopped: "The run was stopped.", cancelled: "Stopped.", paused: "Paused.",
 };
 
+const LOST = "The server lost a part of this answer. This is what it has.";
+
 /** The events of a run, or of a run inside a call, as elements in a container. */
 class RunView {
   constructor(container, answer, path = [], card = null) {
@@ -205,7 +207,11 @@ class Answer {
     this.body.replaceChildren();
     this.view = new RunView(this.body, this);
     this.text = "";
+    this.summary.replaceChildren();
+    this.details.hidden = true;
     this.setState("running");
+    this.view.note(LOST);
+    this.announce(LOST);
   }
 
   setState(state) {
