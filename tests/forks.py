@@ -11,13 +11,14 @@ run happens again in one of its forks, and no row of the parent changes.
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import re
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -241,11 +242,13 @@ def _raw_rows(store: Store, run_id: str) -> Iterator[Any]:
     connection.close()
 
 
-def try_forks(store: Store, seeds: Sequence[int], every: int = 1) -> Trial:
-    """Fork random runs at each of their events, or at every third, for example."""
+def try_forks(open_store: Callable[[int], Store], seeds: Iterable[int], every: int = 1) -> Trial:
+    """Fork random runs at each of their events, or at every third, for example; each has a store of its own."""
     trial, wires = Trial(), [*NAMES]
     for seed in seeds:
+        store = open_store(seed)
         Player(store, wires[seed % len(wires)], seed, trial).play(every)
+        store.close()
     return trial
 
 
@@ -256,10 +259,13 @@ def main() -> None:
     parser.add_argument("--store", choices=["sqlite", "memory"], default="sqlite")
     options = parser.parse_args()
     began = time.monotonic()
+    logging.getLogger("penstock").addHandler(logging.NullHandler())  # exceptions of tools are expected
     with tempfile.TemporaryDirectory() as folder:
-        store: Store = MemoryStore() if options.store == "memory" else SQLiteStore(Path(folder) / "runs.db")
-        trial = try_forks(store, range(options.first, options.first + options.runs))
-        store.close()
+
+        def open_store(seed: int) -> Store:
+            return MemoryStore() if options.store == "memory" else SQLiteStore(Path(folder) / f"{seed}.db")
+
+        trial = try_forks(open_store, range(options.first, options.first + options.runs))
     print(  # noqa: T201
         f"{trial.runs} runs on {len(NAMES)} wires, {trial.effects} effects, {trial.forks} forks "
         f"in {time.monotonic() - began:.0f} s: {len(trial.problems)} problems"

@@ -96,7 +96,7 @@ def ask_to_send(request: Any) -> Reply | str:
 
 
 def test_forks_at_every_event_of_runs_on_seven_wires() -> None:
-    trial = try_forks(MemoryStore(), range(1, 8), every=9)
+    trial = try_forks(lambda _: MemoryStore(), range(1, 8), every=9)
     assert trial.runs == 7
     assert trial.forks > 40
     assert trial.problems == []
