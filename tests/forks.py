@@ -11,7 +11,6 @@ run happens again in one of its forks, and no row of the parent changes.
 from __future__ import annotations
 
 import argparse
-import logging
 import random
 import re
 import sys
@@ -24,7 +23,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock import Agent, Model, Runs, tool
+from penstock import Agent, Model, Runs, ToolError, tool
 from penstock.events import Error
 from penstock.log.in_memory import MemoryStore
 from penstock.log.sqlite.store import SQLiteStore
@@ -92,7 +91,7 @@ class World:
         def broken(tag: str) -> str:
             """Have an effect, and fail."""
             effects[tag] += 1
-            raise ValueError("no luck")
+            raise ToolError("no luck")
 
         hand_over = {"name": "hand_over", "description": "Elsewhere.", "parameters": {
             "type": "object", "properties": {"tag": {"type": "string"}}, "required": ["tag"]}}  # fmt: skip
@@ -259,7 +258,6 @@ def main() -> None:
     parser.add_argument("--store", choices=["sqlite", "memory"], default="sqlite")
     options = parser.parse_args()
     began = time.monotonic()
-    logging.getLogger("penstock").addHandler(logging.NullHandler())  # exceptions of tools are expected
     with tempfile.TemporaryDirectory() as folder:
 
         def open_store(seed: int) -> Store:
