@@ -37,6 +37,8 @@ def store(tmp_path: Path, clock: Clock) -> Iterator[SQLiteStore]:
     path = tmp_path / "runs.db"
     old = sqlite3.connect(path)
     old.executescript(STORED.read_text())
+    old.execute("UPDATE runs SET version = 99 WHERE id = 'newer'")  # it was 2, which this version knows
+    old.commit()
     old.close()
     store = SQLiteStore(path, clock=clock)
     yield store
