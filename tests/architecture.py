@@ -59,7 +59,7 @@ ALLOWED = {
     "asgi": "errors jsontext",
     "inspector": "errors events turn redaction jsontext framing wires dialects decoder transport model asgi",
     "serve": "errors events content results messages calls wires history run log agent runs asgi inspector",
-    "gateway": "errors events messages turn declarations jsontext framing calls wires dialects healing decoder"
+    "gateway": "errors events messages turn declarations jsontext framing calls wires tools dialects healing decoder"
     " providers history run transport servers model asgi inspector",
     "cli": "*",
     "__main__": "cli",

@@ -13,8 +13,8 @@ PAGE = Path(__file__).parent.parent / "docs" / "quirks.md"
 HEAD = re.compile(r"^(\| no\. \|.*\|)\n(\|--:\|.*)$", re.MULTILINE)
 ROW = re.compile(r"^\| (\d+) \|.*\|$", re.MULTILINE)
 
-WITHOUT_VECTORS = {148, *range(165, 171)}
-"""Quirks of requests (148, 165), and of servers whose streams do not show the fault (166-170)."""
+WITHOUT_VECTORS = {148, *range(165, 171), 183}
+"""Quirks of requests (148, 165, 183), and of servers whose streams do not show the fault (166-170)."""
 
 
 def with_counts(text: str) -> str:

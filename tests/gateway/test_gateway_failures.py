@@ -20,6 +20,7 @@ from penstock.gateway import answer as circuit
 from penstock.gateway.context import LIMITS
 from penstock.gateway.failures import rejection
 from penstock.testing import Hang, HTMLPage, Raw, ReceivedRequest, Reply, Reset, Scripted, Status, drop, fail, wait
+from penstock.wires import find_response_frames
 from tests.asgi_client import Browser, serving
 from tests.asgi_client import Reply as HTTPReply
 from tests.gateways import (
@@ -117,7 +118,7 @@ def test_02_a_rate_limit_that_stays_is_not_hammered() -> None:
 
 def test_02_a_request_that_was_not_sent_because_of_a_rate_limit_is_one_too_many() -> None:
     error = RateLimitError("the request was not sent", retryable=True, retry_after=30.2)
-    refused = rejection(error, is_client_key=False)
+    refused = rejection(error, find_response_frames("openai-chat").format, is_client_key=False)
     assert (refused.status, refused.headers) == (429, {"retry-after": "31"})
 
 

@@ -41,7 +41,10 @@ class SlowServer:
         self.size = 0
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
+        if (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET"):  # for the facts of the server
+            writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            writer.close()
+            return
         self.asked.set()
         try:
             for piece in self._sent:

@@ -287,6 +287,20 @@ def test_facts_are_read_again_after_a_failure_of_the_server() -> None:
     asyncio.run(main())
 
 
+def test_a_reading_of_a_closed_loop_is_begun_again() -> None:
+    readings = Readings()
+    readings.gate.clear()
+    loop = asyncio.new_event_loop()
+    assert loop.run_until_complete(readings.find(seconds=0.01)) is None
+    readings.gate = asyncio.Event()
+    readings.gate.set()
+    assert asyncio.run(readings.find(seconds=9.0)) == 2
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+        loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+    loop.close()
+
+
 def test_the_number_of_kept_models_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.servers.kept_facts.MAX_FACTS", 2)
 

@@ -66,7 +66,7 @@ def test_an_unknown_server_is_asked_for_the_facts_of_one_model_only(monkeypatch:
     face = Face(pages={"/v1/models": {"data": [{"id": name} for name in "abcdef"]}})
     listed(face)
     assert face.paths.count("/api/version") == 1
-    monkeypatch.setattr("penstock.gateway.model_windows.MAX_ASKED", 2)
+    monkeypatch.setattr("penstock.gateway.servers.model_windows.MAX_ASKED", 2)
     many = faces.ollama()
     rows = [{"id": f"qwen3:{number}", "owned_by": "library"} for number in range(5)]
     listed(Face(pages={**many.pages, "/v1/models": {"data": rows}}, asked=many.asked))

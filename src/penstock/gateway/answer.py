@@ -32,6 +32,7 @@ from penstock.gateway.failures import from_event
 from penstock.gateway.routing import Candidate
 from penstock.healing.report import HealingReport
 from penstock.history.client_request import ClientRequest
+from penstock.servers.facts import ServerFacts
 from penstock.transport.commands import Take
 
 # Circuits: an upstream that fails again and again is not asked for a while.
@@ -168,6 +169,8 @@ async def _first_answer(
         except (ProviderError, MissingKeyError) as error:
             if isinstance(error, ProviderError) and is_fault_of_upstream(error):
                 circuit.failed(error.retry_after)
+                if caller.servers is not None:  # it may come back with other settings
+                    caller.servers.expire(candidate, caller.key)
             attempts.fail(str(error))
             if is_last or not may_fall_over(error):
                 raise
@@ -266,11 +269,15 @@ async def _open(
 ) -> Answer:  # fmt: skip
     is_doubtful = circuit.is_open
     circuit.begin()
+    servers = caller.servers
+    facts = ServerFacts() if servers is None else await servers.of(candidate, caller.key)
     upstream_request = ask(
-        candidate, request, caller, has_fallback=has_fallback, is_doubtful=is_doubtful, report=report
+        candidate, request, caller, facts, has_fallback=has_fallback, is_doubtful=is_doubtful, report=report
     )
     stream = upstream_request.stream
     try:
+        if servers is not None:
+            await servers.check(candidate, upstream_request, caller.key)
         first = await stream.start()
         if (failure := failure_in(first)) is not None:
             raise failure

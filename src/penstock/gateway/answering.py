@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from penstock.asgi.request import ClientGone, RejectedRequest
 from penstock.asgi.response import JSON, respond
 from penstock.asgi.stream import BEFORE_JSON, ResponseStream
 from penstock.errors import ProviderError, UsageError
-from penstock.events import Usage
+from penstock.events import StreamChunk, Usage
 from penstock.gateway.answer import Answer, learn, open_answer, whole_answer
 from penstock.gateway.asking import Caller, passed_headers, takes_custom_tools, uses_client_key
 from penstock.gateway.config.settings import NATIVE
@@ -19,8 +20,10 @@ from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.failures import in_band, rejection
 from penstock.gateway.inspecting import InspectedCall
 from penstock.gateway.journal import Journal, Reads
+from penstock.gateway.memory import ResponseRecord
 from penstock.gateway.piece_lane import PieceLane
 from penstock.gateway.routing import Candidate, find_candidates
+from penstock.gateway.servers.expectations import Expectations
 from penstock.gateway.watch.conclusion import conclude
 from penstock.gateway.watch.doubtful_ends import watch_answer
 from penstock.gateway.watch.repeated_calls import RepeatedCalls
@@ -30,7 +33,7 @@ from penstock.jsontext.scan import MAX_DEPTH
 from penstock.wires import find_response_frames
 from penstock.wires.shared.encode_response.response_bodies import encode_body, encode_error
 from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
-from penstock.wires.shared.encode_response.response_errors import UNKNOWN_RESPONSE
+from penstock.wires.shared.encode_response.response_errors import CONTEXT_LENGTH, UNKNOWN_RESPONSE
 from penstock.wires.shared.encode_response.response_head import EncodedResponse, ResponseHead
 
 STREAM_HEADERS = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
@@ -48,7 +51,7 @@ class Answering:
         self._headers: dict[str, str] = {}
         self._caller = Caller(
             id=call.request.id, key=context.client_key(call.request), record=self._inspected.record,
-            headers=passed_headers(wire, call.request.headers),
+            headers=passed_headers(wire, call.request.headers), servers=context.facts,
         )  # fmt: skip
         self._journal = Journal(context, call, self._inspected)
 
@@ -69,7 +72,9 @@ class Answering:
         self._inspected.ask(self._wire, request.settings.model, body, self._call.request.headers)
         del body  # only its messages are needed while the response is streamed
         request = self._context.memory.complete(request, self._caller.key)
-        candidates = find_candidates(self._context.source.current, request.settings.model)
+        settings = self._context.source.current
+        self._context.facts.use(settings)
+        candidates = find_candidates(settings, request.settings.model)
         self._journal.begin(request, candidates)
         if text := RepeatedCalls(request.messages, candidates[0].watch.repeated_calls).end:
             self._journal.note(text)
@@ -100,13 +105,14 @@ class Answering:
         events = watch_answer(request, answer, self._caller, self._journal.attempts) or answer
         upstream, chunks, next_batch = answer.upstream_request, events.first, events.next_batch
         show, decoded, marked = self._inspected.shows, 0, 0
-        lane = PieceLane(encoder, stream, None if record is None else record.add_one, show)
+        watching = [one for one in (record, upstream.expectations) if one is not None]
+        lane = PieceLane(encoder, stream, _together(readers := [one for one in watching if one.reads_text]), show)
         rescued = upstream.report.rescued if self._frames.format.keep_alive.startswith(b":") else []
         try:
             while True:
                 decoded += 1
-                if record is not None:
-                    record.add(chunks)
+                for reader in readers:
+                    reader.add(chunks)
                 data = encoder.feed(chunks)
                 if len(rescued) > marked:
                     data = _mark(rescued[marked:]) + data
@@ -123,8 +129,8 @@ class Answering:
                 chunks = following
             answer.ended(has_failed=encoder.error is not None)
             learn(answer, encoder.error, self._context.learned)
-            if record is not None:
-                record.end()
+            for one in watching:
+                one.end()
             last = encoder.close()
             self._inspected.send(last)
             await stream.end(last)
@@ -195,6 +201,9 @@ class Answering:
         if (record := self._context.memory.record(request, self._caller.key, self._caller.id)) is not None:
             record.add(chunks)
             record.end()
+        if (expected := answer.upstream_request.expectations) is not None:
+            expected.add(chunks)
+            expected.end()
         if rescued := rescued_ids(answer.upstream_request.report):
             self._headers[RESCUED_HEADER] = rescued
         encoded = encode_body(self._frames, chunks, self._head(request, answer))
@@ -216,7 +225,7 @@ class Answering:
 
     def _rejection(self, error: UsageError | ProviderError, candidates: list[Candidate]) -> RejectedRequest:
         is_client_key = any(uses_client_key(candidate.upstream, self._caller.key) for candidate in candidates)
-        return rejection(error, is_client_key=is_client_key)
+        return rejection(error, self._frames.format, is_client_key=is_client_key)
 
     async def _reject(self, error: RejectedRequest) -> None:
         """Answer with an error in the shape of the protocol."""
@@ -227,11 +236,23 @@ class Answering:
     def _failure(self, error: RejectedRequest) -> EncodedResponse:
         """An error in the shape of the protocol."""
         self._journal.fail(error)
-        code = error.code if error.code == UNKNOWN_RESPONSE else ""  # others are codes of ours
+        code = error.code if error.code in (UNKNOWN_RESPONSE, CONTEXT_LENGTH) else ""  # others are codes of ours
         retry_after = error.headers.get("retry-after")
         head = ResponseHead(id=self._caller.id, retry_after=None if retry_after is None else float(retry_after))
         encoded = encode_error(self._frames, error.status, error.message, code, head)
         return replace(encoded, headers={**error.headers, **encoded.headers})
+
+
+def _together(readers: Sequence[ResponseRecord | Expectations]) -> Callable[[StreamChunk], None] | None:
+    """What gets each piece of a response that is remembered or checked; None if neither."""
+    if len(readers) < 2:
+        return readers[0].add_one if readers else None
+
+    def add(chunk: StreamChunk) -> None:
+        for reader in readers:
+            reader.add_one(chunk)
+
+    return add
 
 
 def _mark(calls: list[RescuedCall]) -> bytes:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby, takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,6 +18,8 @@ from penstock.events import Text, Usage
 from penstock.gateway.calls.asked import ask_in_text, in_text_calls
 from penstock.gateway.config.settings import CLIENT_KEY, ENVIRONMENT, NATIVE, Upstream
 from penstock.gateway.routing import Candidate
+from penstock.gateway.servers.expectations import Expectations, expectations_of
+from penstock.gateway.servers.fitting import fit_choice, window_fields
 from penstock.gateway.watch.reminders import reminder
 from penstock.gateway.watch.repeated_calls import RepeatedCalls
 from penstock.healing.decoding import HealedDecoding, ResponseContext
@@ -30,17 +32,25 @@ from penstock.model.connect import Connector, HTTPConnector
 from penstock.model.model import Model
 from penstock.model.stream import AsyncStream
 from penstock.providers import TEMPLATED, find_provider
+from penstock.servers.facts import ServerFacts
+from penstock.transport.commands import HTTPRequest
 from penstock.transport.error_responses import is_parser_failure
 from penstock.transport.exchange import Exchange
 from penstock.transport.policy import Retries, Timeouts
 from penstock.wires import WireName, find_facts, find_left_out, find_response_frames, wire_name
 from penstock.wires.shared.decode_request.request_settings import Dropped
+from penstock.wires.shared.encode_request.body import merge
+
+if TYPE_CHECKING:
+    from penstock.gateway.facts import UpstreamFacts
 
 PATIENCE = 30.0
 """The longest `Retry-After` in seconds that is honoured without a fallback."""
 IMPATIENCE = 5.0
 """The longest `Retry-After` in seconds that is honoured with a fallback."""
 OTHER_HEADER = "only the protocol of the request has this header"
+GRAMMARS = "grammar-format"
+"""The quirk of servers that turn schemas into grammars, which have no patterns and long repetitions."""
 NO_SETTING = "the provider or the model does not take this setting"
 
 
@@ -81,19 +91,25 @@ class UpstreamRequest(Struct, frozen=True):
     decodings: Decodings
     report: HealingReport
     dropped: tuple[Dropped, ...]
+    sent: HTTPRequest
+    estimate: int
     calls: str = NATIVE
+    facts: ServerFacts = ServerFacts()
+    expectations: Expectations | None = None
 
 
 class Caller(Struct, frozen=True, kw_only=True):
     """The parts of a client's request that every upstream needs: its id, its own key, and its recorder.
 
-    `headers` request features of the client's protocol; upstreams of the same protocol get them.
+    `headers` request features of the client's protocol; upstreams of the same protocol get them. `servers` knows the
+    facts of upstreams.
     """
 
     id: str
     key: str = ""
     record: object = None
     headers: Mapping[str, str] = {}
+    servers: UpstreamFacts | None = None
 
 
 def passed_headers(wire: str, headers: Mapping[str, str]) -> dict[str, str]:
@@ -102,9 +118,15 @@ def passed_headers(wire: str, headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def ask(
-    candidate: Candidate, request: ClientRequest, caller: Caller, *, has_fallback: bool, is_doubtful: bool,
+    candidate: Candidate,
+    request: ClientRequest,
+    caller: Caller,
+    facts: ServerFacts,
+    *,
+    has_fallback: bool,
+    is_doubtful: bool,
     report: HealingReport | None = None,
-) -> UpstreamRequest:  # fmt: skip
+) -> UpstreamRequest:
     """The request to a candidate; nothing is sent yet.
 
     A candidate with a fallback gets a shorter timeout, and an `is_doubtful` one (with an open circuit) no retry. The
@@ -113,19 +135,24 @@ def ask(
     upstream, healing = candidate.upstream, candidate.healing
     patience = IMPATIENCE if has_fallback else PATIENCE
     retries = _retries(0 if is_doubtful else upstream.retries, patience, candidate.is_auto)
-    prepared = prepare(candidate, request, caller, retries)
+    prepared = prepare(candidate, request, caller, retries, facts)
     report = report or HealingReport()
-    if prepared.repeats:
-        report.note(prepared.repeats)
+    for note in filter(None, (*prepared.notes, prepared.repeats)):
+        report.note(note)
+    estimate = estimate_input(prepared.messages, prepared.tools)
+    expectations = expectations_of(request, prepared.simplified, report)
     context = ResponseContext(
         wire=prepared.wire, client_wire=request.wire, tools=prepared.tools, messages=prepared.messages,
         fields=prepared.fields, id_prefix=_id_prefix(caller), healing=healing, report=report,
-        estimate=Usage(estimate_input(prepared.messages, prepared.tools)) if healing.usage else None,
-        calls_allowed=request.settings.tool_choice != "none", in_text=prepared.in_text,
+        estimate=Usage(estimate) if healing.usage else None, calls_allowed=request.settings.tool_choice != "none",
+        in_text=prepared.in_text, watch=None if expectations is None else expectations.watch,
     )  # fmt: skip
     decodings = Decodings(context)
     exchange = replace(prepared.exchange, new_decoding=decodings.new)
-    return UpstreamRequest(open_stream(candidate, exchange), decodings, report, prepared.dropped, candidate.calls)
+    return UpstreamRequest(
+        open_stream(candidate, exchange), decodings, report, prepared.dropped, exchange.request, estimate,
+        candidate.calls, facts, expectations,
+    )  # fmt: skip
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
@@ -143,10 +170,14 @@ class Prepared(Struct, frozen=True, kw_only=True):
     dropped: tuple[Dropped, ...]
     in_text: InTextCalls | None = None
     repeats: str = ""
+    notes: tuple[str, ...] = ()
+    simplified: tuple[ToolDeclaration, ...] = ()
 
 
-def prepare(candidate: Candidate, request: ClientRequest, caller: Caller, retries: Retries) -> Prepared:
-    """The request to a candidate in the protocol of its upstream."""
+def prepare(
+    candidate: Candidate, request: ClientRequest, caller: Caller, retries: Retries, facts: ServerFacts | None = None
+) -> Prepared:
+    """The request to a candidate in the protocol of its upstream, fitted to the facts of the server."""
     upstream = candidate.upstream
     repeats = RepeatedCalls(request.messages, candidate.watch.repeated_calls)
     request = replace(request, messages=repeats.messages)
@@ -163,8 +194,10 @@ def prepare(candidate: Candidate, request: ClientRequest, caller: Caller, retrie
             'set hosted_tools = "drop" in the settings of the gateway'
         )
     sent, dropped = request.request_for(
-        model.wire, has_hosted=not is_plain, has_exact=not is_plain and "no-custom-tools" not in quirks
-    )
+        model.wire, has_hosted=not is_plain, has_exact=not is_plain and "no-custom-tools" not in quirks,
+        is_grammar=GRAMMARS in quirks,
+    )  # fmt: skip
+    sent, notes = (sent, ()) if facts is None or in_text is not None else fit_choice(sent, facts)
     messages: Sequence[Message] = sent.messages
     if is_local:
         messages = join_neighbours(messages, is_system_first="system-only-first" in quirks)
@@ -177,11 +210,13 @@ def prepare(candidate: Candidate, request: ClientRequest, caller: Caller, retrie
     left_out += tuple(Dropped(name, NO_SETTING) for name in find_left_out(model.wire)(written, quirks))
     exchange = model.ask(
         sent.messages, sent.tools, tool_choice=sent.tool_choice, parallel=sent.is_parallel, calls=calls,
-        streaming=upstream.streaming, extra=sent.extra, id_prefix=_id_prefix(caller), **sent.options,
+        streaming=upstream.streaming, extra=merge(window_fields(candidate, model.wire), sent.extra),
+        id_prefix=_id_prefix(caller), **sent.options,
     )  # fmt: skip
     return Prepared(
         exchange=exchange, wire=model.wire, messages=messages, fields=sent.extra, tools=sent.tools,
-        dropped=(*dropped, *left_out), in_text=in_text, repeats=repeats.note,
+        dropped=(*dropped, *left_out), in_text=in_text, notes=notes, repeats=repeats.note,
+        simplified=sent.tools if GRAMMARS in quirks and in_text is None else (),
     )  # fmt: skip
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond, respond_json
 from penstock.gateway.context import Call, GatewayContext
-from penstock.gateway.model_windows import model_windows
 from penstock.gateway.routing import model_names
+from penstock.gateway.servers.model_windows import model_windows
 from penstock.gateway.upstream_models import ModelList, listed_names
 from penstock.wires.ollama.other_endpoints import listed_model
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from penstock.asgi.access import key_digest
 from penstock.errors import PenstockError
-from penstock.gateway.asking import upstream_key
+from penstock.events import Usage
+from penstock.gateway.asking import UpstreamRequest, upstream_key, wire_of
 from penstock.gateway.config.settings import GatewaySettings, Upstream
 from penstock.gateway.routing import Candidate
+from penstock.gateway.servers.fitting import known_window
+from penstock.gateway.servers.overflow import TokenRatios, check_window, cut_note
 from penstock.providers import complete_url, find_base_url, find_key, find_provider
 from penstock.servers.asking import ServerAddress
 from penstock.servers.facts import ServerFacts
 from penstock.servers.kept_facts import WAIT_SECONDS, KeptFacts
+from penstock.servers.reading import COUNTED
 
 UNKNOWN = ServerFacts()
 
@@ -21,6 +27,7 @@ class UpstreamFacts:
     def __init__(self, kept: KeptFacts | None = None) -> None:
         self._kept = kept or KeptFacts()
         self._settings: GatewaySettings | None = None
+        self._ratios = TokenRatios()
 
     def use(self, settings: GatewaySettings) -> None:
         """Forget the facts if the settings are others than before."""
@@ -38,7 +45,30 @@ class UpstreamFacts:
             address = address_of(upstream, client_key)
         except PenstockError as error:
             return ServerFacts(model=candidate.model, failure=str(error))
-        return await self._kept.find(_place(upstream, client_key), address, candidate.model, seconds)
+        facts = await self._kept.find(_place(upstream, client_key), address, candidate.model, seconds)
+        if not candidate.context:
+            return facts
+        return replace(facts, window=known_window(candidate, wire_of(upstream), facts))
+
+    async def check(self, candidate: Candidate, request: UpstreamRequest, client_key: str) -> None:
+        """Raise a `ContextLengthError` if the server counts more tokens than its window has; note what may not fit."""
+        facts, upstream = request.facts, candidate.upstream
+        ratio = self._ratios.of(upstream.name, candidate.model)
+        if facts.window is None or request.estimate * ratio < facts.window:
+            return
+        address = address_of(upstream, client_key) if wire_of(upstream) == COUNTED else None
+        for note in await check_window(facts, address, request.sent, request.estimate):
+            request.report.note(note)
+
+    def learn(self, candidate: Candidate, request: UpstreamRequest, usage: Usage, client_key: str) -> None:
+        """Learn from the tokens that the server has counted; note that it has cut the prompt."""
+        facts = request.facts
+        if note := cut_note(facts, request.estimate, usage):
+            request.report.note(note)
+        elif usage.input_tokens not in (0, request.estimate):  # which may be the estimate itself
+            self._ratios.learn(candidate.upstream.name, candidate.model, usage.input_tokens, request.estimate)
+        if facts.server and facts.window is None:  # it has loaded the model now
+            self.expire(candidate, client_key)
 
     def expire(self, candidate: Candidate, client_key: str) -> None:
         """Read the facts again at the next request: the server has failed, or may have loaded the model."""

@@ -19,15 +19,22 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.events import Error
+from penstock.gateway.servers.overflow import overflow_words
 from penstock.transport.error_responses import is_too_long
 from penstock.wires import error_statuses
-from penstock.wires.shared.encode_response.response_errors import status_in
+from penstock.wires.shared.encode_response.response_errors import CONTEXT_LENGTH, status_in
+from penstock.wires.shared.encode_response.response_format import ResponseFormat
 
 TOO_MANY, BAD_GATEWAY, UNAVAILABLE, GATEWAY_TIMEOUT = 429, 502, 503, 504
 
 
-def rejection(error: UsageError | ProviderError, *, is_client_key: bool) -> RejectedRequest:
-    """The error response for a request that could not be sent, or that every upstream failed."""
+def rejection(
+    error: UsageError | ProviderError, format: ResponseFormat | None = None, *, is_client_key: bool
+) -> RejectedRequest:
+    """The error response for a request that could not be sent, or that every upstream failed.
+
+    With a `format`, a prompt that is too long has the words of the client's protocol.
+    """
     if isinstance(error, MissingKeyError):
         names = " or ".join(error.variables)
         return RejectedRequest(
@@ -35,6 +42,9 @@ def rejection(error: UsageError | ProviderError, *, is_client_key: bool) -> Reje
         )
     if isinstance(error, UsageError):
         return RejectedRequest(400, "", str(error))
+    if format is not None and isinstance(error, ContextLengthError):
+        code = "" if format.has_closed_errors else CONTEXT_LENGTH
+        return RejectedRequest(error.status or 400, code, overflow_words(error, format))
     is_own_key = isinstance(error, AuthenticationError) and not is_client_key
     message = f"the upstream refused the key of the gateway: {error.message}" if is_own_key else error.message
     headers = {} if error.retry_after is None else {"retry-after": str(math.ceil(error.retry_after))}

@@ -74,6 +74,9 @@ class Journal:
     def end(self, usage: Usage | None, error: Error | None) -> None:
         """The response was written; `error` if one ended it early."""
         self._usage = usage
+        if usage is not None and error is None and self._answer is not None:
+            key = self._context.client_key(self._call.request)
+            self._context.facts.learn(self._answer.candidate, self._answer.upstream_request, usage, key)
         if error is not None:
             is_content = error.code == MALFORMED_CALL
             self._problem = f"the response ended with an error: {error.code if is_content else error.message}"

@@ -226,6 +226,8 @@ class ResponseMemory:
 class ResponseRecord:
     """The record of one streaming response."""
 
+    reads_text = True
+
     def __init__(self, memory: ResponseMemory, request: ClientRequest, key: str, id: str) -> None:
         self._memory = memory
         self._request = request

@@ -32,6 +32,7 @@ class Candidate(Struct, frozen=True):
     calls: str = NATIVE
     is_auto: bool = False
     watch: Watch = NO_WATCH
+    context: int = 0
 
 
 def find_candidates(settings: GatewaySettings, model: str) -> list[Candidate]:
@@ -52,9 +53,11 @@ def find_candidates(settings: GatewaySettings, model: str) -> list[Candidate]:
 
 
 def _candidate(settings: GatewaySettings, target: Target, model: str, rules: GatewaySettings | ModelRoute) -> Candidate:
+    upstream = settings.upstreams[target.upstream]
+    context = (rules.context if isinstance(rules, ModelRoute) else 0) or upstream.context
     return Candidate(
-        settings.upstreams[target.upstream], target.model or model, rules.healing, rules.hosted_tools, rules.calls,
-        watch=rules.watch,
+        upstream, target.model or model, rules.healing, rules.hosted_tools, rules.calls, watch=rules.watch,
+        context=context,
     )  # fmt: skip
 
 

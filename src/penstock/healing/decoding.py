@@ -59,7 +59,8 @@ class ResponseContext(Struct, frozen=True, kw_only=True):
 
     `fields` are those of the body that have no other place. `estimate` is the usage of a server that sends none. If no
     `calls_allowed`, the client has forbidden calls: what looks like one in the text is text. With `in_text`, calls were
-    asked for in the text. Without a `client_wire`, the events are not encoded again.
+    asked for in the text. Without a `client_wire`, the events are not encoded again. `watch` gets the
+    calls and the end.
     """
 
     wire: WireName
@@ -73,6 +74,7 @@ class ResponseContext(Struct, frozen=True, kw_only=True):
     estimate: Usage | None
     calls_allowed: bool = True
     in_text: InTextCalls | None = None
+    watch: Callable[[ToolCall | Finish], None] | None = None
 
 
 def response_context(
@@ -264,7 +266,10 @@ class HealedDecoding:
 
     def _noted(self, chunks: list[StreamChunk]) -> Iterator[StreamChunk]:
         """The events, with an estimate of the usage before the end if there is none."""
+        watch = self._context.watch
         for chunk in chunks:
+            if watch is not None and isinstance(chunk, ToolCall | Finish):
+                watch(chunk)
             match chunk:
                 case ToolCall() if self._is_rescued(chunk):
                     self._report.add(CALL_IN_REASONING if CALL_IN_REASONING in chunk.quirks else CALL_IN_TEXT)

@@ -21,6 +21,7 @@ from penstock.wires.shared.encode_request.deferred_tools import LoadedTools, is_
 from penstock.wires.shared.encode_request.foreign_blocks import own_parts
 from penstock.wires.shared.encode_request.openapi_schemas import json_schema
 from penstock.wires.shared.encode_request.states import item_id_of
+from penstock.wires.shared.encode_request.tool_schema import for_grammar
 from penstock.wires.shared.encode_response.response_head import ResponseHead, ToolPath
 from penstock.wires.shared.request import Request
 
@@ -44,12 +45,13 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
         return () if is_known else tuple(tool for tool in self.settings.tools if tool.hosted is not None)
 
     def request_for(
-        self, wire: str, *, has_hosted: bool = True, has_exact: bool = True
+        self, wire: str, *, has_hosted: bool = True, has_exact: bool = True, is_grammar: bool = False
     ) -> tuple[Request, tuple[Dropped, ...]]:
         """The request for a provider on this wire, and the dropped parts with the reasons.
 
         Protocol-specific fields and hosted tools are forwarded only to an upstream on the same wire. Hosted tools also
-        need `has_hosted`, and settings in a form that only the vendor's own provider knows need `has_exact`.
+        need `has_hosted`, and settings in a form that only the vendor's own provider knows need `has_exact`. If schemas
+        become a grammar (`is_grammar`), the output format has what a grammar can express.
         """
         settings, is_same = self.settings, wire_name(wire) == self.wire
         if not is_same:
@@ -68,7 +70,7 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
             tool_choice="" if settings.tool_choice in names or "tool_choice" in exact else settings.tool_choice,
             is_parallel=settings.is_parallel,
             options={name: value for name, value in settings.options.items() if name not in exact},
-            extra=self._extra_for(wire, exact),
+            extra=self._extra_for(wire, exact, is_grammar=is_grammar),
             is_streaming=settings.is_streaming,
         )
         dropped = [*settings.dropped, *self._dropped_for(wire, hosted, loaded.messages)]
@@ -86,18 +88,22 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
         loads_all = is_searched_by_provider(self.settings.tools, deferral)
         return load_tools(tools, messages, deferral, self.settings.tool_choice, loads_all=loads_all)
 
-    def _extra_for(self, wire: str, exact: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    def _extra_for(
+        self, wire: str, exact: Mapping[str, Mapping[str, Any]], *, is_grammar: bool = False
+    ) -> dict[str, Any]:
         """The fields that only this wire has."""
         extra: dict[str, Any] = dict(self.settings.extra) if wire_name(wire) == self.wire else {}
         for fields in exact.values():
             extra = merge(extra, fields)
-        return extra if "output" in exact else merge(extra, self._output_for(wire))
+        return extra if "output" in exact else merge(extra, self._output_for(wire, is_grammar=is_grammar))
 
-    def _output_for(self, wire: str) -> dict[str, Any]:
+    def _output_for(self, wire: str, *, is_grammar: bool = False) -> dict[str, Any]:
         """The fields for the output format; empty if there is no format, or this wire has no field for it."""
         output = self.settings.output
         if output is not None and output.schema is not None and wire_name(wire) != self.wire:
             output = replace(output, schema=json_schema(output.schema))
+        if is_grammar and output is not None and output.schema is not None:
+            output = replace(output, schema=for_grammar(dict(output.schema)))
         return {} if output is None else find_output_fields(wire_name(wire))(output)
 
     def _dropped_for(

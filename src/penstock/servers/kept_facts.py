@@ -53,8 +53,9 @@ class KeptFacts:
         return reading.facts or ServerFacts(model=model)
 
     def _begin(self, reading: _Reading, address: ServerAddress, model: str) -> None:
-        """Read the facts, unless that is under way."""
-        if reading.task is None or reading.task.done():
+        """Read the facts, unless that is under way on this event loop."""
+        loop = asyncio.get_running_loop()
+        if reading.task is None or reading.task.done() or reading.task.get_loop() is not loop:
             reading.task = asyncio.ensure_future(self._keep(reading, address, model))
 
     async def _keep(self, reading: _Reading, address: ServerAddress, model: str) -> None:

@@ -41,10 +41,13 @@ def _tools(props: Mapping[str, Any], template: str) -> bool | None:
 
 
 def count_prompt(body: Json) -> Questions[int | None]:
-    """The tokens of a chat request: by the endpoint for it, or for older servers by the template and the tokenizer."""
+    """The tokens of a chat request: by the endpoint for it, or on older servers by the template."""
     reply = yield Ask("/v1/chat/completions/input_tokens", body)
-    if not reply.is_missing:
-        return count(reply.body, "input_tokens")
+    return (yield from count_by_template(body)) if reply.is_missing else count(reply.body, "input_tokens")
+
+
+def count_by_template(body: Json) -> Questions[int | None]:
+    """The tokens of a chat request, by the chat template and the tokenizer."""
     prompt = text((yield Ask("/apply-template", body)).body, "prompt")
     if not prompt:
         return None

@@ -58,6 +58,8 @@ def listed_window(row: Mapping[str, Any]) -> int | None:
     return own or count(table(row, "meta"), "n_ctx")
 
 
+COUNTED = "openai-chat"
+"""The protocol of the requests that servers count."""
 _COUNTERS: dict[ServerKind, Callable[[Json], Questions[int | None]]] = {
     "llamacpp": llamacpp.count_prompt,
     "vllm": vllm.count_prompt,

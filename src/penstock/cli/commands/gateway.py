@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,6 +47,7 @@ class Options(Struct, frozen=True, kw_only=True):
     inspect: bool
     client: str | None
     write: bool
+    check: bool
 
 
 def complete_client(_context: click.Context, _option: click.Parameter, start: str) -> list[str]:
@@ -100,6 +102,8 @@ def complete_calls(_context: click.Context, _option: click.Parameter, start: str
               help="Keep the last requests in memory, and show them at /inspect.")  # fmt: skip
 @click.option("--for", "client", metavar="CLIENT", shell_complete=complete_client,
               help="Print the settings that point a client here, and exit: codex, opencode, vscode …")  # fmt: skip
+@click.option("--check", is_flag=True,
+              help="Ask the servers what they are, print what is wrong and what cures it, and exit.")  # fmt: skip
 @click.option("--write", is_flag=True, help="With --for and --model: merge the settings into the client's own file.")
 def gateway(**options: object) -> None:
     """Repair the tool calls of any model server, for clients of any protocol.
@@ -110,6 +114,7 @@ def gateway(**options: object) -> None:
       penstock gateway --upstream ollama --calls auto
       penstock gateway --config gateway.toml --host 0.0.0.0 --key …
       penstock gateway --for codex --model qwen3 --write
+      penstock gateway --check --upstream http://127.0.0.1:11434/v1 --model qwen3
 
     Clients use http://127.0.0.1:4000/v1 for Chat Completions and Responses, and http://127.0.0.1:4000 for Messages,
     Gemini and Ollama. GET /healed reports what was repaired, and the page /inspect shows every frame.
@@ -121,7 +126,9 @@ def gateway(**options: object) -> None:
                 "note: every user of this machine sees --key in the list of processes; use $PENSTOCK_GATEWAY_KEY",
                 err=True,
             )
-        if chosen.client:
+        if chosen.check:
+            _check(chosen)
+        elif chosen.client:
             _show_client(chosen)
         elif chosen.write:
             raise UsageError("--write needs --for CLIENT")
@@ -129,6 +136,19 @@ def gateway(**options: object) -> None:
             _run(chosen)
     except PenstockError as error:
         raise CommandError(str(error)) from None
+
+
+def _check(options: Options) -> None:
+    """Print what is wrong with the servers. No request goes to a model."""
+    from penstock.cli.gateway_check import check_lines, exit_code
+    from penstock.gateway.servers.check import check_upstreams
+
+    is_file = bool(options.config) or not options.upstreams
+    settings = _settings(replace(options, model="") if is_file else options).current
+    checked = asyncio.run(check_upstreams(settings, options.model))
+    for line in check_lines(checked):
+        click.echo(line)
+    raise SystemExit(exit_code(checked))
 
 
 def _show_client(options: Options) -> None:

@@ -121,6 +121,7 @@ class _UpstreamTable(Struct, frozen=True, kw_only=True):
     idle: Seconds = 120.0
     total: Seconds = 3600.0
     retries: Count = 2
+    context: Count = 0
 
 
 class _ModelTable(Struct, frozen=True, kw_only=True):
@@ -130,6 +131,7 @@ class _ModelTable(Struct, frozen=True, kw_only=True):
     hosted_tools: HostedTools | None = None  # None: as the file says
     calls: Any = None  # None: as the file says
     watch: dict[str, Any] = {}
+    context: Count = 0
 
 
 class _File(Struct, frozen=True, kw_only=True):
@@ -238,6 +240,7 @@ def _route(pattern: str, table: Any, file: _File) -> ModelRoute:
         hosted_tools=row.hosted_tools or file.hosted_tools,
         calls=_calls(section, file.calls if row.calls is None else row.calls),
         watch=read_table(f"{section}.watch", {**file.watch, **row.watch}, Watch),
+        context=row.context,
     )
 
 

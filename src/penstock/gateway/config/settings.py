@@ -28,6 +28,7 @@ class Upstream(Struct, frozen=True, kw_only=True):
     the environment, or `client` for the key that the client sent; without it, the provider's own variable is read, and
     the client's key is passed on if the gateway asks for none itself. With `streaming=False`, responses are not asked
     for as streams. Times are in seconds: `first_token` until a response begins, `idle` between two pieces of it.
+    `context` is the context window in tokens; it is set for each request where the protocol has a field for it.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Upstream(Struct, frozen=True, kw_only=True):
     idle: float = 120.0
     total: float = 3600.0
     retries: int = 2
+    context: int = 0
     via: Connector | None = None
 
     def __post_init__(self) -> None:
@@ -95,6 +97,7 @@ class ModelRoute(Struct, frozen=True, kw_only=True):
     hosted_tools: HostedTools = "drop"
     calls: str = NATIVE
     watch: Watch = NO_WATCH
+    context: int = 0
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True):

@@ -19,11 +19,11 @@ from penstock.gateway.answering import Answering
 from penstock.gateway.asking import wire_of
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.endpoints import all_names
-from penstock.gateway.model_windows import MAX_ASKED
 from penstock.gateway.passing.line_sender import LineSender, ReadRequest
 from penstock.gateway.passing.passed_request import PassedRequest, read_json, read_model
 from penstock.gateway.passing.relay import URLOf
 from penstock.gateway.routing import Candidate, find_candidates
+from penstock.gateway.servers.model_windows import MAX_ASKED
 from penstock.servers.facts import ServerFacts
 from penstock.wires import find_facts
 from penstock.wires.ollama import other_endpoints as forms

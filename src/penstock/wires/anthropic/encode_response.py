@@ -64,6 +64,8 @@ class AnthropicFrames(ResponseFrames):
         one_block_at_a_time=True,
         finish_reasons=FINISH_REASONS,
         error_codes=ERROR_CODES,
+        overflow="prompt is too long: {tokens} tokens > {window} maximum",
+        overflow_start="prompt is too long: ",
     )
 
     def __init__(self, head: ResponseHead) -> None:

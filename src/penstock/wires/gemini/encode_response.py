@@ -49,6 +49,7 @@ class GeminiFrames(ResponseFrames):
         has_text_arguments=False,
         finish_reasons=FINISH_REASONS,
         error_codes=ERROR_CODES,
+        overflow="The input token count ({tokens}) exceeds the maximum number of tokens allowed ({window}).",
     )
 
     def __init__(self, head: ResponseHead) -> None:

@@ -29,6 +29,8 @@ FACTS = WireFacts(
     states=(StateFacts("context", data="list", text="any"),),
     results_may_lack_ids=True,
     needs_answers=True,
+    window_path=("options", "num_ctx"),
+    whole_prompt={"truncate": False},
     has_chat_parts=True,
     losses=(
         BLOCK_BORDERS,

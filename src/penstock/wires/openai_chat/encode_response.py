@@ -30,7 +30,7 @@ from penstock.wires.openai_chat.facts import FACTS, USAGE
 from penstock.wires.openai_chat.fragments import FIELDS
 from penstock.wires.openai_chat.reasoning_fields import LIST_FIELDS, STATE_FIELDS, TOKEN_FIELDS, detail_texts
 from penstock.wires.shared.encode_response.json_writing import sse
-from penstock.wires.shared.encode_response.openai_errors import OPENAI_ERRORS, openai_error
+from penstock.wires.shared.encode_response.openai_errors import OPENAI_ERRORS, OPENAI_OVERFLOW, openai_error
 from penstock.wires.shared.encode_response.response_errors import error_status
 from penstock.wires.shared.encode_response.response_format import ResponseFormat
 from penstock.wires.shared.encode_response.response_frames import Content, ResponseFrames
@@ -53,6 +53,7 @@ class OpenAIChatFrames(ResponseFrames):
         has_custom_calls=True,
         finish_reasons=FINISH_REASONS,
         error_codes=OPENAI_ERRORS,
+        overflow=OPENAI_OVERFLOW,
     )
 
     def __init__(self, head: ResponseHead) -> None:

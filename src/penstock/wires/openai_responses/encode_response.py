@@ -16,7 +16,7 @@ from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, ToolCallI
 from penstock.turn import Turn, TurnPart
 from penstock.wires.openai_responses.facts import ECHOED, FACTS, USAGE
 from penstock.wires.shared.encode_response.json_writing import named_sse, quote, split_around
-from penstock.wires.shared.encode_response.openai_errors import OPENAI_ERRORS, openai_error
+from penstock.wires.shared.encode_response.openai_errors import OPENAI_ERRORS, OPENAI_OVERFLOW, openai_error
 from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
 from penstock.wires.shared.encode_response.response_errors import too_large
 from penstock.wires.shared.encode_response.response_format import ResponseFormat
@@ -98,6 +98,7 @@ class OpenAIResponsesFrames(ResponseFrames):
         one_block_at_a_time=True,
         finish_reasons=FINISH_REASONS,
         error_codes=OPENAI_ERRORS,
+        overflow=OPENAI_OVERFLOW,
     )
 
     def __init__(self, head: ResponseHead) -> None:

@@ -184,6 +184,10 @@ class WireFacts(Struct, frozen=True, kw_only=True):
     """Request fields with which the whole history is written when only the history is exported."""
     losses: tuple[Loss, ...] = ()
     """What `encode_response` cannot express; `ResponseEncoder` says what holds for every wire."""
+    window_path: tuple[str, ...] = ()
+    """The field of a request that sets the context window; empty if the protocol has none."""
+    whole_prompt: Mapping[str, Any] = {}
+    """The fields of a request whose prompt must not be cut: the server refuses it if it is too long."""
     has_chat_parts: bool = False
     """Whether images and files are written as in Chat Completions."""
 

@@ -10,6 +10,8 @@ BAD_GATEWAY = 502
 UNAVAILABLE = 503
 UNKNOWN_RESPONSE = "previous_response_not_found"
 """The code of a request that continues a response which the server does not know: a client sends its whole history."""
+CONTEXT_LENGTH = "context_length_exceeded"
+"""The code of a request whose prompt exceeds the context window: a client shortens its history."""
 MALFORMED_CALL = "malformed_call"
 """The code of an error whose message has what the model wrote."""
 MAX_QUOTE = 2000
@@ -32,6 +34,7 @@ def withdrawn(retry: Retry) -> Error:
 def error_status(error: Error, codes: Mapping[int, str]) -> int:
     """The HTTP status of an error, from its code; otherwise, from whether a retry may help."""
     known = next((status for status, code in codes.items() if code == error.code), 0)
+    known = 400 if error.code == CONTEXT_LENGTH else known
     return known or status_in(error.code) or (UNAVAILABLE if error.retryable else BAD_GATEWAY)
 
 

@@ -22,6 +22,8 @@ class ResponseFormat(Struct, frozen=True, kw_only=True):
     - `waits_for_call_state`: the start of a call contains vendor state, which comes after it.
     - `states_final_arguments`: the end of a call states its arguments, which may differ from the pieces.
     - `marks_cut_calls`: a cut call is written as such, so that the end of the response does not confirm it.
+    - `overflow`: the provider's message for a prompt that is too long, with `{tokens}` and `{window}`; without these
+      numbers, `overflow_start` begins the message. Clients recognise the error by these words.
     """
 
     wire: str
@@ -39,3 +41,5 @@ class ResponseFormat(Struct, frozen=True, kw_only=True):
     waits_for_call_state: bool = False
     states_final_arguments: bool = False
     marks_cut_calls: bool = False
+    overflow: str = ""
+    overflow_start: str = ""

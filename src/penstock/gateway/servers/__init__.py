@@ -1,0 +1,1 @@
+"""What the facts of servers are used for: windows, overflows, tool choices, checks of responses and of servers."""
