@@ -60,7 +60,7 @@ ALLOWED = {
     "inspector": "errors events turn redaction jsontext framing wires dialects decoder transport model asgi",
     "serve": "errors events content results messages calls wires history run log agent runs asgi inspector",
     "gateway": "errors events messages turn declarations jsontext framing calls wires tools dialects healing decoder"
-    " providers history run transport servers model asgi inspector",
+    " providers history run transport servers model mcp asgi inspector",
     "cli": "*",
     "__main__": "cli",
 }

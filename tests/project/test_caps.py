@@ -721,6 +721,12 @@ CAPS = [
 ]  # fmt: skip
 
 ELSEWHERE = {
+    "gateway.hosted.commands.MAX_ERRORS": "gateway/tools/test_web_tools.py",
+    "gateway.hosted.commands.MAX_OUTPUT": "gateway/tools/test_web_tools.py",
+    "gateway.hosted.pages.MAX_PAGES": "gateway/tools/test_web_tools.py",
+    "gateway.hosted.rounds.MAX_ROUNDS": "gateway/tools/test_web_tools.py",
+    "gateway.hosted.runners.MAX_RUNNING": "gateway/tools/test_web_tools.py",
+    "gateway.hosted.runners.MAX_TEXTS": "gateway/tools/test_web_tools.py",
     "history.MAX_NAMED": "gateway/tools/test_deferred_tools.py",
     "agent.MAX_CODE": "agent/test_logging.py",
     "agent.MAX_FAILURES": "agent/calls/test_tool_exceptions.py",

@@ -24,11 +24,12 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.events import Error, Finish, StreamChunk, ToolCall, Unknown, Usage
-from penstock.gateway.asking import Caller, UpstreamRequest, ask
+from penstock.gateway.asking import Caller, UpstreamRequest, ask, uses_of
 from penstock.gateway.attempts import Attempts
 from penstock.gateway.calls.learned import LearnedCalls, Way, with_advice
 from penstock.gateway.config.settings import AUTO
 from penstock.gateway.failures import from_event
+from penstock.gateway.hosted.rounds import Batches, Rounds, RoundsContext
 from penstock.gateway.routing import Candidate
 from penstock.healing.report import HealingReport
 from penstock.history.client_request import ClientRequest
@@ -90,17 +91,26 @@ logger = logging.getLogger("penstock.gateway")
 
 
 class Answer(Struct):
-    """A started response of a candidate: `first` are its first events, its stream has the others."""
+    """A started response of a candidate: `first` are its first events, `stream` has the others.
+
+    With `rounds`, the events are not only those of the upstream: the gateway runs tools and asks again.
+    """
 
     candidate: Candidate
     upstream_request: UpstreamRequest
     first: list[StreamChunk]
     circuit: Circuit
+    rounds: Rounds | None = None
+
+    @property
+    def stream(self) -> Batches:
+        """The events after the first ones."""
+        return self.rounds or self.upstream_request.stream
 
     @property
     def next_batch(self) -> Callable[[Take | None], Awaitable[list[StreamChunk] | None]]:
         """Reads the next events; None at the end. `take` gets bytes before they are decoded."""
-        return self.upstream_request.stream.next_batch
+        return self.stream.next_batch
 
     def ended(self, *, has_failed: bool) -> None:
         """Report the end of the response to the circuit; not called if the client disconnected earlier."""
@@ -111,7 +121,7 @@ class Answer(Struct):
 
     async def close(self) -> None:
         """Close the connection to the upstream."""
-        await self.upstream_request.stream.close()
+        await self.stream.close()
 
 
 class Circuits:
@@ -146,7 +156,33 @@ async def open_answer(
     candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, upstreams: Upstreams, attempts: Attempts
 ) -> Answer:
     """The response of the first upstream that starts one; if none does, raises the last upstream's error."""
-    return await _first_answer(_chosen(candidates, upstreams.circuits, attempts), request, caller, upstreams, attempts)
+    answer = await _first_answer(
+        _chosen(candidates, upstreams.circuits, attempts), request, caller, upstreams, attempts
+    )
+    return await _in_rounds(answer, request, caller, upstreams, attempts)
+
+
+async def _in_rounds(
+    answer: Answer, request: ClientRequest, caller: Caller, upstreams: Upstreams, attempts: Attempts
+) -> Answer:
+    """The response, in rounds if the gateway runs tools for it."""
+    if caller.web_tools is None or not (uses := uses_of(answer.candidate, request)):
+        return answer
+    report = answer.upstream_request.report
+    later = replace(caller, report=report)
+
+    async def again(following: ClientRequest) -> Answer:
+        report.keep()
+        return await _first_answer([answer.candidate], following, later, upstreams, attempts)
+
+    rounds = Rounds(answer, request, RoundsContext(
+        id=caller.id, wire=request.wire, uses=uses, tools=caller.web_tools, report=report, again=again,
+    ))  # fmt: skip
+    try:
+        return replace(answer, first=await rounds.start(), rounds=rounds)
+    except BaseException:
+        await rounds.close()
+        raise
 
 
 def _chosen(candidates: Sequence[Candidate], circuits: Circuits, attempts: Attempts) -> list[Candidate]:
@@ -309,10 +345,11 @@ async def whole_answer(
     left = _chosen(candidates, upstreams.circuits, attempts)
     while True:
         answer = await _first_answer(left, request, caller, upstreams, attempts)
+        answer = await _in_rounds(answer, request, caller, upstreams, attempts)
         left = left[left.index(answer.candidate) + 1 :]
         chunks = answer.first
         try:
-            while (some := await answer.upstream_request.stream.next_batch()) is not None:
+            while (some := await answer.stream.next_batch()) is not None:
                 chunks += some
         finally:
             await answer.close()

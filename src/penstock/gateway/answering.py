@@ -52,6 +52,7 @@ class Answering:
         self._caller = Caller(
             id=call.request.id, key=context.client_key(call.request), record=self._inspected.record,
             headers=passed_headers(wire, call.request.headers), servers=context.facts,
+            web_tools=context.web_tools,
         )  # fmt: skip
         self._journal = Journal(context, call, self._inspected)
 
@@ -123,7 +124,7 @@ class Answering:
                     await stream.write(data)
                 if encoder.error is not None:
                     break
-                take = lane.open_after(chunks, upstream.decodings.last)
+                take = None if answer.rounds is not None else lane.open_after(chunks, upstream.decodings.last)
                 if (following := await next_batch(take)) is None:
                     break
                 chunks = following

@@ -35,6 +35,7 @@ from penstock.gateway.context import LIMITS, Call, Endpoint, FixedSettings, Gate
 from penstock.gateway.counting import count_tokens
 from penstock.gateway.facts import UpstreamFacts
 from penstock.gateway.healed import HealedResponses
+from penstock.gateway.hosted.runners import WebTools
 from penstock.gateway.journal import one_line
 from penstock.gateway.memory import ResponseMemory
 from penstock.gateway.passing import endpoints as passing
@@ -97,7 +98,8 @@ def app(
         access=Access(token=key, hosts=tuple(hosts), origins=tuple(origins), proxies=tuple(proxies)),
         limits=limits or LIMITS,
         metrics=metrics, circuits=Circuits(), learned=LearnedCalls(), healed=HealedResponses(), memory=ResponseMemory(),
-        models=UpstreamModels(), prompts=PromptCache(), facts=UpstreamFacts(), record=record, inspections=inspections,
+        models=UpstreamModels(), prompts=PromptCache(), facts=UpstreamFacts(), web_tools=WebTools(),
+        record=record, inspections=inspections,
     )  # fmt: skip
     return GatewayApp(context)
 

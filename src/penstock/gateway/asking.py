@@ -17,6 +17,8 @@ from penstock.errors import MissingKeyError, ProviderError, TimedOut, UsageError
 from penstock.events import Text, Usage
 from penstock.gateway.calls.asked import ask_in_text, in_text_calls
 from penstock.gateway.config.settings import CLIENT_KEY, ENVIRONMENT, NATIVE, Upstream
+from penstock.gateway.hosted.runners import WebTools
+from penstock.gateway.hosted.uses import Uses, web_tool_uses, with_functions
 from penstock.gateway.routing import Candidate
 from penstock.gateway.servers.expectations import Expectations, expectations_of
 from penstock.gateway.servers.fitting import fit_choice, window_fields
@@ -110,6 +112,8 @@ class Caller(Struct, frozen=True, kw_only=True):
     record: object = None
     headers: Mapping[str, str] = {}
     servers: UpstreamFacts | None = None
+    web_tools: WebTools | None = None
+    report: HealingReport | None = None  # of the response so far, if this is one of its later requests
 
 
 def passed_headers(wire: str, headers: Mapping[str, str]) -> dict[str, str]:
@@ -136,7 +140,7 @@ def ask(
     patience = IMPATIENCE if has_fallback else PATIENCE
     retries = _retries(0 if is_doubtful else upstream.retries, patience, candidate.is_auto)
     prepared = prepare(candidate, request, caller, retries, facts)
-    report = report or HealingReport()
+    report = report or caller.report or HealingReport()
     for note in filter(None, (*prepared.notes, prepared.repeats)):
         report.note(note)
     estimate = estimate_input(prepared.messages, prepared.tools)
@@ -178,14 +182,14 @@ def prepare(
     candidate: Candidate, request: ClientRequest, caller: Caller, retries: Retries, facts: ServerFacts | None = None
 ) -> Prepared:
     """The request to a candidate in the protocol of its upstream, fitted to the facts of the server."""
-    upstream = candidate.upstream
+    upstream, request = candidate.upstream, _with_web_tools(candidate, request, caller)
     repeats = RepeatedCalls(request.messages, candidate.watch.repeated_calls)
     request = replace(request, messages=repeats.messages)
     is_same = wire_of(upstream) == request.wire
     model = _model(candidate, caller, retries, caller.headers if is_same else {})
     in_text = in_text_calls(candidate, request)
     quirks = find_provider(upstream.provider)[1].quirks
-    is_local = find_provider(upstream.provider)[0] in TEMPLATED
+    is_local = _is_local(upstream)
     is_plain = is_local or in_text is not None  # it takes nothing that is not in the prompt
     foreign = request.foreign_tools(model.wire, has_hosted=not is_plain)
     if candidate.hosted_tools == "refuse" and foreign:
@@ -218,6 +222,26 @@ def prepare(
         dropped=(*dropped, *left_out), in_text=in_text, notes=notes, repeats=repeats.note,
         simplified=sent.tools if GRAMMARS in quirks and in_text is None else (),
     )  # fmt: skip
+
+
+def _with_web_tools(candidate: Candidate, request: ClientRequest, caller: Caller) -> ClientRequest:
+    """The request with functions in place of the web tools that the gateway runs."""
+    if caller.web_tools is None or not (uses := uses_of(candidate, request)):
+        return request
+    return with_functions(request, uses, caller.web_tools.find_text)
+
+
+def uses_of(candidate: Candidate, request: ClientRequest) -> Uses:
+    """The web tools that the gateway runs if this candidate answers."""
+    upstream = candidate.upstream
+    is_plain = _is_local(upstream) or in_text_calls(candidate, request) is not None
+    foreign = request.foreign_tools(wire_of(upstream), has_hosted=not is_plain)
+    return web_tool_uses(request, foreign, candidate.web_tools)
+
+
+def _is_local(upstream: Upstream) -> bool:
+    """Whether an upstream is a server of models with chat templates, which has no tools of its own."""
+    return find_provider(upstream.provider)[0] in TEMPLATED
 
 
 def open_stream(candidate: Candidate, exchange: Exchange) -> AsyncStream:

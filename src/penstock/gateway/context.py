@@ -17,6 +17,7 @@ from penstock.gateway.calls.learned import LearnedCalls
 from penstock.gateway.config.settings import GatewaySettings
 from penstock.gateway.facts import UpstreamFacts
 from penstock.gateway.healed import HealedResponses
+from penstock.gateway.hosted.runners import WebTools
 from penstock.gateway.memory import ResponseMemory
 from penstock.gateway.upstream_models import UpstreamModels
 from penstock.gateway.watch.prompt_cache import PromptCache
@@ -59,6 +60,7 @@ class GatewayContext(Struct, frozen=True, kw_only=True):
     models: UpstreamModels
     prompts: PromptCache
     facts: UpstreamFacts
+    web_tools: WebTools
     record: Any = None
     inspections: Inspections | None = None
 

@@ -47,7 +47,9 @@ async def count_tokens(wire: str, context: GatewayContext, call: Call, model: st
     request = _read(wire, counter, await call.request.json(), model)
     candidate = find_candidates(context.source.current, request.settings.model)[0]
     headers = passed_headers(wire, call.request.headers)
-    caller = Caller(id=call.request.id, key=context.client_key(call.request), headers=headers)
+    caller = Caller(
+        id=call.request.id, key=context.client_key(call.request), headers=headers, web_tools=context.web_tools
+    )
     request = context.memory.complete(request, caller.key)
     is_down = context.circuits.of(candidate).is_open
     count = await call.request.unless_gone(_count(candidate, request, caller, is_down=is_down))

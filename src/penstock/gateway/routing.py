@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from penstock.gateway.config.settings import (
     Target,
     Upstream,
     Watch,
+    WebTool,
 )
 from penstock.healing.settings import Healing
 
@@ -33,6 +35,7 @@ class Candidate(Struct, frozen=True):
     is_auto: bool = False
     watch: Watch = NO_WATCH
     context: int = 0
+    web_tools: Mapping[str, WebTool] = {}
 
 
 def find_candidates(settings: GatewaySettings, model: str) -> list[Candidate]:
@@ -57,7 +60,7 @@ def _candidate(settings: GatewaySettings, target: Target, model: str, rules: Gat
     context = (rules.context if isinstance(rules, ModelRoute) else 0) or upstream.context
     return Candidate(
         upstream, target.model or model, rules.healing, rules.hosted_tools, rules.calls, watch=rules.watch,
-        context=context,
+        context=context, web_tools=settings.web_tools,
     )  # fmt: skip
 
 

@@ -166,6 +166,12 @@ class MCPTools(ToolSource):
         """Close the connection; a server that is a subprocess ends."""
         await run_on_loop(self._close())
 
+    async def acall(self, name: str, arguments: dict[str, Any]) -> ToolOutput:
+        """Call a tool of the server by the server's own name for it, without an agent: nobody is asked."""
+        from penstock.mcp.content import OutputSchema
+
+        return await self._call(name, arguments, OutputSchema(), Context(None))
+
     # -- on the loop of the connections ------------------------------------------------------------------------------
 
     async def _list(self) -> Listing:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.wires.shared.habits import FindHabits
     from penstock.wires.shared.request import ChooseForm, Encode, LeftOut, OutputFields
     from penstock.wires.shared.token_counts import TokenCounter
+    from penstock.wires.shared.web_tools import WebForm
 
 WireName = Literal["anthropic", "bedrock", "cohere", "gemini", "mistral", "ollama", "openai-chat", "openai-responses"]
 """The names of the wires, and their aliases."""
@@ -55,6 +56,9 @@ WITH_HABITS = ("openai-chat",)
 
 WITH_TOKEN_COUNTS = ("anthropic", "gemini")
 """The wires with an endpoint that counts the tokens of a request."""
+
+WITH_WEB_TOOLS = ("anthropic", "openai-responses")
+"""The wires whose servers run web tools, and show their calls and results."""
 
 WITH_CLIENT_CALLS = ("openai-responses",)
 """The wires on which a call that the client runs may be vendor state, followed by its `ToolCall`."""
@@ -128,6 +132,14 @@ def find_token_counter(wire: str) -> TokenCounter | None:
     return counter
 
 
+def find_web_form(wire: str) -> WebForm | None:
+    """The blocks in which a wire has web tools that its server runs; None if it has none."""
+    if wire_name(wire) not in WITH_WEB_TOOLS:
+        return None
+    form: WebForm = _module(wire_name(wire), "web_tools").FORM
+    return form
+
+
 def find_client_calls(wire: str) -> RunsHere | None:
     """The function that finds calls in vendor state that the client runs; None if the wire has no such calls."""
     if wire not in WITH_CLIENT_CALLS:
@@ -183,5 +195,5 @@ __all__ = [
     "ALIASES", "READING_ORDER", "RESPONSE_FRAMES", "SERVED_WIRES", "WIRES", "WireName", "all_facts", "all_readers",
     "error_statuses", "find_client_calls", "find_encoder", "find_facts", "find_habits", "find_left_out",
     "find_output_fields", "find_output_form", "find_response_frames", "find_settings_reader", "find_token_counter",
-    "find_wire", "wire_name",
+    "find_web_form", "find_wire", "wire_name",
 ]  # fmt: skip

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from penstock.history import client_request
 from penstock.history.client_request import decode_request
 from penstock.testing import Reply, Scripted, call
 from tests.asgi_client import serving
@@ -102,9 +104,10 @@ def test_a_called_tool_and_a_chosen_tool_are_loaded() -> None:
 
 def test_the_report_says_which_tools_are_not_loaded() -> None:
     tools = [tool(f"t{number}") for number in range(8)]
-    dropped = sent(loads("1", "t0"), SEARCH, *tools)[1]
+    with patch.object(client_request, "MAX_NAMED", 3):
+        dropped = sent(loads("1", "t0"), SEARCH, *tools)[1]
     assert [(one.place, one.why) for one in dropped] == [
-        ("tools", "t1, t2, t3, t4, t5 and 2 more: deferred, and not loaded yet")
+        ("tools", "t1, t2, t3 and 4 more: deferred, and not loaded yet")
     ]
 
 

@@ -23,6 +23,7 @@ from penstock.gateway.config.settings import (
     Target,
     Upstream,
     Watch,
+    WebTool,
     read_calls,
 )
 from penstock.gateway.config.upstream_names import read_upstream
@@ -134,6 +135,16 @@ class _ModelTable(Struct, frozen=True, kw_only=True):
     context: Count = 0
 
 
+class _WebToolTable(Struct, frozen=True, kw_only=True):
+    command: list[str] = []
+    mcp: str | list[str] = ""
+    tool: str = ""
+    argument: str = ""
+    env: list[str] = []
+    seconds: Seconds = 30.0
+    characters: Count = 50_000
+
+
 class _File(Struct, frozen=True, kw_only=True):
     upstreams: dict[str, Any] = {}
     models: dict[str, Any] = {}
@@ -142,6 +153,7 @@ class _File(Struct, frozen=True, kw_only=True):
     hosted_tools: HostedTools = "drop"
     calls: Any = NATIVE
     watch: dict[str, Any] = {}
+    web_tools: dict[str, Any] = {}
 
 
 def read_settings(path: Path) -> GatewaySettings:
@@ -196,7 +208,18 @@ def settings_from(table: Mapping[str, Any]) -> GatewaySettings:
         hosted_tools=file.hosted_tools,
         calls=read_calls(file.calls),
         watch=watch,
+        web_tools={name: _web_tool(name, row) for name, row in file.web_tools.items()},
     )
+
+
+def _web_tool(name: str, table: Any) -> WebTool:
+    section = f"web_tools.{name}"
+    row = read_table(section, table, _WebToolTable)
+    with _named(section):
+        return WebTool(
+            command=tuple(row.command), mcp=row.mcp if isinstance(row.mcp, str) else tuple(row.mcp), tool=row.tool,
+            argument=row.argument, env=tuple(row.env), seconds=row.seconds, characters=row.characters,
+        )  # fmt: skip
 
 
 def _upstream(name: str, table: Any) -> Upstream:

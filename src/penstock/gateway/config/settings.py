@@ -11,6 +11,7 @@ from penstock.errors import UsageError
 from penstock.healing.settings import Healing
 from penstock.model.connect import Connector
 from penstock.providers import ANY_SERVER, PROVIDERS, find_provider
+from penstock.wires.shared.web_tools import ARGUMENTS
 
 HostedTools = Literal["drop", "refuse"]
 """What happens to tools that another provider would run: they are left out, or the request is refused."""
@@ -100,12 +101,34 @@ class ModelRoute(Struct, frozen=True, kw_only=True):
     context: int = 0
 
 
+class WebTool(Struct, frozen=True, kw_only=True):
+    """What runs a web tool (`web_search`, `web_fetch`) that a client declares and the provider does not have.
+
+    `command` gets the query or the URL on standard input, and of the environment only `PATH` and the like, and the
+    variables in `env`. Instead of it, `mcp` is the URL or the command of an MCP server, `tool` the name of its tool and
+    `argument` that of the argument, if they are others. `seconds` is the timeout, `characters` the longest result.
+    """
+
+    command: tuple[str, ...] = ()
+    mcp: str | tuple[str, ...] = ""
+    tool: str = ""
+    argument: str = ""
+    env: tuple[str, ...] = ()
+    seconds: float = 30.0
+    characters: int = 50_000
+
+    def __post_init__(self) -> None:
+        if bool(self.command) == bool(self.mcp):
+            raise UsageError("a web tool needs either a command or an MCP server (mcp)")
+
+
 class GatewaySettings(Struct, frozen=True, kw_only=True):
     """The upstreams of a gateway, in order; models without a route go to the first one.
 
     `model` replaces the name of every model without a route. `hosted_tools` says what happens to tools that another
     provider would run, `calls` how models without a route are asked for calls, and `watch` what is done about agents
-    that stop too early or run in circles.
+    that stop too early or run in circles. `web_tools` are the tools of other
+    providers that the gateway runs, by name: `web_search`, `web_fetch`.
     """
 
     upstreams: Mapping[str, Upstream]
@@ -115,8 +138,11 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     hosted_tools: HostedTools = "drop"
     calls: str = NATIVE
     watch: Watch = NO_WATCH
+    web_tools: Mapping[str, WebTool] = {}
 
     def __post_init__(self) -> None:
+        if unknown := [name for name in self.web_tools if name not in ARGUMENTS]:
+            raise UsageError(f"web_tools.{unknown[0]}: there are only {' and '.join(ARGUMENTS)}")
         if not self.upstreams:
             raise UsageError("a gateway needs an upstream, as in --upstream http://127.0.0.1:8080/v1")
         check_calls(read_calls(self.calls), next(iter(self.upstreams.values())))

@@ -42,9 +42,12 @@ ENDS = ("stop", "tool_calls")
 def watch_answer(
     request: ClientRequest, answer: Answer, caller: Caller, attempts: Attempts
 ) -> ContinuedAnswer | None:  # fmt: skip
-    """The answer to a request, with what continues it if its end is doubtful; None if no switch is on."""
+    """The answer to a request, with what continues it if its end is doubtful; None if no switch is on.
+
+    A response in rounds, for which the gateway runs tools, is not watched: it is continued already.
+    """
     watch, upstream = answer.candidate.watch, answer.candidate.upstream
-    if not watch.empty_answers and not watch.reasoning_only:
+    if answer.rounds is not None or not (watch.empty_answers or watch.reasoning_only):
         return None
     end = DoubtfulEnd(watch, request, answer.upstream_request.report, find_wire(wire_of(upstream)).FINISH)
     return ContinuedAnswer(answer, end, lambda last, again: ask_again(last, again, caller, attempts))
