@@ -17,6 +17,8 @@ from penstock.gateway.answer import FAILURES
 from penstock.gateway.routing import find_candidates
 from tests.asgi_client import Browser, Reply, serving
 from tests.gateways import ASK, SHELL, gateway, upstream, web_server
+from tests.servers import faces
+from tests.servers.faces import Face, serving_face
 
 CLAUDE = {"model": "claude-x", "messages": ASK, "tools": [{"name": "shell", "input_schema": SHELL["parameters"]}]}
 GEMINI = {"contents": [{"role": "user", "parts": [{"text": "Say what echo prints."}]}]}
@@ -122,12 +124,52 @@ def test_a_count_that_fails_is_replaced_by_an_estimate_that_is_marked(
     assert len(server.paths) == 1, "it is asked once"
 
 
-def test_an_upstream_without_such_an_endpoint_is_not_asked(caplog: pytest.LogCaptureFixture) -> None:
-    server = Upstream(COUNTS["anthropic"], "llamacpp")
-    with caplog.at_level("INFO", "penstock.gateway"):
-        server.count("/v1/messages/count_tokens")
-    assert server.paths == []
-    assert "estimated: the upstream cannot count tokens" in caplog.text
+def counted(face: Face, model: str, body: Any = CLAUDE) -> Reply:
+    """The reply to a client of Messages in front of a simulated server."""
+
+    async def main() -> Reply:
+        async with serving_face(face) as url:
+            served = gateway(upstream([], provider="llamacpp", via=None, url=f"{url}/v1"))
+            async with serving(served) as browser:
+                return await browser.post("/v1/messages/count_tokens", {**body, "model": model})
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("face", "model", "path"),
+    [
+        (faces.llamacpp(), "qwen3-8b", "/v1/chat/completions/input_tokens"),
+        (faces.llamacpp(counts=False), "qwen3-8b", "/tokenize"),
+        (faces.vllm(), "Qwen/Qwen3-8B", "/tokenize"),
+    ],
+)
+def test_a_server_with_its_own_counter_is_asked(face: Face, model: str, path: str) -> None:
+    reply = counted(face, model)
+    assert reply.json["input_tokens"] > 0
+    assert "x-penstock-estimated" not in reply.headers
+    assert path in face.paths
+
+
+@pytest.mark.parametrize(
+    ("face", "model"),
+    [
+        (faces.ollama(), "qwen3"),
+        (faces.vllm(refused={"/tokenize": (500, {"detail": "no"})}), "Qwen/Qwen3-8B"),
+        (Face(pages={}), "any"),
+    ],
+)
+def test_a_server_without_a_counter_gets_an_estimate_that_is_marked(face: Face, model: str) -> None:
+    reply = counted(face, model)
+    assert 20 < reply.json["input_tokens"] < 200
+    assert reply.headers["x-penstock-estimated"] == "true"
+
+
+def test_responses_has_an_endpoint_for_counts() -> None:
+    server = Upstream({"object": "response.input_tokens", "input_tokens": 4711}, "openai")
+    assert server.count("/v1/messages/count_tokens").json == {"input_tokens": 4711}
+    assert server.paths[0].endswith("/responses/input_tokens")
+    assert not server.bodies[0].keys() & {"stream", "store", "max_output_tokens", "include"}
 
 
 def test_an_upstream_that_is_down_is_not_asked(caplog: pytest.LogCaptureFixture) -> None:

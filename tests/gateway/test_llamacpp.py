@@ -259,3 +259,19 @@ def test_completions_are_passed_on_and_a_client_of_ollama_finds_the_model(addres
             assert (bool(generated["response"]), generated["eval_count"]) == (True, 3)
 
     asyncio.run(main())
+
+
+def test_a_gateway_counts_the_tokens_that_the_server_reads(address: str) -> None:
+    tools = [{"name": TOOL["name"], "description": TOOL["description"], "input_schema": TOOL["parameters"]}]
+    asked = {"model": "tiny", "messages": [{"role": "user", "content": PROMPT}], "tools": tools, "system": "Be brief."}
+
+    async def main() -> tuple[Any, Any]:
+        async with serving(app(f"llamacpp={address}/v1")) as browser:
+            counted = await browser.post("/v1/messages/count_tokens", asked)
+            answered = await browser.post("/v1/messages", {**asked, "max_tokens": 8})
+            return counted, answered
+
+    counted, answered = asyncio.run(main())
+    assert "x-penstock-estimated" not in counted.headers
+    usage = answered.json["usage"]
+    assert counted.json["input_tokens"] == usage["input_tokens"] + usage["cache_read_input_tokens"]

@@ -1,7 +1,8 @@
-"""Counts the tokens of a request: by the upstream's endpoint if it has one, else by an estimate."""
+"""Counts the tokens of a request: by an endpoint of the protocol or of the server, else by an estimate."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -16,10 +17,13 @@ from penstock.errors import PenstockError, UsageError
 from penstock.events import Error, Finish, Progress, StreamChunk, Usage
 from penstock.gateway.asking import Caller, Prepared, open_stream, passed_headers, prepare, wire_of
 from penstock.gateway.context import Call, GatewayContext
+from penstock.gateway.facts import address_of
 from penstock.gateway.journal import one_line
 from penstock.gateway.routing import Candidate, find_candidates
 from penstock.healing.estimate import estimate_input
 from penstock.history.client_request import ClientRequest, decode_request
+from penstock.servers.asking import ask_server
+from penstock.servers.reading import count_prompt
 from penstock.transport.policy import Retries, Timeouts
 from penstock.wires import find_token_counter
 from penstock.wires.shared.token_counts import TokenCounter
@@ -51,8 +55,7 @@ async def count_tokens(wire: str, context: GatewayContext, call: Call, model: st
         id=call.request.id, key=context.client_key(call.request), headers=headers, web_tools=context.web_tools
     )
     request = context.memory.complete(request, caller.key)
-    is_down = context.circuits.of(candidate).is_open
-    count = await call.request.unless_gone(_count(candidate, request, caller, is_down=is_down))
+    count = await call.request.unless_gone(_count(candidate, request, caller, context))
     logger.info(
         "%s %s model=%s upstream=%s tokens=%s%s",
         call.request.id, one_line(call.request.path), one_line(request.settings.model) or "-", candidate.upstream.name,
@@ -71,20 +74,36 @@ def _read(wire: str, counter: TokenCounter, body: Any, model: str) -> ClientRequ
         raise RejectedRequest(400, "", str(error)) from None
 
 
-async def _count(candidate: Candidate, request: ClientRequest, caller: Caller, *, is_down: bool) -> Count:
+async def _count(candidate: Candidate, request: ClientRequest, caller: Caller, context: GatewayContext) -> Count:
     """The count of the upstream, or an estimate."""
-    counter = find_token_counter(wire_of(candidate.upstream))
     try:
         prepared = prepare(candidate, request, caller, Retries(attempts=0))
     except PenstockError as error:
         return Count(estimate_input(request.messages, request.settings.tools), str(error))
     estimate = estimate_input(prepared.messages, prepared.tools)
-    if counter is None or is_down:
-        return Count(estimate, "the upstream cannot count tokens" if counter is None else "the upstream is down")
+    if context.circuits.of(candidate).is_open:
+        return Count(estimate, "the upstream is down")
+    counter = find_token_counter(wire_of(candidate.upstream))
     try:
-        return Count(await _ask(candidate, prepared, counter))
+        if counter is not None:
+            return Count(await _ask(candidate, prepared, counter))
+        tokens = await _tokenized(candidate, prepared, caller, context)
     except PenstockError as error:
         return Count(estimate, str(error))
+    return Count(estimate, "the upstream cannot count tokens") if tokens is None else Count(tokens)
+
+
+async def _tokenized(candidate: Candidate, prepared: Prepared, caller: Caller, context: GatewayContext) -> int | None:
+    """The count of a server with an endpoint of its own for it; None if there is none, or it does not answer."""
+    facts = await context.facts.of(candidate, caller.key)
+    questions = count_prompt(facts.server, msgspec.json.decode(prepared.exchange.request.body))
+    if questions is None:
+        return None
+    try:
+        async with asyncio.timeout(TIMEOUTS.total):
+            return await ask_server(address_of(candidate.upstream, caller.key), questions)
+    except TimeoutError:
+        return None
 
 
 async def _ask(candidate: Candidate, prepared: Prepared, counter: TokenCounter) -> int:

@@ -54,7 +54,7 @@ READING_ORDER = ("gemini", "bedrock", "openai-responses", "cohere", "anthropic",
 WITH_HABITS = ("openai-chat",)
 """The wires that many servers speak, each with habits of its own."""
 
-WITH_TOKEN_COUNTS = ("anthropic", "gemini")
+WITH_TOKEN_COUNTS = ("anthropic", "gemini", "openai-responses")
 """The wires with an endpoint that counts the tokens of a request."""
 
 WITH_WEB_TOOLS = ("anthropic", "openai-responses")

@@ -59,7 +59,8 @@ def message(server: Any, *tools: Any, stream: bool = True, web: Any = None, mess
     """The message that a client of Messages gets."""
 
     async def ask() -> Any:
-        async with serving(served(server, **(web or {"web_search": PRINTS}))) as browser:
+        tools_here: Any = web or {"web_search": PRINTS}
+        async with serving(served(server, **tools_here)) as browser:
             client = anthropic_client(browser)
             asked: Any = {"model": "m", "max_tokens": 99, "messages": messages, "tools": list(tools), **fields}
             if not stream:
@@ -103,7 +104,7 @@ def test_the_model_gets_the_same_history_when_the_client_sends_it_back(provider:
             asked: Any = {"model": "m", "max_tokens": 99, "tools": [SEARCH]}
             reply = await client.messages.create(messages=ASK, **asked)
             blocks = [block.model_dump(exclude_none=True) for block in reply.content]
-            again = [*ASK, {"role": "assistant", "content": blocks}, {"role": "user", "content": "And now?"}]
+            again: Any = [*ASK, {"role": "assistant", "content": blocks}, {"role": "user", "content": "And now?"}]
             await client.messages.create(messages=again, **asked)
 
     asyncio.run(converse())
@@ -117,11 +118,13 @@ def test_a_response_client_gets_items_and_the_model_the_earlier_result() -> None
 
     async def converse(stream: bool) -> Any:
         async with serving(served(server, web_search=PRINTS)) as browser:
-            client, asked = openai_client(browser), {"model": "m", "tools": [{"type": "web_search"}]}
+            client = openai_client(browser)
+            asked: Any = {"model": "m", "tools": [{"type": "web_search"}]}
             items: Any = [{"role": "user", "content": "The weather?"}]
             if stream:
                 async with client.responses.stream(input=items, **asked) as events:
-                    reply = [event async for event in events][-1].response
+                    every: list[Any] = [event async for event in events]
+                    reply = every[-1].response
             else:
                 reply = await client.responses.create(input=items, **asked)
             more = [*items, *(item.model_dump(exclude_none=True) for item in reply.output)]
