@@ -49,7 +49,7 @@ CASES: dict[str, tuple[Callable[[], Face], str, int, list[str]]] = {
         "longer prompts  lose their beginning", "tool choice     ignored", "[upstreams.local]", 'url = "http://127.',
         'provider = "ollama"', "context = 32768", "1 problem"]),
     "ollama without tools": (lambda: faces.ollama(window=32768, capabilities=["completion"]), "qwen3", 1, [
-        "tools           no", "The server refuses tools for this model.", "1 problem"]),
+        "tools           no", "The server refuses tools for this model.", 'calls = "auto"', "1 problem"]),
     "ollama, all right": (lambda: faces.ollama(window=32768), "qwen3", 0, [
         "window          32,768 of 40,960 tokens", "drops the beginning", "no problems"]),
     "ollama, not loaded": (lambda: faces.ollama(window=None), "qwen3", 1, [
@@ -97,6 +97,12 @@ def test_the_cure_is_a_file_that_cures() -> None:
     assert lines[0] == "[upstreams.local]"
     assert "32,768 of 40,960 tokens" in cured.output
     assert cured.exit_code == 0
+
+
+def test_a_model_whose_calls_are_read_from_its_text_needs_no_tools() -> None:
+    with in_thread(faces.ollama(window=32768, capabilities=["completion"])) as url:
+        result = run("--upstream", f"local={url}/v1", "--model", "qwen3", "--calls", "auto")
+    assert (result.exit_code, "no problems" in result.output) == (0, True), result.output
 
 
 def test_a_server_that_is_down_and_a_provider_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:

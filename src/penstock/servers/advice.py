@@ -23,17 +23,21 @@ class Advice(Struct, frozen=True, kw_only=True):
     is_problem: bool = True
 
 
-def advice_for(facts: ServerFacts, upstream: str, address: str, *, sets_window: bool, context: int) -> Iterator[Advice]:
+def advice_for(
+    facts: ServerFacts, upstream: str, address: str, *, sets_window: bool, context: int, needs_tools: bool
+) -> Iterator[Advice]:
     """The advice for a model of an upstream that answers, the problems first.
 
     `sets_window` if requests to it can set the window, which they do if `context` is configured. `address` is that of
-    the server without the version of its API.
+    the server without the version of its API. It `needs_tools` unless calls are read from its text.
     """
     if facts.has_model is False:
         yield _missing_model(facts)
         return
     yield from _window(facts, upstream, address, sets_window=sets_window, context=context)
-    yield from _tools(facts)
+    if needs_tools and facts.tools is False:
+        reason, command = _WITHOUT_TOOLS.get(facts.server, ("The model does not take tools.", ""))
+        yield Advice(what=reason, cure=_IN_TEXT, lines=('calls = "auto"', *([f"# or: {command}"] if command else [])))
     yield from _notes(facts)
 
 
@@ -120,21 +124,13 @@ def _toml(upstream: str, *settings: str) -> tuple[str, ...]:
 # Tools.
 
 
-def _tools(facts: ServerFacts) -> Iterator[Advice]:
-    if facts.tools is False:
-        reason, cure, line = _WITHOUT_TOOLS.get(
-            facts.server, ("The model does not take tools.", "Use another model.", "")
-        )
-        yield Advice(what=reason, cure=cure, lines=(line,) if line else ())
-
-
-_WITHOUT_TOOLS: dict[ServerKind, tuple[str, str, str]] = {
-    "llamacpp": ("The chat template of the model has no tools.", "Start the server with a template that has them:",
-                 "llama-server --jinja --chat-template-file FILE …"),
-    "sglang": ("The server does not parse calls.", "Start it with the parser of the model:",
-               "python -m sglang.launch_server --tool-call-parser NAME …"),
-    "ollama": ("The server refuses tools for this model.", "Use a model with the capability `tools`.", ""),
-}  # fmt: skip
+_IN_TEXT = "Let the gateway ask for calls in the text, in gateway.toml or with --calls:"
+_WITHOUT_TOOLS: dict[ServerKind, tuple[str, str]] = {
+    "llamacpp": ("The chat template of the model has no tools.", "llama-server --jinja --chat-template-file FILE …"),
+    "sglang": ("The server does not parse calls.", "python -m sglang.launch_server --tool-call-parser NAME …"),
+    "ollama": ("The server refuses tools for this model.", ""),
+}
+"""Why there are no tools, and the command that starts the server with them."""
 
 
 def _notes(facts: ServerFacts) -> Iterator[Advice]:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from penstock.errors import MissingKeyError
 from penstock.gateway.asking import wire_of
-from penstock.gateway.config.settings import CLIENT_KEY, GatewaySettings, Upstream
+from penstock.gateway.config.settings import CLIENT_KEY, NATIVE, GatewaySettings, Upstream
 from penstock.gateway.facts import UpstreamFacts, address_of, has_facts
 from penstock.gateway.routing import Candidate, find_candidates
 from penstock.gateway.upstream_models import UpstreamModels
@@ -84,7 +84,11 @@ def _advice(candidate: Candidate, facts: ServerFacts) -> list[Advice]:
         return [Advice(what="The server lists no models.", cure="Name one with --model.", is_problem=False)]
     sets_window = bool(find_facts(wire_of(upstream)).window_path)
     address = address_of(upstream, "").url.rstrip("/").removesuffix("/v1")
-    return [*advice_for(facts, upstream.name, address, sets_window=sets_window, context=candidate.context)]
+    advice = advice_for(
+        facts, upstream.name, address, sets_window=sets_window, context=candidate.context,
+        needs_tools=candidate.calls == NATIVE,
+    )  # fmt: skip
+    return [*advice]
 
 
 def _reach(upstream: Upstream, failure: str) -> str:
