@@ -31,7 +31,6 @@ from penstock.gateway.config.settings import AUTO
 from penstock.gateway.failures import from_event
 from penstock.gateway.hosted.rounds import Batches, Rounds, RoundsContext
 from penstock.gateway.routing import Candidate
-from penstock.healing.report import HealingReport
 from penstock.history.client_request import ClientRequest
 from penstock.servers.facts import ServerFacts
 from penstock.transport.commands import Take
@@ -168,15 +167,13 @@ async def _in_rounds(
     """The response, in rounds if the gateway runs tools for it."""
     if caller.web_tools is None or not (uses := uses_of(answer.candidate, request)):
         return answer
-    report = answer.upstream_request.report
-    later = replace(caller, report=report)
 
     async def again(following: ClientRequest) -> Answer:
-        report.keep()
-        return await _first_answer([answer.candidate], following, later, upstreams, attempts)
+        return await ask_again(answer, following, caller, upstreams, attempts)
 
     rounds = Rounds(answer, request, RoundsContext(
-        id=caller.id, wire=request.wire, uses=uses, tools=caller.web_tools, report=report, again=again,
+        id=caller.id, wire=request.wire, uses=uses, tools=caller.web_tools, report=answer.upstream_request.report,
+        again=again,
     ))  # fmt: skip
     try:
         return replace(answer, first=await rounds.start(), rounds=rounds)
@@ -285,31 +282,23 @@ async def _hold(answer: Answer) -> bool:
     return any(isinstance(chunk, ToolCall) for chunk in chunks)
 
 
-async def ask_again(answer: Answer, request: ClientRequest, caller: Caller, attempts: Attempts) -> Answer:
+async def ask_again(
+    answer: Answer, request: ClientRequest, caller: Caller, upstreams: Upstreams, attempts: Attempts
+) -> Answer:
     """The response of the same upstream to another request, which continues the response to the client."""
-    candidate, report = answer.candidate, answer.upstream_request.report
-    if candidate.calls == AUTO:
-        candidate = replace(candidate, calls=answer.upstream_request.calls, is_auto=True)
-    attempts.ask(candidate)
-    report.keep()
-    try:
-        return await _open(candidate, request, caller, answer.circuit, has_fallback=False, report=report)
-    except ProviderError as error:
-        attempts.fail(str(error))
-        raise
+    first = answer.upstream_request
+    first.report.keep()
+    return await _first_answer([answer.candidate], request, replace(caller, first=first), upstreams, attempts)
 
 
 async def _open(
-    candidate: Candidate, request: ClientRequest, caller: Caller, circuit: Circuit, *, has_fallback: bool,
-    report: HealingReport | None = None,
-) -> Answer:  # fmt: skip
+    candidate: Candidate, request: ClientRequest, caller: Caller, circuit: Circuit, *, has_fallback: bool
+) -> Answer:
     is_doubtful = circuit.is_open
     circuit.begin()
     servers = caller.servers
     facts = ServerFacts() if servers is None else await servers.of(candidate, caller.key)
-    upstream_request = ask(
-        candidate, request, caller, facts, has_fallback=has_fallback, is_doubtful=is_doubtful, report=report
-    )
+    upstream_request = ask(candidate, request, caller, facts, has_fallback=has_fallback, is_doubtful=is_doubtful)
     stream = upstream_request.stream
     try:
         if servers is not None:

@@ -103,7 +103,7 @@ class Answering:
             return
         encoder = ResponseEncoder(self._frames(self._head(request, answer)))
         record = self._context.memory.record(request, self._caller.key, self._caller.id)
-        events = watch_answer(request, answer, self._caller, self._journal.attempts) or answer
+        events = watch_answer(request, answer, self._caller, self._context.upstreams, self._journal.attempts) or answer
         upstream, chunks, next_batch = answer.upstream_request, events.first, events.next_batch
         show, decoded, marked = self._inspected.shows, 0, 0
         watching = [one for one in (record, upstream.expectations) if one is not None]
@@ -194,7 +194,7 @@ class Answering:
         except (UsageError, ProviderError) as error:
             raise self._rejection(error, candidates) from None
         self._begin(answer)
-        if (continued := watch_answer(request, answer, self._caller, attempts)) is not None:
+        if (continued := watch_answer(request, answer, self._caller, self._context.upstreams, attempts)) is not None:
             try:
                 chunks = await continued.rest()
             finally:

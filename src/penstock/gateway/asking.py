@@ -113,7 +113,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     servers: UpstreamFacts | None = None
     web_tools: WebTools | None = None
-    report: HealingReport | None = None  # of the response so far, if this is one of its later requests
+    first: UpstreamRequest | None = None  # the first request of the response, if this is a later one
 
 
 def passed_headers(wire: str, headers: Mapping[str, str]) -> dict[str, str]:
@@ -129,22 +129,23 @@ def ask(
     *,
     has_fallback: bool,
     is_doubtful: bool,
-    report: HealingReport | None = None,
 ) -> UpstreamRequest:
     """The request to a candidate; nothing is sent yet.
 
-    A candidate with a fallback gets a shorter timeout, and an `is_doubtful` one (with an open circuit) no retry. The
-    `report` is that of an earlier response, which this one continues.
+    A candidate with a fallback gets a shorter timeout, and an `is_doubtful` one (with an open circuit) no retry. Later
+    requests of a response have the report and the expectations of its first one.
     """
     upstream, healing = candidate.upstream, candidate.healing
     patience = IMPATIENCE if has_fallback else PATIENCE
     retries = _retries(0 if is_doubtful else upstream.retries, patience, candidate.is_auto)
     prepared = prepare(candidate, request, caller, retries, facts)
-    report = report or caller.report or HealingReport()
+    report = HealingReport() if caller.first is None else caller.first.report
     for note in filter(None, (*prepared.notes, prepared.repeats)):
         report.note(note)
     estimate = estimate_input(prepared.messages, prepared.tools)
-    expectations = expectations_of(request, prepared.simplified, report)
+    expectations = (
+        expectations_of(request, prepared.simplified, report) if caller.first is None else caller.first.expectations
+    )
     context = ResponseContext(
         wire=prepared.wire, client_wire=request.wire, tools=prepared.tools, messages=prepared.messages,
         fields=prepared.fields, id_prefix=_id_prefix(caller), healing=healing, report=report,

@@ -24,6 +24,11 @@ class Attempts:
     def __init__(self) -> None:
         self.entries: list[Attempt] = []
 
+    @property
+    def answered(self) -> int:
+        """How many requests got a response: more than one if the response to the client was continued."""
+        return sum(not attempt.failure for attempt in self.entries)
+
     def ask(self, candidate: Candidate, failure: str = "") -> None:
         """Add a candidate that is tried, or skipped for this reason."""
         self.entries.append(Attempt(candidate.upstream.name, candidate.model, failure))

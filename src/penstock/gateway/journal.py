@@ -74,7 +74,8 @@ class Journal:
     def end(self, usage: Usage | None, error: Error | None) -> None:
         """The response was written; `error` if one ended it early."""
         self._usage = usage
-        if usage is not None and error is None and self._answer is not None:
+        is_single = self.attempts.answered == 1  # otherwise the usage is that of several requests
+        if usage is not None and error is None and self._answer is not None and is_single:
             key = self._context.client_key(self._call.request)
             self._context.facts.learn(self._answer.candidate, self._answer.upstream_request, usage, key)
         if error is not None:

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from penstock import Usage
 from penstock.gateway import GatewaySettings, Watch, app
+from penstock.gateway.servers.overflow import TokenRatios
 from penstock.testing import Raw, ReceivedRequest, Reply, Scripted, call, drop, fail, think
 from tests.asgi_client import serving
 from tests.gateway.test_gateway_pairs import CLIENTS, MODELS
@@ -144,6 +145,26 @@ def test_token_counts_are_added_up(stream: bool) -> None:
     usage = events(asked.body)[-1]["usage"] if stream else json.loads(asked.body)["usage"]
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (22, 6)
     assert usage["prompt_tokens_details"]["cached_tokens"] == 14
+
+
+def test_a_required_call_may_be_in_the_second_response() -> None:
+    asked = Asked([Reply(), Reply(call("shell", {"command": "ls"}))], tool_choice="required")
+    assert asked.notes == ["the response was empty after a tool result: the model was asked once more"]
+    never = Asked([Reply(), FINAL], tool_choice="required")
+    assert any("the server ignored the tool choice" in note for note in never.notes)
+
+
+def test_the_token_counts_of_two_requests_are_not_compared_with_the_estimate_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learned: list[int] = []
+    monkeypatch.setattr(
+        TokenRatios, "learn", lambda _self, _upstream, _model, tokens, _estimate: learned.append(tokens)
+    )
+    Asked([Reply(usage=Usage(1000, 1)), Reply(FINAL, usage=Usage(1200, 5))])
+    assert learned == []
+    Asked([Reply(FINAL, usage=Usage(1000, 1))])
+    assert learned == [1000]
 
 
 FAILURES = {

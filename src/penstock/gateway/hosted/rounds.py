@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from penstock.errors import ProviderError, UsageError
 from penstock.events import (
-    USAGE_COUNTS,
     Error,
     Finish,
     Opaque,
@@ -37,6 +36,7 @@ from penstock.gateway.hosted.uses import Uses, without_functions
 from penstock.healing.report import HealingReport
 from penstock.history.client_request import ClientRequest
 from penstock.messages import Message, Part, tool_results
+from penstock.run.limits import add_usage
 from penstock.transport.commands import Take
 from penstock.turn import TurnBuilder
 from penstock.wires import find_web_form
@@ -185,8 +185,7 @@ class ShownEvents:
     def add(self, chunk: StreamChunk) -> StreamChunk:
         """The event as the client gets it."""
         if isinstance(chunk, Usage):
-            counts = {name: getattr(self._before, name) + getattr(chunk, name) for name in USAGE_COUNTS}
-            self._usage = replace(chunk, **counts)
+            self._usage = replace(add_usage(self._before, chunk), raw=chunk.raw)
             return self._usage
         block: int | None = getattr(chunk, "block", None)
         if block is None:

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from penstock.errors import ProviderError, UsageError
 from penstock.events import Error, Finish, FinishReason, Opaque, Reasoning, Retry, StreamChunk, Text, Unknown, Usage
-from penstock.gateway.answer import Answer, ask_again
+from penstock.gateway.answer import Answer, Upstreams, ask_again
 from penstock.gateway.asking import Caller, wire_of
 from penstock.gateway.attempts import Attempts
 from penstock.gateway.config.settings import Watch
@@ -40,8 +40,8 @@ ENDS = ("stop", "tool_calls")
 
 
 def watch_answer(
-    request: ClientRequest, answer: Answer, caller: Caller, attempts: Attempts
-) -> ContinuedAnswer | None:  # fmt: skip
+    request: ClientRequest, answer: Answer, caller: Caller, upstreams: Upstreams, attempts: Attempts
+) -> ContinuedAnswer | None:
     """The answer to a request, with what continues it if its end is doubtful; None if no switch is on.
 
     A response in rounds, for which the gateway runs tools, is not watched: it is continued already.
@@ -50,7 +50,7 @@ def watch_answer(
     if answer.rounds is not None or not (watch.empty_answers or watch.reasoning_only):
         return None
     end = DoubtfulEnd(watch, request, answer.upstream_request.report, find_wire(wire_of(upstream)).FINISH)
-    return ContinuedAnswer(answer, end, lambda last, again: ask_again(last, again, caller, attempts))
+    return ContinuedAnswer(answer, end, lambda last, again: ask_again(last, again, caller, upstreams, attempts))
 
 
 class DoubtfulEnd:
