@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from penstock.gateway import GatewaySettings, Upstream
+from penstock.gateway.facts import UpstreamFacts
+from penstock.gateway.routing import find_candidates
 from penstock.servers.asking import ServerAddress, ask_server, server_facts
 from penstock.servers.facts import LABELS, ServerFacts
 from penstock.servers.kept_facts import KEPT_SECONDS, KeptFacts
@@ -231,6 +234,17 @@ def test_facts_are_read_once() -> None:
         assert await asyncio.gather(*(readings.find() for _ in range(5))) == [1] * 5
         assert await readings.find("b") == 2
         assert readings.models == ["a", "b"]
+
+    asyncio.run(main())
+
+
+def test_an_upstream_with_another_url_has_other_facts() -> None:
+    async def main() -> None:
+        facts = UpstreamFacts(Readings().kept)
+        urls = ("http://a/v1", "http://b/v1", "http://a/v1")
+        settings = [GatewaySettings(upstreams={"u": Upstream(name="u", url=url)}) for url in urls]
+        known = [await facts.of(find_candidates(one, "m")[0], "") for one in settings]
+        assert [one.window for one in known] == [1, 2, 1]
 
     asyncio.run(main())
 

@@ -31,10 +31,10 @@ FACES = {
 }
 
 
-def listed(face: Face, path: str = "/v1/models", provider: str = "llamacpp") -> Any:
+def listed(face: Face, path: str = "/v1/models", provider: str = "llamacpp", context: int = 0) -> Any:
     async def main() -> Any:
         async with serving_face(face) as url:
-            upstream = Upstream(name="first", url=f"{url}/v1", provider=provider)
+            upstream = Upstream(name="first", url=f"{url}/v1", provider=provider, context=context)
             async with serving(app(settings=GatewaySettings(upstreams={"first": upstream}))) as browser:
                 return (await browser.get(path)).json
 
@@ -54,6 +54,14 @@ def test_a_list_of_models_has_the_window_of_the_server(name: str) -> None:
 def test_the_lists_of_other_protocols_have_it_too() -> None:
     assert listed(faces.vllm(), "/v1beta/models")["models"][0]["inputTokenLimit"] == 32768
     assert listed(faces.vllm(), "/api/tags")["models"][0]["details"]["context_length"] == 32768
+
+
+def test_the_configured_window_counts_in_lists() -> None:
+    windows = [row["max_model_len"] for row in listed(faces.vllm(), context=8192)["data"]]
+    assert windows == [8192]
+    assert [row["max_model_len"] for row in listed(faces.vllm(), context=99_999)["data"]] == [32768]
+    unknown = Face(pages={"/v1/models": {"data": [{"id": name} for name in "abc"]}})
+    assert [row["max_model_len"] for row in listed(unknown, context=8192)["data"]] == [8192] * 3
 
 
 def test_a_list_with_windows_needs_no_other_request() -> None:

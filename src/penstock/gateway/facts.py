@@ -100,5 +100,5 @@ def request_headers(upstream: Upstream, client_key: str) -> dict[str, str]:
     return {**({"authorization": f"Bearer {key}"} if key else {}), **upstream.headers}
 
 
-def _place(upstream: Upstream, client_key: str) -> tuple[str, str]:
-    return upstream.name, key_digest(client_key)
+def _place(upstream: Upstream, client_key: str) -> tuple[str, str, str]:
+    return upstream.name, upstream.url, key_digest(client_key)

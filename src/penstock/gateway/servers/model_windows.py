@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from penstock.gateway.asking import wire_of
 from penstock.gateway.context import GatewayContext
 from penstock.gateway.routing import Candidate, find_candidates
+from penstock.gateway.servers.fitting import known_window
 from penstock.gateway.upstream_models import ModelList
 from penstock.servers.facts import ServerFacts
 
@@ -38,9 +40,12 @@ async def model_windows(
             await asyncio.gather(*map(find, asked[1:]))
 
     await asyncio.gather(*map(find_all, by_upstream.values()))
-    return windows
+    return {name: window or first[name].context or None for name, window in windows.items()}
 
 
 def _listed(candidate: Candidate, lists: Mapping[str, ModelList]) -> int | None:
-    listed = lists.get(candidate.upstream.name)
-    return None if listed is None else listed.windows.get(candidate.model)
+    """The window that the list of an upstream has, within the configured one."""
+    upstream = candidate.upstream
+    listed = lists.get(upstream.name)
+    window = None if listed is None else listed.windows.get(candidate.model)
+    return None if window is None else known_window(candidate, wire_of(upstream), ServerFacts(window=window))
