@@ -105,7 +105,7 @@ MAX_FILE = 1024 * 1024
 """How many bytes a file of settings may have."""
 _OPTIONS = {
     "host": "--host", "port": "--port", "key": "--key", "allow_host": "--allow-host", "allow_origin": "--allow-origin",
-    "record": "--record", "inspect": "--no-inspect",
+    "trust_proxy": "--trust-proxy", "record": "--record", "inspect": "--no-inspect",
 }  # fmt: skip
 """What cannot change while the gateway runs, and is set on the command line."""
 
