@@ -13,7 +13,7 @@ from aiohttp import web
 
 from penstock import Timeouts
 from penstock.gateway import counting
-from penstock.gateway.answer import FAILURES
+from penstock.gateway.fallbacks import FAILURES
 from penstock.gateway.routing import find_candidates
 from tests.asgi_client import Browser, Reply, serving
 from tests.gateways import ASK, SHELL, gateway, upstream, web_server

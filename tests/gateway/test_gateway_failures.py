@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from penstock import RateLimitError
 from penstock.gateway import GatewayApp, asking
-from penstock.gateway import answer as circuit
+from penstock.gateway import fallbacks as circuit
 from penstock.gateway.context import LIMITS
 from penstock.gateway.failures import rejection
 from penstock.testing import Hang, HTMLPage, Raw, ReceivedRequest, Reply, Reset, Scripted, Status, drop, fail, wait

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from penstock import UsageError
 from penstock.gateway import Healing, Target, Upstream, app
-from penstock.gateway.answer import FAILURES, OPEN_SECONDS, Circuit
 from penstock.gateway.config import file as config_tables
 from penstock.gateway.config.file import read_settings, settings_from
 from penstock.gateway.config.upstream_names import read_upstream
+from penstock.gateway.fallbacks import FAILURES, OPEN_SECONDS, Circuit
 from penstock.gateway.routing import find_candidates
 from penstock.testing import Scripted
 from tests.asgi_client import serving
@@ -131,6 +131,10 @@ def test_a_file_has_upstreams_routes_and_healing(tmp_path: Path) -> None:
         (f"{ONE}[models.m]\nto = 'a'\n[healing]\nrepar = 'safe'", "gateway.toml: healing: unknown key 'repar'"),
         (f"hosted_tools = 'keep'\n{ONE}", 'hosted_tools must be "drop" or "refuse", not \'keep\''),
         ("[upstreams.'a/b']\nurl = 'http://x'", "slash"),
+        (
+            f"trust_proxy = '10.0.0.1'\n{ONE}",
+            "trust_proxy is not a setting of the file: it cannot change while the gateway runs; use --trust-proxy",
+        ),
         (
             f"port = 4001\n{ONE}",
             "port is not a setting of the file: it cannot change while the gateway runs; use --port",

@@ -7,86 +7,29 @@ response, which must never look complete.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.errors import (
-    AuthenticationError,
-    BadRequestError,
-    ConnectionFailed,
-    ContextLengthError,
-    MissingKeyError,
-    NotFoundError,
-    ProviderError,
-    UsageError,
-)
+from penstock.errors import ConnectionFailed, ProviderError, UsageError
 from penstock.events import Error, Finish, StreamChunk, ToolCall, Unknown, Usage
 from penstock.gateway.asking import Caller, UpstreamRequest, ask, uses_of
 from penstock.gateway.attempts import Attempts
 from penstock.gateway.calls.learned import LearnedCalls, Way, with_advice
 from penstock.gateway.config.settings import AUTO
 from penstock.gateway.failures import from_event
+from penstock.gateway.fallbacks import Circuit, Circuits, choose, first_response
 from penstock.gateway.hosted.rounds import Batches, Rounds, RoundsContext
 from penstock.gateway.routing import Candidate
 from penstock.history.client_request import ClientRequest
 from penstock.servers.facts import ServerFacts
 from penstock.transport.commands import Take
 
-# Circuits: an upstream that fails again and again is not asked for a while.
-#
-# | state | meaning | next |
-# |---|---|---|
-# | closed | requests are sent | open, after FAILURES failures in a row |
-# | open | others are asked instead | half-open, after OPEN_SECONDS |
-# | half-open | one request is sent as a probe | closed if it succeeds, else open |
-#
-# A response succeeds when it ends well. One that has begun lets requests through again, and the next failure opens the
-# circuit. A circuit only chooses between upstreams: the only upstream of a request is always asked.
-
+logger = logging.getLogger("penstock.gateway")
 
 MAX_HELD = 50_000
 """How many events of a response are held back until its first call."""
-FAILURES = 3
-OPEN_SECONDS = 15.0
-
-
-class Circuit:
-    """The circuit of one upstream."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._failures = 0
-        self._open_until = 0.0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether requests should go to another upstream."""
-        return self._failures >= FAILURES and self._clock() < self._open_until
-
-    def begin(self) -> None:
-        """Count a request. In a half-open circuit it is the probe, and others go elsewhere meanwhile."""
-        if self._failures >= FAILURES:
-            self._open_until = self._clock() + OPEN_SECONDS
-
-    def answers(self) -> None:
-        """The upstream has started a response, which may still break off."""
-        self._failures = min(self._failures, FAILURES - 1)
-
-    def succeeded(self) -> None:
-        """The upstream has answered."""
-        self._failures = 0
-
-    def failed(self, seconds: float | None = None) -> None:
-        """The upstream has failed; `seconds` is the pause that it asked for, if any."""
-        self._failures += 1
-        if self._failures >= FAILURES:
-            self._open_until = self._clock() + max(OPEN_SECONDS, seconds or 0.0)
-
-
-logger = logging.getLogger("penstock.gateway")
 
 
 class Answer(Struct):
@@ -123,27 +66,6 @@ class Answer(Struct):
         await self.stream.close()
 
 
-class Circuits:
-    """The circuits of all upstreams, by name. An upstream that got another URL begins with a closed circuit."""
-
-    def __init__(self) -> None:
-        self.clock = time.monotonic
-        self._circuits: dict[str, tuple[str, Circuit]] = {}
-
-    def of(self, candidate: Candidate) -> Circuit:
-        """The circuit of the upstream of a candidate."""
-        name, url = candidate.upstream.name, candidate.upstream.url
-        known, circuit = self._circuits.get(name, ("", None))
-        if circuit is None or known != url:
-            circuit = Circuit(self.clock)
-            self._circuits[name] = url, circuit
-        return circuit
-
-    def in_order(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates in order; those with an open circuit only if there is no other."""
-        return [candidate for candidate in candidates if not self.of(candidate).is_open] or list(candidates)
-
-
 class Upstreams(Struct, frozen=True):
     """What is known about upstreams: which of them fail, and how their models are asked for calls."""
 
@@ -155,9 +77,7 @@ async def open_answer(
     candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, upstreams: Upstreams, attempts: Attempts
 ) -> Answer:
     """The response of the first upstream that starts one; if none does, raises the last upstream's error."""
-    answer = await _first_answer(
-        _chosen(candidates, upstreams.circuits, attempts), request, caller, upstreams, attempts
-    )
+    answer = await _first_answer(choose(candidates, upstreams.circuits, attempts), request, caller, upstreams, attempts)
     return await _in_rounds(answer, request, caller, upstreams, attempts)
 
 
@@ -182,36 +102,13 @@ async def _in_rounds(
         raise
 
 
-def _chosen(candidates: Sequence[Candidate], circuits: Circuits, attempts: Attempts) -> list[Candidate]:
-    """The candidates to ask; the others are noted."""
-    chosen = circuits.in_order(candidates)
-    for candidate in candidates:
-        if candidate not in chosen:
-            attempts.ask(candidate, "not asked: it failed several times in a row")
-    return chosen
-
-
 async def _first_answer(
     candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, upstreams: Upstreams, attempts: Attempts
 ) -> Answer:
-    for number, candidate in enumerate(candidates, 1):
-        circuit, is_last = upstreams.circuits.of(candidate), number == len(candidates)
-        attempts.ask(candidate)
-        try:
-            answer = await _open_in_some_way(candidate, request, caller, upstreams, attempts, has_fallback=not is_last)
-        except (ProviderError, MissingKeyError) as error:
-            if isinstance(error, ProviderError) and is_fault_of_upstream(error):
-                circuit.failed(error.retry_after)
-                if caller.servers is not None:  # it may come back with other settings
-                    caller.servers.expire(candidate, caller.key)
-            attempts.fail(str(error))
-            if is_last or not may_fall_over(error):
-                raise
-            logger.warning("request %s: %s failed, another is asked: %s", caller.id, candidate.upstream.name, error)
-        else:
-            circuit.answers()
-            return answer
-    raise ConnectionFailed("there is no upstream to ask")
+    async def open_one(candidate: Candidate, has_fallback: bool) -> Answer:
+        return await _open_in_some_way(candidate, request, caller, upstreams, attempts, has_fallback=has_fallback)
+
+    return await first_response(candidates, open_one, caller, upstreams.circuits, attempts)
 
 
 async def _open_in_some_way(
@@ -331,7 +228,7 @@ async def whole_answer(
     candidates: Sequence[Candidate], request: ClientRequest, caller: Caller, upstreams: Upstreams, attempts: Attempts
 ) -> tuple[Answer, list[StreamChunk]]:
     """The complete response and its events. As nothing was sent yet, a fallback may replace it even in mid-response."""
-    left = _chosen(candidates, upstreams.circuits, attempts)
+    left = choose(candidates, upstreams.circuits, attempts)
     while True:
         answer = await _first_answer(left, request, caller, upstreams, attempts)
         answer = await _in_rounds(answer, request, caller, upstreams, attempts)
@@ -364,16 +261,6 @@ def learn(answer: Answer, error: Error | None, learned: LearnedCalls) -> bool:
     if is_other:
         request.report.note(f"in later requests, {_switched(learned.of(answer.candidate))}")
     return is_other
-
-
-def is_fault_of_upstream(error: ProviderError) -> bool:
-    """Whether an error is the fault of the upstream, and not of the request."""
-    return not isinstance(error, BadRequestError | AuthenticationError | NotFoundError)
-
-
-def may_fall_over(error: ProviderError | MissingKeyError) -> bool:
-    """Whether a fallback may help: not for an invalid request, unless it is only too long for this upstream."""
-    return not isinstance(error, BadRequestError) or isinstance(error, ContextLengthError)
 
 
 def is_failure(chunk: StreamChunk) -> bool:

@@ -17,7 +17,6 @@ from penstock.asgi.routes import Route, Routes
 from penstock.asgi.sending import Sender
 from penstock.errors import UsageError
 from penstock.gateway import endpoints
-from penstock.gateway.answer import Circuits
 from penstock.gateway.answering import Answering
 from penstock.gateway.calls.learned import LearnedCalls
 from penstock.gateway.config.settings import (
@@ -34,6 +33,7 @@ from penstock.gateway.config.upstream_names import read_upstream
 from penstock.gateway.context import LIMITS, Call, Endpoint, FixedSettings, GatewayContext, SettingsSource
 from penstock.gateway.counting import count_tokens
 from penstock.gateway.facts import UpstreamFacts
+from penstock.gateway.fallbacks import Circuits
 from penstock.gateway.healed import HealedResponses
 from penstock.gateway.hosted.runners import WebTools
 from penstock.gateway.journal import one_line

@@ -12,10 +12,11 @@ from penstock.asgi.limits import MEGABYTE, ServerLimits
 from penstock.asgi.metrics import Metrics
 from penstock.asgi.request import HTTPRequest
 from penstock.asgi.sending import Sender
-from penstock.gateway.answer import Circuits, Upstreams
+from penstock.gateway.answer import Upstreams
 from penstock.gateway.calls.learned import LearnedCalls
 from penstock.gateway.config.settings import GatewaySettings
 from penstock.gateway.facts import UpstreamFacts
+from penstock.gateway.fallbacks import Circuits
 from penstock.gateway.healed import HealedResponses
 from penstock.gateway.hosted.runners import WebTools
 from penstock.gateway.memory import ResponseMemory

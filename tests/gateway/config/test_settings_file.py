@@ -19,10 +19,10 @@ import pytest
 from aiohttp import web
 
 from penstock.gateway import Upstream, app
-from penstock.gateway.answer import FAILURES, Circuits
 from penstock.gateway.config import settings_file
 from penstock.gateway.config.file import settings_from
 from penstock.gateway.config.settings_file import FileSettings, SettingsWatch, changed_sections
+from penstock.gateway.fallbacks import FAILURES, Circuits
 from penstock.gateway.routing import Candidate, find_candidates
 from penstock.healing.settings import Healing
 from penstock.inspector import Inspections

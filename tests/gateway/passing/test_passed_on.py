@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from penstock.gateway import GatewayApp, GatewaySettings, ModelRoute, Target, Upstream, app
+from penstock.gateway.fallbacks import FAILURES
 from tests.asgi_client import Browser, Reply, serving
 from tests.gateways import events, openai_client, web_server
 
@@ -212,6 +213,21 @@ def test_routes_and_fallbacks_are_those_of_other_requests(is_streaming: bool) ->
             [row] = (await browser.get("/healed")).json["requests"]
             assert [one["upstream"] for one in row["asked"]] == ["a", "b"]
             assert row["asked"][0]["failure"]
+
+    asyncio.run(main())
+
+
+def test_an_upstream_that_failed_several_times_is_noted_as_skipped() -> None:
+    async def main() -> None:
+        server = Server()
+        async with web_server(server.answer) as url, serving(routed(f"{url}/v1")) as browser:
+            for _ in range(FAILURES + 1):
+                await browser.post("/v1/completions", {**ask(), "model": "code-1"})
+            row = (await browser.get("/healed")).json["requests"][0]
+            assert row["asked"][0] == {
+                "upstream": "a", "model": "x", "failure": "not asked: it failed several times in a row"
+            }  # fmt: skip
+            assert row["asked"][1]["upstream"] == "b"
 
     asyncio.run(main())
 

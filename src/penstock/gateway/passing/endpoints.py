@@ -19,6 +19,7 @@ from penstock.gateway.answering import Answering
 from penstock.gateway.asking import wire_of
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.endpoints import all_names
+from penstock.gateway.fallbacks import MissingEndpoint
 from penstock.gateway.passing.line_sender import LineSender, ReadRequest
 from penstock.gateway.passing.passed_request import PassedRequest, read_json, read_model
 from penstock.gateway.passing.relay import URLOf
@@ -39,7 +40,7 @@ def _openai_url(path: str) -> URLOf:
     def url_of(candidate: Candidate, url: str) -> str:
         wire = wire_of(candidate.upstream)
         if (paths := find_facts(wire).passed_paths) is None:
-            raise UsageError(f"the upstream {candidate.upstream.name} speaks {wire}, which has no {path}")
+            raise MissingEndpoint(f"the upstream {candidate.upstream.name} speaks {wire}, which has no {path}")
         start, _, query = url.rpartition(paths.chat)
         return f"{start}{paths.root}{path}{query}"
 
@@ -52,7 +53,7 @@ def _ollama_url(path: str) -> URLOf:
     def url_of(candidate: Candidate, url: str) -> str:
         paths = find_facts(wire_of(candidate.upstream)).passed_paths
         if paths is None:
-            raise UsageError(f"the upstream {candidate.upstream.name} has no {path}")
+            raise MissingEndpoint(f"the upstream {candidate.upstream.name} has no {path}")
         start, _, query = url.rpartition(paths.chat)
         return f"{start.removesuffix('/v1')}{path}{query}"
 

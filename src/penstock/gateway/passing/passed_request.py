@@ -41,8 +41,9 @@ class PassedRequest:
         self._context = context
         self._call = call
         self._caller = Caller(
-            id=call.request.id, key=context.client_key(call.request), headers=passed_headers(wire, call.request.headers)
-        )
+            id=call.request.id, key=context.client_key(call.request),
+            headers=passed_headers(wire, call.request.headers), servers=context.facts,
+        )  # fmt: skip
         self._attempts = Attempts()
         self._model = ""
         self._upstream = ""

@@ -6,7 +6,6 @@ calls in them, and there are no keep-alives, which could fall into the middle of
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,19 +13,17 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.errors import ConnectionFailed, MissingKeyError, ProviderError, UsageError
+from penstock.errors import ProviderError
 from penstock.events import Error, Finish, Progress, StreamChunk, Text
-from penstock.gateway.answer import Circuit, Circuits, is_fault_of_upstream, may_fall_over
 from penstock.gateway.asking import IMPATIENCE, PATIENCE, Caller, RouteRetries, open_stream, passed_exchange
 from penstock.gateway.attempts import Attempts
 from penstock.gateway.failures import from_event
+from penstock.gateway.fallbacks import Circuit, Circuits, choose, first_response
 from penstock.gateway.routing import Candidate
 from penstock.model.stream import AsyncStream
 
-logger = logging.getLogger("penstock.gateway")
-
 URLOf = Callable[[Candidate, str], str]
-"""The URL of an endpoint, given that of the chats of a candidate; raises a `UsageError` if it has no such endpoint."""
+"""The URL of an endpoint, given that of the chats of a candidate; raises a `MissingEndpoint` if it has none."""
 
 
 class PassedDecoding:
@@ -90,27 +87,11 @@ async def pass_on(
     attempts: Attempts,
 ) -> Passed:
     """The response of the first upstream that starts one; if none does, raises the last upstream's error."""
-    chosen = circuits.in_order(candidates)
-    for number, candidate in enumerate(chosen, 1):
-        circuit, is_last = circuits.of(candidate), number == len(chosen)
-        attempts.ask(candidate)
-        try:
-            passed = await _open(candidate, body, url_of, caller, circuit, has_fallback=not is_last)
-        except (ProviderError, MissingKeyError) as error:
-            if isinstance(error, ProviderError) and is_fault_of_upstream(error):
-                circuit.failed(error.retry_after)
-            attempts.fail(str(error))
-            if is_last or not may_fall_over(error):
-                raise
-            logger.warning("request %s: %s failed, another is asked: %s", caller.id, candidate.upstream.name, error)
-        except UsageError as error:  # this upstream has no such endpoint
-            attempts.fail(str(error))
-            if is_last:
-                raise
-        else:
-            circuit.answers()
-            return passed
-    raise ConnectionFailed("there is no upstream to ask")
+
+    async def open_one(candidate: Candidate, has_fallback: bool) -> Passed:
+        return await _open(candidate, body, url_of, caller, circuits.of(candidate), has_fallback=has_fallback)
+
+    return await first_response(choose(candidates, circuits, attempts), open_one, caller, circuits, attempts)
 
 
 async def _open(
