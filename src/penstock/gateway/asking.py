@@ -143,9 +143,11 @@ def ask(
     for note in filter(None, (*prepared.notes, prepared.repeats)):
         report.note(note)
     estimate = estimate_input(prepared.messages, prepared.tools)
-    expectations = (
-        expectations_of(request, prepared.simplified, report) if caller.first is None else caller.first.expectations
-    )
+    if caller.first is None:
+        is_in_text = prepared.in_text is not None
+        expectations = expectations_of(request, prepared.simplified, report, is_in_text=is_in_text)
+    else:
+        expectations = caller.first.expectations
     context = ResponseContext(
         wire=prepared.wire, client_wire=request.wire, tools=prepared.tools, messages=prepared.messages,
         fields=prepared.fields, id_prefix=_id_prefix(caller), healing=healing, report=report,

@@ -16,24 +16,23 @@ class InTextCalls(Struct, frozen=True):
     """Calls that were asked for in the text, in these dialects.
 
     Where the prompt `is_own`, it asks for the first dialect, which then is read as in `Model.ask(calls=…)`. Otherwise
-    the server wrote the prompt, the dialect is not known, and the rules for rescued calls apply. `tool_choice` is that
-    of the request, and `is_parallel` whether it allows several calls.
+    the server wrote the prompt, the dialect is not known, and the rules for rescued calls apply. `is_parallel` says
+    whether the request allows several calls.
     """
 
     dialects: tuple[str, ...]
     is_own: bool
-    tool_choice: str = ""
     is_parallel: bool = True
 
 
 class InTextNotes:
-    """A stage that notes a call in another dialect, and what the request asked for and the model did not do."""
+    """A stage that notes a call in another dialect, and several calls where the request allows one."""
 
     def __init__(self, calls: InTextCalls, tools: Sequence[ToolDeclaration], report: HealingReport) -> None:
         self._calls = calls
         self._report = report
         self._wrong = WrongDialect(calls.dialects, tools) if calls.is_own else None
-        self._called: list[str] = []
+        self._call_count = 0
 
     def feed(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
         """The events of one network read, as they are."""
@@ -42,11 +41,13 @@ class InTextNotes:
                 self._note_dialect(self._wrong.feed(chunk)[:-1])
             match chunk:
                 case ToolCall(choice=0):
-                    self._called.append(chunk.name)
+                    self._call_count += 1
                 case Retry():
-                    self._called.clear()
-                case Finish(choice=0, reason="stop" | "tool_calls"):
-                    self._note_choice()
+                    self._call_count = 0
+                case Finish(choice=0, reason="stop" | "tool_calls") if (
+                    self._call_count > 1 and not self._calls.is_parallel
+                ):
+                    self._report.note(f"the request allows one call, and the model made {self._call_count}")
                 case _:
                     pass
         return chunks
@@ -55,14 +56,3 @@ class InTextNotes:
         for report in reports:
             if isinstance(report, Unknown):
                 self._report.note(f"{report.note}: set `calls` to the dialect that the model writes")
-
-    def _note_choice(self) -> None:
-        choice, called = self._calls.tool_choice, self._called
-        if choice not in ("", "auto", "none"):
-            wanted = "a call" if choice == "required" else f"a call of {choice!r}"
-            if not called:
-                self._report.note(f"the request requires {wanted}, and the model made none")
-            elif choice != "required" and {*called} != {choice}:
-                self._report.note(f"the request requires {wanted}, and the model called {', '.join(map(repr, called))}")
-        if len(called) > 1 and not self._calls.is_parallel:
-            self._report.note(f"the request allows one call, and the model made {len(called)}")

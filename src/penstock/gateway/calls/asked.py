@@ -21,7 +21,7 @@ def in_text_calls(candidate: Candidate, request: ClientRequest) -> InTextCalls |
         return None
     is_own = candidate.calls != RAW
     dialects = (candidate.calls,) if is_own else raw_dialects(candidate.model)
-    return InTextCalls(dialects, is_own, settings.tool_choice, settings.is_parallel is not False)
+    return InTextCalls(dialects, is_own, settings.is_parallel is not False)
 
 
 def raw_dialects(model: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """What a request demands of its response, checked when the response has ended: a call, a schema, valid arguments.
 
-Servers may ignore a tool choice or a schema, or enforce a simpler one. The response is passed on as it is, and what
-does not fit is noted. Only responses with such demands are watched.
+Servers may ignore a tool choice or a schema, or enforce a simpler one, and models the sentences in a prompt. The
+response is passed on as it is, and what does not fit is noted. Only responses with such demands are watched.
 """
 
 from __future__ import annotations
@@ -28,9 +28,16 @@ class Expectations:
     """The demands of one request, and what has come so far."""
 
     def __init__(
-        self, choice: str, schema: Mapping[str, Any] | None, tools: Sequence[ToolDeclaration], report: HealingReport
+        self,
+        choice: str,
+        schema: Mapping[str, Any] | None,
+        tools: Sequence[ToolDeclaration],
+        report: HealingReport,
+        *,
+        is_in_text: bool = False,
     ) -> None:
         self._choice = choice
+        self._who = "the model" if is_in_text else "the server"  # which got the tool choice
         self._schema = schema
         self._tools = {tool.name: tool for tool in tools if tool.parameters}
         self._report = report
@@ -68,9 +75,9 @@ class Expectations:
             return
         names = [call.name for call in self._calls]
         if self._choice == "required" and not names:
-            self._report.note("the server ignored the tool choice: a call was required, and the response has none")
+            self._report.note(f"{self._who} ignored the tool choice: a call was required, and the response has none")
         elif self._choice not in (*_FREE, "required") and self._choice not in names:
-            self._report.note(f"the server ignored the tool choice: {self._choice!r} was required, and was not called")
+            self._report.note(f"{self._who} ignored the tool choice: {self._choice!r} was required, and was not called")
         if self._schema is not None and not names:
             self._check_text(self._schema)
         for call in self._calls:
@@ -122,12 +129,15 @@ def is_simplified(tool: ToolDeclaration) -> bool:
 
 
 def expectations_of(
-    request: ClientRequest, tools: Sequence[ToolDeclaration], report: HealingReport
+    request: ClientRequest, tools: Sequence[ToolDeclaration], report: HealingReport, *, is_in_text: bool = False
 ) -> Expectations | None:
-    """The demands of a request; None if it has none. The server may have got simpler schemas of the `tools`."""
+    """The demands of a request; None if it has none. The server may have got simpler schemas of the `tools`.
+
+    If calls are asked for in the text (`is_in_text`), the tool choice is a sentence in the prompt.
+    """
     settings = request.settings
     choice = settings.tool_choice if settings.tools else ""
     schema = None if settings.output is None else settings.output.schema or {}
     if choice in _FREE and schema is None and not tools:
         return None
-    return Expectations(choice, schema, tools, report)
+    return Expectations(choice, schema, tools, report, is_in_text=is_in_text)
