@@ -60,7 +60,7 @@ class Target(Struct, frozen=True):
 
 
 HEALING = Healing(reasoning_calls=True)
-"""What a gateway heals unless it is told otherwise: its clients are agents, which stop at a call in reasoning."""
+"""What a gateway heals by default: its clients are agents, which stop at a call in reasoning."""
 
 
 class Watch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
