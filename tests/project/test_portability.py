@@ -231,7 +231,7 @@ def text_calls(tree: ast.Module) -> list[ast.Call]:
             is_file = is_file or (
                 function.endswith(".open")
                 and not function.startswith(
-                    ("os.", "self.", "penstock.log.", "state.connection.", "encoder.", "inspections.")
+                    ("os.", "self.", "penstock.log.", "state.connection.", "encoder.", "inspections.", "connections.")
                 )
             )
             if is_file and not is_binary:
