@@ -25,7 +25,7 @@ class Server:
 
     def connect(self, address: str) -> Connection | str:
         connection = Connection(address, lambda: self.closed.append(connection))
-        return self.connections.open(connection) or connection
+        return self.connections.admit(connection) or connection
 
     def connected(self, address: str) -> Connection:
         connection = self.connect(address)

@@ -139,6 +139,7 @@ def test_private_data_vendor_state_and_instructions_do_not_leave(tmp_path: Path)
 
 def test_every_event_of_a_log_is_listed_or_left_out_on_purpose() -> None:
     hidden = {"opaque", "unknown", "tool_call_closed", "tool_results", "call_reviewed", "tool_returned"}
+    hidden |= {"forked"}  # which has results of the parent's tools
     hidden |= {"argument_delta", "output_delta"}  # which are derived for a reader, and are in no log
     types = {event.type for event in get_args(LogEvent)}
     public: set[Any] = {*PUBLIC_FIELDS}

@@ -248,7 +248,7 @@ def _counted(protocol: Any, connections: Connections) -> Any:
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             counted = Connection(str(self.client[0]) if self.client else "", transport.close)
-            if (refusal := connections.open(counted)) is None:
+            if (refusal := connections.admit(counted)) is None:
                 self.counted = counted
             else:
                 transport.write(REFUSED[refusal])

@@ -97,7 +97,7 @@ class Connections:
         self._refused = 0
         self._last_line = 0.0
 
-    def open(self, connection: Connection) -> Refusal | None:
+    def admit(self, connection: Connection) -> Refusal | None:
         """Count a new connection, unless there are too many."""
         is_exempt = self._is_trusted(connection.address) or self._is_proxy(connection.address)
         connection.is_counted_by_request = is_exempt

@@ -135,7 +135,9 @@ def rebuild_claimed(
     }
     if claim.lost and (claim.in_tool or run.state.phase in ("new", "hook")):  # an interrupted step is not completed
         claim = replace(claim, steps=2)
-    return run, OwnedRun(store, claim, times.seconds, meta, inputs, began=times.began, model=model, past=past)
+    return run, OwnedRun(
+        store, claim, times.seconds, meta, inputs, began=times.began, model=model, past=past if past.is_fork else None
+    )
 
 
 class WorkTimes:

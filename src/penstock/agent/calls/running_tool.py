@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from concurrent.futures import Future
 from contextlib import suppress
@@ -41,21 +42,6 @@ class Report(Struct, eq=False):
     data: Any
 
 
-class _Flag:
-    """Is set once, and read in any thread. Nobody waits for it, as for a `threading.Event`, which costs more."""
-
-    __slots__ = ("_is_set",)
-
-    def __init__(self) -> None:
-        self._is_set = False
-
-    def set(self) -> None:
-        self._is_set = True
-
-    def is_set(self) -> bool:
-        return self._is_set
-
-
 class RunningTool:
     """A started call of a tool: its thread or task, its timer, its question, and the run of an agent inside it.
 
@@ -78,9 +64,9 @@ class RunningTool:
         self.gone: asyncio.Future[None] | None = None  # its task has ended, for whoever waits for it
         self._tools = tools
         self._report: Report | None = None  # the last one in the inbox
-        self._is_stopped = _Flag()
+        self._stopped = threading.Lock()  # taken once it is stopped: an event costs several times as much
         context: Context[Any] = Context(
-            driven.deps, start.call_id, start.name, driven.run.state.tally.step, self.report, self._is_stopped.is_set,
+            driven.deps, start.call_id, start.name, driven.run.state.tally.step, self.report, self._stopped.locked,
             driven.key_prefix + start.key, self.ask, None, lambda: driven.run.state.history_before,
         )  # fmt: skip
         owned = driven.ownership.owned
@@ -94,7 +80,7 @@ class RunningTool:
         if self.preparing is not None:
             self._execution.raised.extend(self.preparing.take_raised())
         self.preparing = None
-        if self._is_stopped.is_set():
+        if self._stopped.locked():
             return
         if isinstance(result, Outcome):
             self.end(result)
@@ -110,7 +96,7 @@ class RunningTool:
 
     def run_in_task(self, value: Awaited | None = None) -> None:
         """Run the function in a task of this loop, or await the value that it returned."""
-        if self._is_stopped.is_set():
+        if self._stopped.locked():
             close_coroutine(value)
             self._tools.loop.call(self._left)
             return
@@ -120,13 +106,13 @@ class RunningTool:
 
     def prevent(self) -> None:
         """Prevent the function from being called, or signal it to end; from any thread."""
-        self._is_stopped.set()
+        self._stopped.acquire(blocking=False)
 
     def _returned(self, value: Outcome | Awaited) -> None:
         """The function returned, in its thread."""
         if isinstance(value, Outcome):
             self.end(value)
-        elif self._is_stopped.is_set():
+        elif self._stopped.locked():
             close_coroutine(value)
         else:
             self._tools.begin_task(self, value)
@@ -140,7 +126,7 @@ class RunningTool:
         if self._tools.driven.code.loop is not None:  # another loop than that of the run
             self._tools.loop.call_soon(partial(self._left, outcome))
             return
-        if task.cancelled() and is_stopped(task) and not self._is_stopped.is_set() and self._tools.driven.can_give_back:
+        if task.cancelled() and is_stopped(task) and not self._stopped.locked() and self._tools.driven.can_give_back:
             self._tools.dispatcher.give_back()
         self._left(outcome)
 
@@ -163,9 +149,9 @@ class RunningTool:
         if tools.loop.is_here:
             tools.dispatcher.carry_out(tools.driven.run.tool_progress(self.start.key, data))
             return
-        while tools.is_behind and not tools.is_on_shared_loop and not self._is_stopped.is_set():
+        while tools.is_behind and not tools.is_on_shared_loop and not self._stopped.locked():
             time.sleep(PAUSE)
-        if self._is_stopped.is_set():
+        if self._stopped.locked():
             return
         with tools.lock:
             if self._report is not None and tools.is_behind:
@@ -184,7 +170,7 @@ class RunningTool:
         """Wait until the reader has caught up."""
         if self._tools.loop.is_here:
             await self._tools.dispatcher.room()
-        while self._tools.is_behind and not self._is_stopped.is_set():  # noqa: ASYNC110  # another thread reads
+        while self._tools.is_behind and not self._stopped.locked():  # noqa: ASYNC110  # another thread reads
             await asyncio.sleep(PAUSE)
 
     def ask(self, question: dict[str, Any], seconds: float) -> Future[Outcome]:
@@ -230,11 +216,11 @@ class RunningTool:
     def end(self, outcome: Outcome) -> None:
         """The function has ended. One that made the prompt of an agent starts its run; any other call has ended."""
         driven, key = self._tools.driven, self.start.key
-        if self.agent is not None and not outcome.is_error and not self._is_stopped.is_set():
+        if self.agent is not None and not outcome.is_error and not self._stopped.locked():
             if (error := self._begin_inner(self.agent, outcome.data)) is None:
                 return
             outcome = error
-        if self._is_stopped.is_set():
+        if self._stopped.locked():
             return
         if points.hook is not None:
             driven.ownership.visit("after_tool_end", self.start.name)
@@ -252,7 +238,7 @@ class RunningTool:
 
     def stop(self) -> None:
         """Forget the call: cancel what still runs of it. A plain function cannot be stopped, and may run on."""
-        self._is_stopped.set()
+        self._stopped.acquire(blocking=False)
         self._tools.forget(self)
         if self.timer is not None:
             self.timer.cancel()

@@ -19,7 +19,7 @@ from penstock.agent.calls.running_tool import Report, RunningTool
 from penstock.agent.calls.tool_execution import Awaited
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.log import points
-from penstock.log.branches.past_calls import outcome_of
+from penstock.log.branches.past_calls import PastCalls, outcome_of
 from penstock.results import Outcome, failure
 from penstock.run.calls.execution import ToolTime
 from penstock.run.commands import AnswerTool, PrepareTool, StartTool
@@ -50,8 +50,9 @@ class RunningTools:
     def start(self, start: StartTool) -> None:
         """Start a tool: a plain function in a thread, an async one in a task, an agent that continues as it was."""
         driven, key = self.driven, start.key
-        if (past := _past_outcome(driven, start)) is not None:
-            self.loop.call_soon(partial(self.dispatcher.report, partial(driven.run.tool_done, key, past)))
+        past = None if (owned := driven.ownership.owned) is None else owned.past
+        if past is not None and (known := _past_outcome(past, driven, start)) is not None:
+            self.loop.call_soon(partial(self.dispatcher.report, partial(driven.run.tool_done, key, known)))
             return
         variables = driven.scope.variables.copy()
         if driven.scope.observer is not None:
@@ -185,10 +186,9 @@ class RunningTools:
         return InnerRun(driven, self.dispatcher.new_inner(driven, key))
 
 
-def _past_outcome(driven: DrivenRun, start: StartTool) -> Outcome | None:
+def _past_outcome(past: PastCalls, driven: DrivenRun, start: StartTool) -> Outcome | None:
     """The result that a call of a fork had in the parent: its effect is not repeated."""
-    owned = driven.ownership.owned
-    if owned is None or owned.past is None or not start.awaits_reader or driven.run.inner.find(start.key):
+    if not start.awaits_reader or driven.run.inner.find(start.key):
         return None
-    call = owned.past.take(driven.agent_tools, start)
+    call = past.take(driven.agent_tools, start)
     return None if call is None else outcome_of(call)

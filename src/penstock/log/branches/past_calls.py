@@ -41,6 +41,7 @@ class PastCalls:
         self._left: dict[str, deque[PastCall]] = {}
         self._taken: dict[tuple[str, str], PastCall] = {}  # by call id and key: a call that runs again gets the same
         self._names = CallNames()
+        self.is_fork = False
 
     def add(self, event: LogEvent) -> None:
         """The next event of the log."""
@@ -50,6 +51,7 @@ class PastCalls:
             if self._left:
                 self.take(self._names.around(event), inner)
         elif isinstance(inner, Forked):
+            self.is_fork = True
             self.extend(inner.past)
 
     def extend(self, calls: Iterable[PastCall]) -> None:

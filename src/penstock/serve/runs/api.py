@@ -126,7 +126,8 @@ async def decide(context: ServeContext, call: Call) -> None:
     if approval_hash(request) != body.shown:
         raise RejectedRequest(409, "shown_something_else", "the call has changed since it was shown: load it again")
     try:
-        expect_undecided(run, body.call_id, body.approved, body.arguments)
+        if run.state.waits_for(body.call_id, "approval"):  # the tools of agents inside it check their calls themselves
+            expect_undecided(run, body.call_id, body.approved, body.arguments)
     except ArgumentsError as error:
         raise RejectedRequest(422, "arguments_do_not_fit", str(error)) from None
     put = partial(context.host.runs.decide, row.id, body.call_id, body.approved, body.arguments, body.reason)

@@ -46,8 +46,10 @@ class Work:
         self._variables = variables.copy()
         self._after = after
         self._thread: threading.Thread | None = None  # once it has begun
-        self._begun = _closed_lock()  # released when it has begun: an event costs several times as much
-        self._ended = _closed_lock()
+        self._begun = threading.Lock()  # released when it has begun: an event costs several times as much
+        self._ended = threading.Lock()
+        self._begun.acquire()
+        self._ended.acquire()
 
     def run(self) -> None:
         """Do it, in this thread. What it raises ends the thread."""
@@ -68,12 +70,6 @@ class Work:
         """Wait until it has ended, unless this is its thread."""
         if threading.current_thread() is not self._thread and self._ended.acquire(timeout=max(timeout, 0.0)):
             self._ended.release()
-
-
-def _closed_lock() -> threading.Lock:
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
 
 
 class WorkerThreads:
