@@ -46,6 +46,8 @@ def test_the_settings_of_a_client_name_the_gateway_and_the_model(client: str) ->
 
 def test_an_unknown_client_is_an_error_that_names_the_known_ones() -> None:
     assert "codex" in gateway("--for", "nobody", is_error=True)
+    assert "did you mean 'codex'?" in gateway("--for", "Codex", is_error=True)
+    assert "did you mean 'claude-code'?" in gateway("--for", "claude", is_error=True)
     assert "--for" in gateway("--write", is_error=True)
 
 
@@ -64,6 +66,12 @@ def test_claude_code_gets_its_window_and_its_small_model_and_sends_no_telemetry(
     assert int(variables["CLAUDE_CODE_MAX_CONTEXT_TOKENS"]) > int(variables["CLAUDE_CODE_MAX_OUTPUT_TOKENS"])
     assert variables["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"] == "1"
     assert settings.file in settings.command  # a file of its own, so that the account of the user stays as it is
+
+
+def test_codex_gets_the_window_of_the_model() -> None:
+    settings = settings_for("codex", Gateway("http://127.0.0.1:4000", "qwen3", window=32_768))
+    assert isinstance(settings.content, dict)
+    assert settings.content["model_context_window"] == 32_768
 
 
 @pytest.mark.parametrize("client", [name for name in CLIENTS if settings_for(name, GATEWAY).file])

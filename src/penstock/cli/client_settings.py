@@ -58,7 +58,11 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
 def settings_for(client: str, gateway: Gateway) -> ClientSettings:
     """The settings of a client."""
     if client not in CLIENTS:
-        raise UsageError(f"{client!r} is not a known client; use one of {', '.join(CLIENTS)}")
+        from difflib import get_close_matches
+
+        similar = get_close_matches(client.lower(), CLIENTS, n=1)
+        advice = f", did you mean {similar[0]!r}?" if similar else f"; use one of {', '.join(CLIENTS)}"
+        raise UsageError(f"{client!r} is not a known client{advice}")
     return CLIENTS[client](gateway)
 
 
@@ -67,7 +71,12 @@ def _codex(gateway: Gateway) -> ClientSettings:
     return ClientSettings(
         variables={"PENSTOCK_KEY": gateway.key},
         file=f"{os.environ.get('CODEX_HOME') or '~/.codex'}/config.toml",
-        content={"model": gateway.model, "model_provider": "penstock", "model_providers": {"penstock": provider}},
+        content={
+            "model": gateway.model,
+            "model_provider": "penstock",
+            "model_context_window": gateway.window,  # without it, a model that Codex does not know has 272,000 tokens
+            "model_providers": {"penstock": provider},
+        },
         command="codex",
     )
 
