@@ -52,6 +52,11 @@ def test_a_fork_and_its_difference(shop: Shop, tmp_path: Path) -> None:
     assert "forked from r at event 16" in runs(tmp_path, "show", "f", "--plain").stdout
 
 
+def test_a_fork_that_nobody_has_continued_has_not_ended(shop: Shop, tmp_path: Path) -> None:
+    runs(tmp_path, "fork", "r", "--at", "16", "--id", "f")
+    assert runs(tmp_path, "diff", "r", "f").stdout.endswith("\n  f has no more events yet (its state is ready)\n")
+
+
 def test_options_of_a_fork(shop: Shop, tmp_path: Path) -> None:
     made: dict[str, Any] = {}
     for name, words in {

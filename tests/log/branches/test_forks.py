@@ -17,7 +17,7 @@ from penstock.log.store import Batch, DamagedRunError, StoreError
 from penstock.log.take_up import read_log, read_run
 from penstock.run.events import ApprovalRequest, LogEvent, StepEnd, StepStart, ToolEnd, ToolStart
 from penstock.run.forked import Forked
-from penstock.testing import Crashed, Reply, Scripted, call, crash_at
+from penstock.testing import Crashed, Reply, Scripted, call, crash_at, wait
 from tests.forks import try_forks
 from tests.log_stores import Clock, rows_of
 from tests.scripted_runs import check_history
@@ -185,6 +185,22 @@ def test_a_result_for_a_growing_response_is_refused(store: Store) -> None:
         shop.runs.fork("r", end - 1, results={"c1": 1})
     with pytest.raises(UsageError, match="the run has no call 'c9' at event"):
         shop.runs.fork("r", end, results={"c9": 1})
+
+
+def test_a_result_of_a_tool_that_started_early_is_replaced_after_the_response(store: Store) -> None:
+    def look(request: Any) -> Reply | str:
+        response = Reply(call("look", {}, id="c1"), wait(seconds), "A moment.")
+        return f"Done: {request.results[-1].text}" if request.results else response
+
+    shop, seconds = Shop(store, look), 0.1
+    shop.run(id := "first")
+    while shop.at(ToolEnd, id) > shop.at(StepEnd, id):  # on a busy machine
+        seconds *= 4
+        shop.run(id := f"after {seconds}")
+    ended, complete = shop.at(ToolEnd, id), shop.at(StepEnd, id)
+    with pytest.raises(UsageError, match=f"not ended at event {ended}, .* fork at event {complete}, or a later"):
+        shop.runs.fork(id, ended, results={"c1": "snow"})
+    assert shop.finish(shop.runs.fork(id, complete, results={"c1": "snow"})) == "Done: snow"
 
 
 def test_other_words_are_in_the_next_request(store: Store) -> None:

@@ -48,7 +48,8 @@ def fork_command(
     """Start a run with the events of another one until an event, which continues with another model, result or message.
 
     The other run does not change. Calls that it has made keep their results, and their tools do not run again, also if
-    the fork makes the same calls as the other run did after the event.
+    the fork makes the same calls as the other run did after the event. A result is replaced at the event `answered` of
+    its response, or later, until the next request.
 
     \b
       penstock runs show order-17 --numbers
@@ -69,7 +70,7 @@ def fork_command(
         click.echo(escape(_forked_text(row, request, log)))
 
 
-@click.command("diff")
+@click.command("diff", short_help="Show the first event where two runs part.")
 @of_log
 @click.option("--json", "is_json", is_flag=True, help="Print one object, with the numbers and the events.")
 @click.argument("first")
@@ -91,10 +92,16 @@ def diff_command(log: str, is_json: bool, first: str, second: str) -> None:
             click.echo(escape(f"{rows[0].id} and {rows[1].id} are the same"))
         else:
             click.echo(escape(f"the same until event {found.common} of {rows[0].id}, then:"))
-            for id, event in events.items():
-                text = "has ended" if event is None else numbered_line(event.number, event.event).strip()
-                click.echo(escape(f"  {id}: event {text}" if event else f"  {id} {text}"))
+            for row, event in zip(rows, (found.first, found.second), strict=True):
+                click.echo(escape(f"  {row.id}{_side_text(row, event)}"))
     raise SystemExit(0 if found.is_same else 1)
+
+
+def _side_text(row: RunRow, event: PartingEvent | None) -> str:
+    """How a run differs: the event where it parts, or that it has no more events."""
+    if event is not None:
+        return f": event {numbered_line(event.number, event.event).strip()}"
+    return " has ended" if row.state == "over" else f" has no more events yet (its state is {row.state})"
 
 
 def _forked_text(row: RunRow, request: ForkRequest, log: str) -> str:

@@ -250,6 +250,8 @@ class _Fork:
                 continue
             path, end = _path(self.events[place]), innermost(self.events[place])
             assert isinstance(end, ToolEnd)
+            if any(run.state.phase == "answer" for member, run in _members(self.run) if member == path):
+                raise UsageError(self._is_growing(call_id, path))  # a tool that has started early
             self._replaced[place] = _wrap(path, _end(end.key, end.call_id, end.name, value))
 
     def _ended(self, call_id: str) -> int | None:
