@@ -568,6 +568,15 @@ def test_the_list_of_commands_has_the_short_help_of_each() -> None:
     assert penstock.get_command(context, "no-such-command") is None
 
 
+@pytest.mark.parametrize("group", ["runs", "log"])
+def test_the_lists_of_inner_commands_have_whole_sentences(group: str) -> None:
+    commands = (
+        click.testing.CliRunner().invoke(penstock, [group, "--help"]).stdout.partition("Commands:\n")[2].splitlines()
+    )
+    assert commands
+    assert [line for line in commands if line.endswith("...")] == []
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_complete_the_commands(shell: str) -> None:
     script = run_for_text("completion", shell).stdout

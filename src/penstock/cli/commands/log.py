@@ -27,7 +27,7 @@ def log() -> None:
     """
 
 
-@log.command("check")
+@log.command("check", short_help="Print the version, runs, size and problems of a log.")
 @log_option("The log.")
 def check_log(log: str | None) -> None:
     """Print the version of a log's tables, its runs and its size, and what is wrong with it. Nothing is changed.
@@ -47,7 +47,7 @@ def check_log(log: str | None) -> None:
     click.echo("nothing is wrong" if status.is_current else "the file is readable; `penstock log migrate` upgrades it")
 
 
-@log.command("migrate")
+@log.command("migrate", short_help="Upgrade the tables of a log to this version.")
 @log_option("The log.")
 def migrate_log(log: str | None) -> None:
     """Upgrade the tables of a log to this version of penstock, before a deployment does.

@@ -30,7 +30,7 @@ PAGE = 1000
 """How many runs are listed at a time."""
 
 
-@click.command("export")
+@click.command("export", short_help="Write runs to a file, with every event as it was stored.")
 @of_log
 @click.option("-o", "--output", metavar="FILE", shell_complete=complete_file,
               help="Write to this file, compressed if it ends with .gz; without it, to standard output.")  # fmt: skip
@@ -102,7 +102,7 @@ def _print_import(added: int, known: int) -> None:
     click.echo(f"{count_text(added)} imported{there}", err=True)
 
 
-@click.command("archive")
+@click.command("archive", short_help="Move finished runs from the log to files in DIRECTORY.")
 @of_log
 @click.option("--older-than", "age", required=True, metavar="AGE", help="The time since the end: 12h, 30d or 8w.")
 @click.option("--dry-run", is_flag=True, help="Only count the runs that would be archived.")

@@ -222,7 +222,7 @@ def _cancel(store: Store, row: RunRow, why: str) -> str:
     return f"{owner.text} cancels {row.id}"
 
 
-@runs.command("retry")
+@runs.command("retry", short_help="Let workers continue parked or repaired runs.")
 @of_log
 @click.argument("run", nargs=-1, required=True)
 def retry_run(log: str, run: tuple[str, ...]) -> None:
