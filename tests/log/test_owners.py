@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Agent, Context, Done, Limits, Model, Runs, ToolStart, tool
+from penstock import Agent, Context, Done, Limits, Model, Runs, ToolStart, UsageError, tool
 from penstock.log import SQLiteStore, Store
 from penstock.log.ending import release_claimed
 from penstock.log.store import UnknownRunError
@@ -160,18 +160,20 @@ def test_no_exception_of_deps_ends_a_run(error: type[BaseException], store: Stor
     assert desk.end(run_id).reason == "answered"
 
 
-def test_a_run_whose_deps_fail_is_tried_again_later(store: Store, clock: FakeClock) -> None:
+@pytest.mark.parametrize("error", [ConnectionError, UsageError])
+def test_a_run_whose_deps_fail_is_tried_again_later(error: type[Exception], store: Store, clock: FakeClock) -> None:
     desk = Desk(store, clock, Limits(takeovers=2))
     run_id = desk.runs.start("desk", "Weather?")
 
     def fail(meta: Any) -> Any:
-        raise ConnectionError("the database of customers is away")
+        raise error("the database of customers is away")
 
     runs = Runs(store, {"desk": desk.agent}, deps=fail)
     for _ in range(10):
-        with pytest.raises(ConnectionError):
+        with pytest.raises(error):
             runs.drive(run_id)
         assert runs.claimable() == []
+        assert (runs.find(run_id).lost, store.suspects()) == (0, [])
         clock.advance(DEPS_PAUSE + 1)
         assert runs.claimable() == [run_id]
     assert desk.end(run_id).reason == "answered"

@@ -21,7 +21,7 @@ from penstock.agent.coroutines import run_coroutine
 from penstock.agent.driver.driven_run import DrivenRun
 from penstock.agent.driver.driver import Driver
 from penstock.agent.pricing import expect_prices
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import UsageError
 from penstock.history.read import as_messages
 from penstock.log import points
 from penstock.log.bodies import body_of
@@ -59,7 +59,7 @@ from penstock.runs.worker import Unclaimed, Worker, beginning_text, claim_runs, 
 logger = logging.getLogger("penstock.runs")
 
 DEPS_PAUSE = 5.0
-"""The seconds until a run is tried again whose `deps` failed."""
+"""The seconds until a run is tried again whose `deps` failed, or whose model is not known here."""
 
 
 class Runs:
@@ -338,22 +338,23 @@ class Runs:
             deps = self._deps(owned.meta) if self._deps else None
             if isawaitable(deps):
                 deps = await deps
+            driven = DrivenRun(config, run, deps, replace(owned, outlives_reader=True))
         except asyncio.CancelledError:  # the worker stops
             with suppress(StoreError):
                 await asyncio.to_thread(release_claimed, self._store, claim)
             raise
-        except PenstockError:
+        except StoreError:  # of the log: the run is damaged or parked, or the store is away
             raise
         except (SystemExit, KeyboardInterrupt):  # the process ends
             with suppress(StoreError):
                 release_claimed(self._store, claim)
             raise
-        except BaseException:  # of `deps`: what fails around a run is tried again, and does not end it
+        except BaseException:  # of `deps`, or there is no such model: what fails around a run is tried again
             with suppress(StoreError):
                 await asyncio.to_thread(postpone_claimed, self._store, claim, DEPS_PAUSE)
             raise
         logger.info("run %s: %s, agent %s", claim.run_id, beginning_text(claim), agent.name or claim.agent)
-        driver = Driver(DrivenRun(config, run, deps, replace(owned, outlives_reader=True)))
+        driver = Driver(driven)
         try:
             await driver.drain()
         except LostRunError as error:

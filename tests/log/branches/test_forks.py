@@ -11,12 +11,14 @@ import pytest
 
 from penstock import Agent, Model, RunExistsError, Runs, ToolError, UnknownRunError, UsageError, tool
 from penstock.log import RunRow, Store
+from penstock.log.branches.fork import ForkRequest, fork_run
 from penstock.log.in_memory import MemoryStore
 from penstock.log.retention.run_files import lines_of, read_runs
 from penstock.log.store import Batch, DamagedRunError, StoreError
 from penstock.log.take_up import read_log, read_run
 from penstock.run.events import ApprovalRequest, LogEvent, StepEnd, StepStart, ToolEnd, ToolStart
 from penstock.run.forked import Forked
+from penstock.runs.runs import DEPS_PAUSE
 from penstock.testing import Crashed, Reply, Scripted, call, crash_at, wait
 from tests.forks import try_forks
 from tests.log_stores import Clock, rows_of
@@ -144,6 +146,23 @@ def test_the_model_of_a_fork_must_be_known(store: Store) -> None:
     shop.run()
     with pytest.raises(UsageError, match="the agent has no model 'another'"):
         shop.runs.fork("r", 3, model="another")
+
+
+def test_a_fork_whose_model_a_worker_does_not_know_waits_for_one_that_does(store: Store, clock: Clock) -> None:
+    """It is no suspect: its worker is alive, and other runs must not wait for it."""
+    shop = Shop(store)
+    shop.run()
+    fork = fork_run(store, ForkRequest(run_id="r", at=shop.at(ToolEnd), model="another")).id
+    for _ in range(3):
+        with pytest.raises(UsageError, match="the agent has no model 'another'"):
+            shop.runs.drive(fork)
+        row = shop.runs.find(fork)
+        assert (row.state, row.lost, row.suspect) == ("waiting", 0, "")
+        clock.now += DEPS_PAUSE + 1
+    model = Model("anthropic:another", via=Scripted(lambda request: "Here I am."))
+    agent = Agent(shop.agent.config.model, [*shop.agent.config.tools.values()], name="shop", models={"another": model})
+    Runs(store, {"shop": agent}).drive(fork)
+    assert read_run(store, shop.runs.find(fork)).state.output == "Here I am."
 
 
 @pytest.mark.parametrize("kind", [StepEnd, ToolStart, ToolEnd])
