@@ -34,6 +34,10 @@ const rows = page => page.$$eval(".row", elements => elements.map(element => ({
 const lanes = page => page.$$eval("#waterfall .name", elements => elements.map(element => element.textContent));
 
 const scenarios = {
+  async newest() {
+    const page = await open("");
+    return { current: await page.$$eval("#exchanges button", buttons => buttons.map(button => button.ariaCurrent === "true")) };
+  },
   async long() {
     const page = await open("long", { isTraced: true });
     await page.waitForFunction(() => document.querySelector("#facts").textContent.includes("5,000 frames"));

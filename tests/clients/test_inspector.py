@@ -63,6 +63,13 @@ def test_frames_stand_beside_events_with_what_is_odd_about_them(inspected: str) 
     assert ["stop" in row["frame"] for row in seen["filtered"]] == [True]
 
 
+def test_the_first_exchange_of_the_list_is_open(inspected: str) -> None:
+    first, *others = look(inspected, "newest")["current"]
+    assert first
+    assert others
+    assert not any(others)
+
+
 def test_an_exchange_is_copied_as_a_vector_and_exported_as_a_recording(inspected: str) -> None:
     seen = look(inspected, "copies")
     assert seen["vector"]["quirks"] == [19, 53, 104]

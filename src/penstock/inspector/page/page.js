@@ -375,10 +375,13 @@ function laneElement(lane, place, x, width, label) {
   return group;
 }
 
+function listed() {
+  const sorted = [...summaries.values()].sort((one, other) => one.began - other.began || 0);
+  return sorted.some(one => !/^\d+$/.test(one.id)) ? sorted.reverse() : sorted; // live: the newest first
+}
+
 function drawExchanges() {
-  const listed = [...summaries.values()].sort((one, other) => one.began - other.began || 0);
-  if (listed.length && listed.some(one => !/^\d+$/.test(one.id))) listed.reverse(); // live: the newest first
-  $("exchanges").replaceChildren(...listed.map(summary => {
+  $("exchanges").replaceChildren(...listed().map(summary => {
     const marks = element("span", { class: "marks" });
     if (summary.outcome && summary.outcome !== "complete") marks.append(element("span", { class: "badge bad" }, summary.outcome), " ");
     if (!summary.outcome) marks.append(element("span", { class: "badge" }, "live"), " ");
@@ -544,6 +547,6 @@ followAlways(() => "/exchanges", new AbortController().signal, changed => {
   for (const summary of changed) summaries.set(summary.id, summary);
   drawExchanges();
   const wanted = decodeURIComponent(location.hash.slice(1));
-  if (!shown && summaries.size) open(summaries.has(wanted) ? wanted : [...summaries.keys()][0]);
+  if (!shown && summaries.size) open(summaries.has(wanted) ? wanted : listed()[0].id);
   else draw();
 });
