@@ -24,7 +24,7 @@ from penstock.gateway.memory import ResponseRecord
 from penstock.gateway.piece_lane import PieceLane
 from penstock.gateway.routing import Candidate, find_candidates
 from penstock.gateway.servers.expectations import Expectations
-from penstock.gateway.watch.conclusion import conclude
+from penstock.gateway.watch.conclusion import conclusion, encode_conclusion
 from penstock.gateway.watch.doubtful_ends import watch_answer
 from penstock.gateway.watch.repeated_calls import RepeatedCalls
 from penstock.healing.report import RESCUED_HEADER, RescuedCall, rescued_ids
@@ -79,7 +79,9 @@ class Answering:
         self._journal.begin(request, candidates)
         if text := RepeatedCalls(request.messages, candidates[0].watch.repeated_calls).end:
             self._journal.note(text)
-            encoded = conclude(request, candidates[0].model, self._caller.id, text)
+            chunks = conclusion(text)
+            self._context.memory.record_whole(request, self._caller.key, self._caller.id, chunks)
+            encoded = encode_conclusion(request, candidates[0].model, self._caller.id, chunks)
             self._inspected.send(encoded.body)
             await respond(self._call.request, self._call.send, 200, encoded.body, encoded.headers["content-type"])
         elif request.settings.is_streaming:
@@ -199,9 +201,7 @@ class Answering:
                 chunks = await continued.rest()
             finally:
                 await continued.close()
-        if (record := self._context.memory.record(request, self._caller.key, self._caller.id)) is not None:
-            record.add(chunks)
-            record.end()
+        self._context.memory.record_whole(request, self._caller.key, self._caller.id, chunks)
         if (expected := answer.upstream_request.expectations) is not None:
             expected.add(chunks)
             expected.end()

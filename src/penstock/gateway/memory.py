@@ -185,6 +185,12 @@ class ResponseMemory:
             return None
         return ResponseRecord(self, request, key, id)
 
+    def record_whole(self, request: ClientRequest, key: str, id: str, chunks: list[StreamChunk]) -> None:
+        """Remember a complete response, if it can be needed again."""
+        if (record := self.record(request, key, id)) is not None:
+            record.add(chunks)
+            record.end()
+
     def keep(self, request: ClientRequest, key: str, id: str, reply: Message) -> None:
         """Remember a response."""
         is_kept, has_calls = request.settings.is_kept, bool(reply.tool_calls) and _is_rich(reply)

@@ -19,7 +19,7 @@ from penstock.testing import ReceivedRequest, Reply, Scripted, call, think
 from tests.asgi_client import serving
 from tests.command import run_for_text
 from tests.gateway.test_gateway_pairs import CLIENTS, MODELS
-from tests.gateways import upstream
+from tests.gateways import events, upstream
 
 GO = user("Go.")
 NOTE = user("<system-reminder>\nYou have 1234 tokens.\n</system-reminder>")
@@ -114,6 +114,25 @@ def test_an_agent_in_a_circle_is_reminded_and_then_ended(client: Any, provider: 
     assert ["reminded" in str(note) for note in notes] == [False, False, True, True, False]
     assert notes[-1] == [text]
     assert reports[0]["status"] == 200
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+def test_a_client_can_continue_the_end_by_its_id(stream: bool) -> None:
+    circle: list[Any] = [{"role": "user", "content": "Go."}]
+    for number in range(4):
+        made = {"type": "function_call", "call_id": f"c{number}", "name": "shell", "arguments": "{}"}
+        circle += [made, {"type": "function_call_output", "call_id": f"c{number}", "output": "4"}]
+    server = Scripted(["I stop."])
+
+    async def converse() -> int:
+        async with serving(gateway(server)) as browser:
+            ended = await browser.post("/v1/responses", {"model": "m", "input": circle, "stream": stream})
+            id = (events(ended.body)[-1]["response"] if stream else ended.json)["id"]
+            body = {"model": "m", "input": "Stop.", "previous_response_id": id}
+            return (await browser.post("/v1/responses", body)).status
+
+    assert asyncio.run(converse()) == 200
+    assert "Stopped by the gateway" in json.dumps(server.requests[0].body)
 
 
 def test_a_reminder_can_end_the_circle() -> None:

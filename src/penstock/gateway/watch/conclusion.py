@@ -15,11 +15,15 @@ from penstock.wires.shared.encode_response.response_encoder import ResponseEncod
 from penstock.wires.shared.encode_response.response_head import EncodedResponse
 
 
-def conclude(request: ClientRequest, model: str, id: str, text: str) -> EncodedResponse:
-    """The response with this text, in the protocol of the client, streamed or whole; its headers have the type."""
+def conclusion(text: str) -> list[StreamChunk]:
+    """The events of a response that is only this text."""
+    return [Text(0, text), Usage(), Finish("stop")]
+
+
+def encode_conclusion(request: ClientRequest, model: str, id: str, chunks: list[StreamChunk]) -> EncodedResponse:
+    """The response in the protocol of the client, streamed or whole; its headers have the type."""
     frames = find_response_frames(request.wire)
     head = replace(request.head(id, int(time.time()), has_custom_tools=True), model=model)
-    chunks: list[StreamChunk] = [Text(0, text), Usage(), Finish("stop")]
     if not request.settings.is_streaming:
         encoded = encode_body(frames, chunks, head)
         return replace(encoded, headers={**encoded.headers, "content-type": JSON})
