@@ -174,3 +174,13 @@ def test_the_command_ends_with_the_code_in_a_process() -> None:
 def test_windows_are_those_that_agents_need() -> None:
     assert AGENT_WINDOW < USUAL_WINDOW
     assert settings_from({"upstreams": {"a": {"url": "http://x/v1", "context": 5}}}).upstreams["a"].context == 5
+
+
+def test_a_name_that_a_server_lists_controls_no_terminal_and_no_shell() -> None:
+    """The server may be anybody's, and the lines of a cure are copied into a shell."""
+    name = "m\x1b]0;title\x07\nno problems; rm -rf ~"
+    rows = [{"id": name, "owned_by": "vllm", "max_model_len": 4096}]
+    output = on(Face(pages={"/v1/models": {"data": rows}}), "").output
+    assert all(line.isprintable() for line in output.split("\n"))
+    assert output.startswith(r"m\x1b]0;title\x07\nno problems; rm -rf ~ on ")
+    assert r"vllm serve 'm\x1b]0;title\x07\nno problems; rm -rf ~' --max-model-len" in output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from msgspec import Struct
 
@@ -42,7 +43,7 @@ def advice_for(
 
 
 def _missing_model(facts: ServerFacts) -> Advice:
-    command = _PULLS.get(facts.server, "").format(model=facts.model)
+    command = _PULLS.get(facts.server, "").format(model=quote(facts.model))
     cure = "Load it:" if command else "Use one of the models in its list."
     return Advice(what=f"The server has no model {facts.model!r}.", cure=cure, lines=(command,) if command else ())
 
@@ -103,7 +104,7 @@ def _set_window(facts: ServerFacts, upstream: str, address: str, *, sets_window:
     if command is None:
         return Advice(what="", cure=f"Start the server with a window of {window:,} tokens.")
     cure = "Load the model with:" if "{model} --context" in command else "Start the server with:"
-    return Advice(what="", cure=cure, lines=(command.format(window=window, model=facts.model),))
+    return Advice(what="", cure=cure, lines=(command.format(window=window, model=quote(facts.model)),))
 
 
 _OWN_PROTOCOL: dict[ServerKind, str] = {"ollama": "ollama"}
