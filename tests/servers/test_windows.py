@@ -51,6 +51,33 @@ def test_a_list_of_models_has_the_window_of_the_server(name: str) -> None:
     assert (None in [row.get(field) for field in fields]) == (not set(fields) & set(row))
 
 
+def test_the_window_is_that_of_the_server_in_the_settings_of_now() -> None:
+    """The upstream keeps its name, and no chat has come since the file was changed."""
+
+    async def main() -> list[Any]:
+        async with serving_face(faces.llamacpp()) as first, serving_face(faces.llamacpp(window=4096)) as second:
+            source = ChangingSettings(_settings(first))
+            async with serving(app(settings=source)) as browser:
+                rows = [(await browser.get("/v1/models")).json["data"][0]]
+                source.current = _settings(second)
+                return [*rows, (await browser.get("/v1/models")).json["data"][0]]
+
+    assert [row["context_length"] for row in asyncio.run(main())] == [8192, 4096]
+
+
+class ChangingSettings:
+    """Settings of a file that is changed while the gateway runs."""
+
+    problem = ""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.current = settings
+
+
+def _settings(url: str) -> GatewaySettings:
+    return GatewaySettings(upstreams={"first": Upstream(name="first", url=f"{url}/v1", provider="llamacpp")})
+
+
 def test_the_lists_of_other_protocols_have_it_too() -> None:
     assert listed(faces.vllm(), "/v1beta/models")["models"][0]["inputTokenLimit"] == 32768
     assert listed(faces.vllm(), "/api/tags")["models"][0]["details"]["context_length"] == 32768

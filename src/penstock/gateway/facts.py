@@ -34,6 +34,7 @@ class UpstreamFacts:
         if settings is not self._settings:
             if self._settings is not None:
                 self._kept.clear()
+                self._ratios = TokenRatios()
             self._settings = settings
 
     async def of(self, candidate: Candidate, client_key: str, seconds: float = WAIT_SECONDS) -> ServerFacts:
@@ -100,5 +101,6 @@ def request_headers(upstream: Upstream, client_key: str) -> dict[str, str]:
     return {**({"authorization": f"Bearer {key}"} if key else {}), **upstream.headers}
 
 
-def _place(upstream: Upstream, client_key: str) -> tuple[str, str, str]:
-    return upstream.name, upstream.url, key_digest(client_key)
+def _place(upstream: Upstream, client_key: str) -> tuple[str, str, str, str]:
+    """What facts belong to. It has the URL: after a change of the settings, the server may be another one."""
+    return upstream.name, upstream.provider, upstream.url, key_digest(client_key)
