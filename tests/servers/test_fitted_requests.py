@@ -343,6 +343,13 @@ def test_the_server_counts_only_what_may_not_fit() -> None:
     assert [path for path in other.paths if "input_tokens" in path] == ["/v1/chat/completions/input_tokens"]
 
 
+def test_a_server_that_reports_few_tokens_still_counts_what_may_not_fit() -> None:
+    """Some report only the tokens that were not in their cache."""
+    face = faces.llamacpp(chat=faces.plain(prompt_tokens=1), window=50_000)
+    ask(face, chat("m", LONG), chat("m", LONG * 20))
+    assert [path for path in face.paths if "input_tokens" in path] == ["/v1/chat/completions/input_tokens"]
+
+
 def test_the_ratios_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.gateway.servers.overflow.MAX_RATIOS", 2)
     ratios = TokenRatios()

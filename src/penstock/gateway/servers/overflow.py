@@ -33,6 +33,8 @@ FIRST_RATIO = 2.0
 """How many tokens an estimated one may be, as long as the server has counted nothing."""
 MARGIN = 1.1
 """The same for what an estimate is off once the server has counted."""
+LEAST_RATIO = 0.5
+"""The lowest ratio: some servers report only the tokens that were not in their cache."""
 MAX_RATIOS = 256
 """How many models of upstreams have a ratio."""
 CUT, LIKELY_CUT = 0.75, 0.5
@@ -56,7 +58,7 @@ class TokenRatios:
 
     def learn(self, upstream: str, model: str, tokens: int, estimate: int) -> None:
         """A server has counted the tokens of a prompt."""
-        self._ratios[upstream, model] = tokens / max(estimate, 1) * MARGIN
+        self._ratios[upstream, model] = max(tokens / max(estimate, 1) * MARGIN, LEAST_RATIO)
         self._ratios.move_to_end((upstream, model))
         while len(self._ratios) > MAX_RATIOS:
             self._ratios.popitem(last=False)
