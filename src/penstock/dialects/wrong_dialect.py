@@ -69,10 +69,11 @@ class WrongDialect:
 
     def _reports(self, choice: int) -> list[StreamChunk]:
         text = "".join(self._texts.pop(choice, ()))
-        if not text or not self._has_tools or choice in self._with_calls:
-            return []
+        if not text or not self._has_tools or choice in self._with_calls or self._first_call(text, self._dialects):
+            return []  # a call in its own dialect that stays text has another reason
         groups = (LOOKED_FOR, *([name] for name in ALONE))
-        call = next(filter(None, (self._first_call(text, names) for names in groups)), None)
+        others = ([name for name in names if name not in self._dialects] for names in groups)
+        call = next(filter(None, (self._first_call(text, names) for names in others if names)), None)
         if call is None:
             return []
         other = call.origin.removeprefix("text:")
@@ -82,7 +83,6 @@ class WrongDialect:
 
     def _first_call(self, text: str, dialects: Iterable[str]) -> ToolCall | None:
         """The first call of a text in one of these dialects."""
-        names = [name for name in dialects if name not in self._dialects]
-        stage = TextCalls(names, self._tools, only_declared=True, confirm="close")
+        stage = TextCalls(dialects, self._tools, only_declared=True, confirm="close")
         events = [*stage.feed(Text(0, text)), *stage.feed(Finish("stop")), *stage.close()]  # the text is not cut
         return next((event for event in events if isinstance(event, ToolCall)), None)

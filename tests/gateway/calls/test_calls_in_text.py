@@ -199,6 +199,7 @@ def test_a_call_that_repeats_the_users_text_stays_text(dialect: str) -> None:
     asked = ask(text, chat(messages=messages, tools=DECLARED), calls=dialect)
     assert asked.calls == []
     assert any("repeats a message" in note for note in asked.report["notes"])
+    assert not any("looks like a call in the dialect" in note for note in asked.report["notes"])
 
 
 @each("dialect", ["hermes", "qwen3_coder", "anthropic_xml", "glm45"])
