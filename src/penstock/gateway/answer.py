@@ -129,7 +129,7 @@ async def _open_in_some_way(
         try:
             answer = await _open(chosen, request, caller, circuit, has_fallback=has_fallback)
             if not way.is_proven and request.settings.tools and await _hold(answer):
-                learned.prove(candidate)
+                learned.prove(candidate, way)
         except ProviderError as error:
             if not _switch(candidate, way, error, learned, caller):
                 raise

@@ -322,6 +322,18 @@ def test_a_long_response_is_held_back_up_to_a_limit(monkeypatch: pytest.MonkeyPa
     assert b"EOF" in reply.body
 
 
+def test_a_call_proves_only_the_way_in_which_it_was_asked_for() -> None:
+    """Another request may have failed meanwhile."""
+    learned, candidate = LearnedCalls(), Candidate(Upstream(name="local"), "qwen3", Healing(), calls="auto")
+    native = learned.of(candidate)
+    assert learned.fail(candidate, native, FAILURES["llama.cpp"])
+    learned.prove(candidate, native)
+    assert not learned.of(candidate).is_proven
+    learned.prove(candidate, learned.of(candidate))
+    assert learned.of(candidate).is_proven
+    assert learned.of(candidate).calls == "hermes"
+
+
 def test_what_is_learned_is_learned_per_model_and_is_limited() -> None:
     learned = LearnedCalls()
 

@@ -44,9 +44,9 @@ class LearnedCalls:
             return Way(candidate.calls, is_proven=True)
         return self._ways.get(_place(candidate), Way())
 
-    def prove(self, candidate: Candidate) -> None:
-        """A candidate has made a call."""
-        if candidate.calls == AUTO and not (way := self.of(candidate)).is_proven:
+    def prove(self, candidate: Candidate, way: Way) -> None:
+        """A candidate has made a call after a request that was sent in this way."""
+        if candidate.calls == AUTO and self.of(candidate) == way:  # else another request has found a better one
             self._keep(candidate, Way(way.calls, is_proven=True, reason=way.reason))
 
     def fail(self, candidate: Candidate, way: Way, error: str) -> bool:
