@@ -139,7 +139,9 @@ class GatewayApp(ASGIApp):
 
     async def reject(self, request: HTTPRequest, send: Sender, error: RejectedRequest) -> None:
         """Answer with an error, in the shape of the protocol that the path belongs to."""
-        logger.info("%s %s status=%d | failed: %s", request.id, one_line(request.path), error.status, error.message)
+        logger.info(
+            "%s %s status=%d | failed: %s", request.id, one_line(request.path), error.status, one_line(error.message)
+        )
         wire = wire_of_path(request)
         if wire is None:
             await respond_error(request, send, error)

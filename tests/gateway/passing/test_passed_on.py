@@ -232,6 +232,47 @@ def test_an_upstream_that_failed_several_times_is_noted_as_skipped() -> None:
     asyncio.run(main())
 
 
+def test_a_whole_response_that_breaks_off_is_that_of_a_fallback() -> None:
+    async def cut(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "application/json"})
+        await response.prepare(request)
+        await response.write(b'{"object": "text_')
+        await asyncio.sleep(0.05)
+        request.transport.abort()  # type: ignore[union-attr]
+        return response
+
+    async def main() -> None:
+        server = Server()
+        async with web_server(cut) as broken, web_server(server.answer) as url:
+            upstreams = {
+                name: Upstream(name=name, url=f"{at}/v1", retries=0) for name, at in (("a", broken), ("b", url))
+            }
+            route = ModelRoute(pattern="*", target=Target("a"), fallbacks=(Target("b"),))
+            async with serving(app(settings=GatewaySettings(upstreams=upstreams, routes=(route,)))) as browser:
+                reply = await browser.post("/v1/completions", ask())
+                assert (reply.status, reply.json, reply.headers["x-penstock-upstream"]) == (200, COMPLETION, "b")
+                [row] = (await browser.get("/healed")).json["requests"]
+                assert [bool(one.get("failure")) for one in row["asked"]] == [True, False]
+
+    asyncio.run(main())
+
+    asyncio.run(main())
+
+
+def test_the_words_of_a_server_stay_on_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def refuse(request: web.Request) -> web.Response:
+        return web.json_response({"error": {"message": "no\n12:00:00 all is well\x1b[2J"}}, status=400)
+
+    async def main() -> None:
+        async with web_server(refuse) as url, serving(app(f"{url}/v1")) as browser:
+            assert (await browser.post("/v1/completions", ask())).status == 400
+
+    with caplog.at_level("INFO", logger="penstock.gateway"):
+        asyncio.run(main())
+    assert any("all is well" in line for line in caplog.messages)
+    assert all(line.isprintable() for line in caplog.messages)
+
+
 def test_a_stream_that_breaks_off_ends_with_an_error() -> None:
     async def test(server: Server, browser: Browser) -> None:
         reply: Reply = await browser.post("/v1/completions", ask("cut", is_streaming=True))

@@ -66,10 +66,13 @@ class PassedRequest:
         else:
             self._report(self._call.send.status, self._problem)
 
-    async def _passed(self, body: Any, url_of: URLOf) -> Passed:
-        candidates = find_candidates(self._context.source.current, self._model)
+    async def _passed(self, body: Any, url_of: URLOf, *, is_whole: bool = False) -> Passed:
+        context, caller = self._context, self._caller
+        candidates = find_candidates(context.source.current, self._model)
         try:
-            passed = await pass_on(candidates, body, url_of, self._caller, self._context.circuits, self._attempts)
+            passed = await pass_on(
+                candidates, body, url_of, caller, context.circuits, self._attempts, is_whole=is_whole
+            )
         except (UsageError, ProviderError) as error:
             is_client_key = any(uses_client_key(candidate.upstream, self._caller.key) for candidate in candidates)
             raise rejection(error, is_client_key=is_client_key) from None
@@ -78,22 +81,13 @@ class PassedRequest:
 
     async def _respond(self, body: Any, url_of: URLOf, rewrite: Rewrite | None) -> None:
         """Answer with the whole response, once it is known."""
-        data = await self._call.request.unless_gone(self._whole(body, url_of))
+        passed = await self._call.request.unless_gone(self._passed(body, url_of, is_whole=True))
         try:
-            data = data if rewrite is None else rewrite(data)
+            data = passed.first if rewrite is None else rewrite(passed.first)
         except ValueError as error:
             raise RejectedRequest(502, "", str(error)) from None
         headers = {"x-penstock-upstream": self._upstream}
         await respond(self._call.request, self._call.send, 200, data, JSON, headers)
-
-    async def _whole(self, body: Any, url_of: URLOf) -> bytes:
-        passed = await self._passed(body, url_of)
-        try:
-            return await passed.rest()
-        except ProviderError as error:
-            raise rejection(error, is_client_key=False) from None
-        finally:
-            await passed.stream.close()
 
     async def _stream(self, body: Any, url_of: URLOf) -> None:
         limits = replace(self._context.limits, keep_alive_seconds=inf)

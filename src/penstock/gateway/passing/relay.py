@@ -62,12 +62,16 @@ class Passed(Struct):
             self.circuit.failed()
             raise
 
-    async def rest(self) -> bytes:
-        """The whole response."""
+    async def read(self) -> None:
+        """Read the whole response into `first`. Raises a `ProviderError` if it breaks off."""
         pieces = [self.first]
-        while (piece := await self.next()) is not None:
-            pieces.append(piece)
-        return b"".join(pieces)
+        try:
+            while (chunks := await self.stream.next_batch()) is not None:
+                pieces.append(bytes_of(chunks))
+        finally:
+            await self.stream.close()
+        self.first = b"".join(pieces)
+        self.circuit.succeeded()
 
 
 def bytes_of(chunks: Sequence[StreamChunk]) -> bytes:
@@ -85,11 +89,19 @@ async def pass_on(
     caller: Caller,
     circuits: Circuits,
     attempts: Attempts,
+    *,
+    is_whole: bool = False,
 ) -> Passed:
-    """The response of the first upstream that starts one; if none does, raises the last upstream's error."""
+    """The response of the first upstream that starts one; if none does, raises the last upstream's error.
+
+    One that `is_whole` is read to its end: nothing was sent yet, so a fallback may replace it if it breaks off.
+    """
 
     async def open_one(candidate: Candidate, has_fallback: bool) -> Passed:
-        return await _open(candidate, body, url_of, caller, circuits.of(candidate), has_fallback=has_fallback)
+        passed = await _open(candidate, body, url_of, caller, circuits.of(candidate), has_fallback=has_fallback)
+        if is_whole:
+            await passed.read()
+        return passed
 
     return await first_response(choose(candidates, circuits, attempts), open_one, caller, circuits, attempts)
 
