@@ -160,6 +160,7 @@ class GatewayApp(ASGIApp):
         if self._watch is not None:
             self._watch.close()
         self.context.facts.close()
+        await self.context.web_tools.close()
         await aclose_pools()
 
     def stop_feeds(self) -> None:

@@ -38,7 +38,8 @@ def advice_for(
     yield from _window(facts, upstream, address, sets_window=sets_window, context=context)
     if needs_tools and facts.tools is False:
         reason, command = _WITHOUT_TOOLS.get(facts.server, ("The model does not take tools.", ""))
-        yield Advice(what=reason, cure=_IN_TEXT, lines=('calls = "auto"', *([f"# or: {command}"] if command else [])))
+        way = "xml" if facts.server == "sglang" else "auto"  # SGLang takes tools and does not parse calls: no error
+        yield Advice(what=reason, cure=_IN_TEXT, lines=(f'calls = "{way}"', *([f"# or: {command}"] if command else [])))
     yield from _notes(facts)
 
 

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import pytest
 
-from penstock import UsageError
+from penstock import Message, Text, UsageError
 from penstock.gateway import GatewayApp, GatewaySettings, WebTool, app
 from penstock.gateway.config.file import settings_from
 from penstock.gateway.hosted import commands, pages, rounds, runners
@@ -162,7 +162,9 @@ def test_a_page_is_fetched_only_if_its_address_is_in_the_conversation() -> None:
     known = message(Scripted(fetches("https://weather.example/rome")), FETCH, web={"web_fetch": ECHO})
     assert known.content[1].content.content.source.data == "You asked for https://weather.example/rome"
     for url, code in {
-        "https://evil.example/?secret=42": "url_not_in_prior_context", "file:///etc/passwd": "url_not_allowed",
+        "https://evil.example/?secret=42": "url_not_in_prior_context",
+        "https://weather.exa": "url_not_in_prior_context", "https://weather.example/ro": "url_not_in_prior_context",
+        "file:///etc/passwd": "url_not_allowed",
         "": "invalid_tool_input", "http://[": "url_not_allowed",
     }.items():  # fmt: skip
         reply = message(Scripted(fetches(url)), FETCH, web={"web_fetch": ECHO})
@@ -310,6 +312,28 @@ def test_a_tool_of_an_mcp_server_is_called() -> None:
     server = Scripted(searches)
     message(server, SEARCH, web={"web_search": tool})
     assert server.requests[1].results[0].text == "put weather in Rome"
+
+
+def test_a_gateway_that_stops_closes_its_mcp_servers() -> None:
+    tool = WebTool(mcp=(sys.executable, "-m", "tests.mcp_server", "stdio"), tool="put", argument="context")
+    gateway = served(Scripted(searches), web_search=tool)
+
+    async def ask() -> None:
+        async with serving(gateway) as browser:
+            asked: Any = {"model": "m", "max_tokens": 99, "messages": ASK, "tools": [SEARCH]}
+            await anthropic_client(browser).messages.create(**asked)
+            assert gateway.context.web_tools._servers
+        assert not gateway.context.web_tools._servers
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("end", ["", ".", ", then", ")", '"', "> and", "?\n", "\n"])
+def test_an_address_in_a_sentence_is_mentioned(end: str) -> None:
+    sentence = Message("user", (Text(0, f"See https://a.example/x{end}"),))
+    assert runners._mentions(sentence, "https://a.example/x")
+    assert not runners._mentions(sentence, "https://a.example/")
+    assert not runners._mentions(Message("assistant", sentence.parts), "https://a.example/x")
 
 
 def test_text_that_is_not_json_is_passed_on_with_its_addresses() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -116,4 +117,9 @@ def _mentions(message: Message, url: str) -> bool:
     """Whether a person or a tool has written this URL. A model could write one that carries data away."""
     if message.role == "assistant":
         return False
-    return url in message.text or any(url in result.text for result in message.results)
+    whole = re.compile(re.escape(url) + _URL_END)
+    return any(whole.search(text) for text in (message.text, *(result.text for result in message.results)))
+
+
+_URL_END = r"""(?=[\s<>"'`()\[\]{}|,;!\\]|[.?:](?:\s|$)|$)"""
+"""What comes after a URL in a text: a longer address is another one."""
