@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from penstock import Finish, Reasoning, ToolCallInvalid, Unknown
 from penstock.declarations import read_declarations
-from penstock.gateway import endpoints, healed, journal, upstream_models
+from penstock.gateway import GatewaySettings, ModelRoute, Target, app, endpoints, healed, log_text, upstream_models
 from penstock.gateway.healed import HealedResponse, HealedResponses
 from penstock.healing import habits, report
 from penstock.healing import repairs as repair
 from penstock.healing.habits import Habits
 from penstock.healing.reasoning_tail import ReasoningTail
 from penstock.healing.report import HealingReport
-from penstock.testing import Raw
+from penstock.testing import Raw, Reply, fail
 from tests.asgi_client import serving
 from tests.gateways import HABITS, TOOLS, chat, gateway, upstream, web_server
 
@@ -46,7 +47,7 @@ def test_a_list_of_requests_is_not_endless(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_long_names_are_shortened_in_the_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(journal, "MAX_LOGGED", 20)
+    monkeypatch.setattr(log_text, "MAX_LOGGED", 20)
     caplog.set_level(logging.INFO, "penstock.gateway")
 
     async def main() -> None:
@@ -58,6 +59,21 @@ def test_long_names_are_shortened_in_the_log(monkeypatch: pytest.MonkeyPatch, ca
     assert "m\\nm" in line
     assert "\n" not in line
     assert len(line) < 250
+
+
+def test_what_an_upstream_says_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    bad, good = upstream([Reply(fail("server_error", "boom\n14:00 a line of its own\x1b[2J"))]), upstream(["Hi."])
+    route = ModelRoute(pattern="m", target=Target("bad"), fallbacks=(Target("good"),))
+
+    async def main() -> None:
+        upstreams = {"bad": replace(bad, name="bad", retries=0), "good": replace(good, name="good")}
+        async with serving(app(settings=GatewaySettings(upstreams=upstreams, routes=(route,)))) as browser:
+            await browser.post("/v1/chat/completions", chat(model="m"))
+
+    asyncio.run(main())
+    lines = [record.getMessage() for record in caplog.records if "another is asked" in record.getMessage()]
+    assert len(lines) == 1
+    assert lines[0].isprintable()
 
 
 def test_a_report_has_a_few_notes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from penstock.gateway.config.settings import AUTO
 from penstock.gateway.failures import from_event
 from penstock.gateway.fallbacks import Circuit, Circuits, choose, first_response
 from penstock.gateway.hosted.rounds import Batches, Rounds, RoundsContext
+from penstock.gateway.log_text import one_line
 from penstock.gateway.routing import Candidate
 from penstock.history.client_request import ClientRequest
 from penstock.servers.facts import ServerFacts
@@ -150,8 +151,8 @@ def _switch(candidate: Candidate, way: Way, error: ProviderError, learned: Learn
             return False
     except UsageError as advice:
         raise with_advice(error, advice) from None
-    logger.warning("request %s: %s at %s: %s", caller.id, candidate.model, candidate.upstream.name,
-                   _switched(learned.of(candidate)))  # fmt: skip
+    model, now = one_line(candidate.model), one_line(_switched(learned.of(candidate)))
+    logger.warning("request %s: %s at %s: %s", caller.id, model, candidate.upstream.name, now)
     return True
 
 

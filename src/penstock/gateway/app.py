@@ -36,7 +36,7 @@ from penstock.gateway.facts import UpstreamFacts
 from penstock.gateway.fallbacks import Circuits
 from penstock.gateway.healed import HealedResponses
 from penstock.gateway.hosted.runners import WebTools
-from penstock.gateway.journal import one_line
+from penstock.gateway.log_text import one_line
 from penstock.gateway.memory import ResponseMemory
 from penstock.gateway.passing import endpoints as passing
 from penstock.gateway.upstream_models import UpstreamModels

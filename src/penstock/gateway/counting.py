@@ -18,7 +18,7 @@ from penstock.events import Error, Finish, Progress, StreamChunk, Usage
 from penstock.gateway.asking import Caller, Prepared, open_stream, passed_headers, prepare, wire_of
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.facts import address_of
-from penstock.gateway.journal import one_line
+from penstock.gateway.log_text import one_line
 from penstock.gateway.routing import Candidate, find_candidates
 from penstock.healing.estimate import estimate_input
 from penstock.history.client_request import ClientRequest, decode_request

@@ -31,6 +31,7 @@ from penstock.errors import (
 )
 from penstock.gateway.asking import Caller
 from penstock.gateway.attempts import Attempts
+from penstock.gateway.log_text import one_line
 from penstock.gateway.routing import Candidate
 
 logger = logging.getLogger("penstock.gateway")
@@ -131,7 +132,8 @@ async def first_response(
             attempts.fail(str(error))
             if is_last or not may_fall_over(error):
                 raise
-            logger.warning("request %s: %s failed, another is asked: %s", caller.id, candidate.upstream.name, error)
+            name, why = candidate.upstream.name, one_line(str(error))
+            logger.warning("request %s: %s failed, another is asked: %s", caller.id, name, why)
         else:
             circuit.answers()
             return response

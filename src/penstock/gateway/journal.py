@@ -18,6 +18,7 @@ from penstock.gateway.config.settings import NATIVE
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.healed import HealedResponse
 from penstock.gateway.inspecting import InspectedCall
+from penstock.gateway.log_text import one_line
 from penstock.gateway.routing import Candidate
 from penstock.gateway.watch.prompt_cache import CacheReport, read_prompt
 from penstock.healing.report import HealingReport
@@ -29,8 +30,6 @@ logger = logging.getLogger("penstock.gateway")
 
 CLIENT_LEFT = 499
 """The logged status if the client disconnected before the response."""
-MAX_LOGGED = 300
-"""How many characters of a name or a message are logged."""
 
 
 class Reads(Struct, frozen=True):
@@ -161,9 +160,3 @@ def _in_words(attempt: Attempt, problem: str) -> str:
     """An attempt for the log; without text that the problem of the request already contains."""
     is_known = not attempt.failure or attempt.failure in problem
     return attempt.upstream if is_known else f"{attempt.upstream} ({attempt.failure})"
-
-
-def one_line(text: str) -> str:
-    """A text of a client or a server for the log: on one line, and not too long."""
-    text = text if text.isprintable() else text.encode("unicode_escape").decode()
-    return text if len(text) <= MAX_LOGGED else f"{text[:MAX_LOGGED]}…"

@@ -17,6 +17,7 @@ from penstock.errors import PenstockError
 from penstock.gateway.asking import wire_of
 from penstock.gateway.config.settings import GatewaySettings, Upstream
 from penstock.gateway.facts import address_of
+from penstock.gateway.log_text import one_line
 from penstock.providers import find_provider, join_url
 from penstock.servers.reading import listed_window
 from penstock.transport.http.failures import system_reason
@@ -82,7 +83,7 @@ class UpstreamModels:
                 models, windows = _read(await _get(join_url(address.url, _path(upstream)), address.headers))
         except (PenstockError, OSError, TimeoutError, ValueError) as error:
             failure = str(error) or f"no answer within {WAIT_SECONDS:g} seconds"
-            logger.warning("the models of %s cannot be listed: %s", upstream.name, failure)
+            logger.warning("the models of %s cannot be listed: %s", upstream.name, one_line(failure))
             return ModelList(self.clock() + FAILURE_SECONDS, failure=failure)
         return ModelList(self.clock() + KEPT_SECONDS, models, windows=windows)
 

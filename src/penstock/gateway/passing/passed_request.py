@@ -19,7 +19,8 @@ from penstock.gateway.attempts import Attempts
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.failures import rejection
 from penstock.gateway.healed import HealedResponse
-from penstock.gateway.journal import CLIENT_LEFT, one_line
+from penstock.gateway.journal import CLIENT_LEFT
+from penstock.gateway.log_text import one_line
 from penstock.gateway.passing.relay import Passed, URLOf, pass_on
 from penstock.gateway.routing import find_candidates
 from penstock.wires import find_response_frames
@@ -128,7 +129,8 @@ class PassedRequest:
         self._context.healed.add(response)
         upstream = self._upstream or (asked[0].upstream if asked else "")
         self._context.metrics.add("answers", upstream=upstream, problem="yes" if problem else "no")
-        logger.info("%s %s model=%s upstream=%s passed on", request.id, request.path, one_line(self._model), upstream)
+        path, model = one_line(request.path), one_line(self._model)
+        logger.info("%s %s model=%s upstream=%s passed on", request.id, path, model, upstream)
 
 
 def read_model(body: Any) -> str:
