@@ -62,6 +62,14 @@ def no_shared_limits() -> Iterator[None]:
     shared_limits.reset()
 
 
+@pytest.fixture(autouse=True)
+def same_path() -> Iterator[None]:
+    """Restore the places of modules: commands add the folder of an agent, and its files may have names of packages."""
+    before = sys.path[:]
+    yield
+    sys.path[:] = before
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """A PostgreSQL server that all tests and all their processes share; each test takes a schema of its own."""

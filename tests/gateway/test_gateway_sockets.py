@@ -94,6 +94,7 @@ def between(
     upstream: Callable[[], SlowServer],
     test: Callable[[SlowServer, int], Coroutine[Any, Any, None]],
     new_loop: NewLoop = asyncio.new_event_loop,
+    keep_alive: float = 0.2,
     **settings: Any,
 ) -> None:
     """Run a test with a server and a gateway in front of it."""
@@ -102,7 +103,7 @@ def between(
         slow = upstream()
         server = await asyncio.start_server(slow.answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        limits = replace(LIMITS, write_seconds=1.0, keep_alive_seconds=0.2, body_seconds=0.5)
+        limits = replace(LIMITS, write_seconds=1.0, keep_alive_seconds=keep_alive, body_seconds=0.5)
         local = Upstream(name="local", url=f"http://127.0.0.1:{port}/v1", **settings)
         async with server, served(app(local, limits=limits)) as gateway_port:
             await asyncio.wait_for(test(slow, gateway_port), 60)
@@ -151,7 +152,7 @@ def test_an_upstream_that_sends_nothing_but_a_head_is_closed_and_named(stream: b
         await asyncio.wait_for(slow.closed.wait(), 10)
         writer.close()
 
-    between(lambda: SlowServer(HEAD), test, new_loop, first_token=0.1)
+    between(lambda: SlowServer(HEAD), test, new_loop, keep_alive=30, first_token=0.1)
 
 
 def test_a_client_that_reads_nothing_costs_little_memory_and_is_closed() -> None:

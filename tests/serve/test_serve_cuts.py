@@ -37,7 +37,7 @@ def answer(request):
     last = Reply("All is clear.", wait(60), "Never.") if request.prompt == "hang" else "All is clear."
     return (*steps, last)[len(request.results)]
 
-limits = ServerLimits()
+limits = ServerLimits(retry_seconds=0.3)  # a cut cancels a run that nobody joins after this time
 agent = Agent(Model("openai:gpt-5", via=Scripted(answer)), tools=[look], name="support")
 served = app(agent, log=SQLiteStore(sys.argv[1]), limits=limits, shutdown_seconds=0.2)
 with listen("127.0.0.1", 0) as listener:
