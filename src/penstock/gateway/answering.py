@@ -237,7 +237,7 @@ class Answering:
     def _failure(self, error: RejectedRequest) -> EncodedResponse:
         """An error in the shape of the protocol."""
         self._journal.fail(error)
-        code = error.code if error.code in (UNKNOWN_RESPONSE, CONTEXT_LENGTH) else ""  # others are codes of ours
+        code = error.code if error.code in (UNKNOWN_RESPONSE, CONTEXT_LENGTH) else ""  # the other codes are our own
         retry_after = error.headers.get("retry-after")
         head = ResponseHead(id=self._caller.id, retry_after=None if retry_after is None else float(retry_after))
         encoded = encode_error(self._frames, error.status, error.message, code, head)

@@ -19,12 +19,13 @@ from penstock.gateway.config.settings import GatewaySettings, Upstream
 from penstock.gateway.facts import address_of
 from penstock.gateway.log_text import one_line
 from penstock.providers import find_provider, join_url
+from penstock.servers.asking import whole_body
 from penstock.servers.reading import listed_window
 from penstock.transport.http.failures import system_reason
 from penstock.wires import find_facts
 
 if TYPE_CHECKING:
-    import aiohttp
+    pass
 
 logger = logging.getLogger("penstock.gateway")
 
@@ -111,22 +112,12 @@ async def _get(url: str, headers: Mapping[str, str]) -> bytes:
             session.get(url, headers=headers, allow_redirects=False) as response,
         ):
             if response.status == 200:
-                return await _whole(response.content)
+                return await whole_body(response.content, MAX_LIST, "list")
             if response.status in _NO_LIST:
                 return b'{"data": []}'
             raise OSError(f"it answered with the status {response.status}")
     except aiohttp.ClientError as error:
         raise OSError(system_reason(error) or str(error)) from None
-
-
-async def _whole(content: aiohttp.StreamReader) -> bytes:
-    """The complete body."""
-    data = bytearray()  # which grows in place
-    async for piece in content.iter_any():
-        data += piece
-        if len(data) > MAX_LIST:
-            raise ValueError(f"its list is larger than {MAX_LIST} bytes")
-    return bytes(data)
 
 
 def _read(data: bytes) -> tuple[tuple[str, ...], dict[str, int]]:

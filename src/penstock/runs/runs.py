@@ -343,7 +343,7 @@ class Runs:
             with suppress(StoreError):
                 await asyncio.to_thread(release_claimed, self._store, claim)
             raise
-        except StoreError:  # of the log: the run is damaged or parked, or the store is away
+        except StoreError:  # the run is damaged or parked, or the store is away
             raise
         except (SystemExit, KeyboardInterrupt):  # the process ends
             with suppress(StoreError):

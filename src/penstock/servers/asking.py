@@ -72,20 +72,20 @@ async def _reply(session: aiohttp.ClientSession, url: str, question: Ask) -> Rep
     method = "GET" if question.body is None else "POST"
     try:
         async with session.request(method, url, json=question.body, allow_redirects=False) as response:
-            body = _json(await _whole(response.content)) if response.status == 200 else {}
+            body = _json(await whole_body(response.content, MAX_REPLY)) if response.status == 200 else {}
             return Reply(response.status, body, response.headers.get("server", ""))
     except (aiohttp.ClientError, OSError, ValueError) as error:  # an invalid URL or header is a ValueError
         reason = system_reason(error) or str(error) or type(error).__name__
         return Reply(failure=Mask(session.headers, url).text(reason))
 
 
-async def _whole(content: aiohttp.StreamReader) -> bytes:
-    """The complete body."""
+async def whole_body(content: aiohttp.StreamReader, most: int, what: str = "reply") -> bytes:
+    """The complete body of a reply; a `ValueError` if it has more than this many bytes."""
     data = bytearray()  # which grows in place
     async for piece in content.iter_any():
         data += piece
-        if len(data) > MAX_REPLY:
-            raise ValueError(f"its reply is larger than {MAX_REPLY} bytes")
+        if len(data) > most:
+            raise ValueError(f"its {what} is larger than {most} bytes")
     return bytes(data)
 
 

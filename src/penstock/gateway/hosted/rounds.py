@@ -174,7 +174,7 @@ class ShownEvents:
 
     def __init__(self, context: RoundsContext) -> None:
         self._context = context
-        self.offset = 0  # of the blocks of this round
+        self.offset = 0  # added to the numbers of the blocks of this round
         self._next = 0
         self._before = Usage()  # the usage of earlier rounds
         self._usage = Usage()

@@ -58,7 +58,7 @@ class ContinuedAnswer:
         self._numbering = RunNumbering(())
         self._is_first = True
         self._is_over = False
-        self._earlier = Usage()  # of the responses before this one
+        self._earlier = Usage()  # the tokens of the responses before this one
         self._usage = Usage()  # of this one
         self.first = self._feed(answer.first)  # the first events for the client
 
