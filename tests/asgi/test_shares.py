@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from penstock.asgi.limits import ServerLimits
-from penstock.asgi.shares import MEMORY_PER_BYTE, Connection, Connections, MemoryBudget, Share
+from penstock.asgi.request import HTTPRequest, RejectedRequest
+from penstock.asgi.shares import BYTES_PER_VALUE, MEMORY_PER_BYTE, Connection, Connections, MemoryBudget, Share
 from penstock.errors import UsageError
 
 LIMITS = ServerLimits(connections=20, address_connections=5, tenant_connections=4, memory=300, client_memory=60)
@@ -139,6 +142,46 @@ def test_bytes_are_limited_per_client_and_in_all() -> None:
     assert budget.take(trusted, LIMITS.memory // MEMORY_PER_BYTE - 1) is None
     assert budget.take(b, 1) == "server"
     assert set(budget._by_client) == {"b", ""}
+
+
+def scope(length: int | None = None) -> Any:
+    headers = [(b"content-type", b"application/json")]
+    headers += [] if length is None else [(b"content-length", b"%d" % length)]
+    return {"type": "http", "method": "POST", "path": "/", "headers": headers, "client": ("a", 1)}
+
+
+async def read(pieces: list[bytes], limits: ServerLimits, budget: MemoryBudget, length: int | None) -> HTTPRequest:
+    """A request whose body has come in these pieces."""
+    messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
+    messages[-1]["more_body"] = False
+    waiting = iter(messages)
+
+    async def receive() -> Any:
+        return next(waiting)
+
+    request = HTTPRequest(scope(length), receive, limits, "id", budget)
+    await request.json()
+    return request
+
+
+@pytest.mark.parametrize("is_announced", [True, False])
+def test_values_count_for_the_memory_of_a_client_and_are_given_back(is_announced: bool) -> None:
+    body = b"[" + b"[]," * 1000 + b"0]"
+    pieces = [body[start : start + 100] for start in range(0, len(body), 100)]
+    size = len(body) + BYTES_PER_VALUE * 2001
+    length = len(body) if is_announced else None
+    for room, is_enough in ((size, True), (size - 1, False)):
+        limits = ServerLimits(client_memory=room)
+        budget = MemoryBudget(limits)
+        if is_enough:
+            request = asyncio.run(read(pieces, limits, budget, length))
+            assert budget._used == size
+            request.release()
+            assert budget._used == 0
+        else:
+            with pytest.raises(RejectedRequest) as refused:
+                asyncio.run(read(pieces, limits, budget, length))
+            assert refused.value.status == 413
 
 
 @pytest.mark.parametrize("name", ["memory", "connections", "body", "head_seconds", "values"])

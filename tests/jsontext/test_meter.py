@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.jsontext.meter import ESCAPES_PER_VALUE, MAX_DIGITS, JSONMeter
+from penstock.jsontext.meter import (
+    DIGITS_PER_VALUE,
+    ESCAPES_PER_VALUE,
+    FRACTION,
+    LARGE_EXPONENT,
+    MAX_DIGITS,
+    WIDE_PER_VALUE,
+    JSONMeter,
+)
 from tests.growth import assert_linear
 
 values = st.recursive(
@@ -25,12 +33,16 @@ values = st.recursive(
 
 
 def signs(value: Any) -> int:
-    """The commas, colons and opening brackets of a value in JSON."""
+    """The commas, colons and opening brackets of a value in JSON, and what its numbers count for."""
     if isinstance(value, list):
         return 1 + max(0, len(value) - 1) + sum(map(signs, value))
     if isinstance(value, dict):
         return 1 + max(0, len(value) - 1) + len(value) + sum(map(signs, value.values()))
-    return 0
+    if isinstance(value, float):
+        number, _, exponent = repr(value).partition("e")
+        is_large = len(exponent.lstrip("+-")) > 2
+        return FRACTION * (("." in number) + bool(exponent)) + LARGE_EXPONENT * is_large
+    return len(str(abs(value))) // DIGITS_PER_VALUE if type(value) is int else 0
 
 
 def depth(value: Any) -> int:
@@ -52,7 +64,7 @@ def test_values_and_depth_do_not_depend_on_cuts_and_content(value: Any, chance: 
     cuts = sorted(chance.randrange(len(body) + 1) for _ in range(chance.randrange(6)))
     meter = measure(*(body[start:end] for start, end in pairwise([0, *cuts, len(body)])))
     assert meter.depth == depth(value)
-    assert meter.values - meter._escapes // ESCAPES_PER_VALUE == signs(value)
+    assert meter._values == signs(value)
     assert not meter.is_long
 
 
@@ -76,7 +88,25 @@ def test_escapes_count_as_values() -> None:
     assert measure(b'"' + rb"\n" * 1000 + b'"').values == 1000 // ESCAPES_PER_VALUE
 
 
-@pytest.mark.parametrize("unit", [b"[],", b'"",', rb'"\\",', b"text, text: ", b'{"a":', b"1,"])
+@pytest.mark.parametrize("number", ["5e-324", "1.5E+300", "-0.25e7", "7" * 399, "0." + "7" * 300])
+def test_slow_numbers_count_for_more_wherever_they_are_cut(number: str) -> None:
+    body = f"[{number},{number}]".encode()
+    whole = measure(body)
+    assert whole.values > 2
+    for cut in range(len(body)):
+        assert measure(body[:cut], body[cut:]).values == whole.values, cut
+
+
+def test_text_that_is_not_ascii_counts_for_more() -> None:
+    words = b"word " * 20_000
+    pieces = [b'{"a":"', *[words] * 10, "\U0001f600".encode(), words, b'","b":"', words, b'"}']
+    assert measure(*pieces).values in range(11 * len(words) // WIDE_PER_VALUE, 12 * len(words) // WIDE_PER_VALUE)
+    assert measure(b'{"a":"', *[words] * 10, b'"}').values < 5
+
+
+@pytest.mark.parametrize(
+    "unit", [b"[],", b'"",', rb'"\\",', b"text, text: ", b'{"a":', b"1,", b"7" * 399 + b",", b"0." + b"7" * 399 + b","]
+)
 def test_the_time_is_linear(unit: bytes) -> None:
     def prepare(size: int) -> Any:
         pieces = [unit * 1000] * size

@@ -17,7 +17,7 @@ class ServerLimits(Struct, frozen=True, kw_only=True):
     | `head` | the head of a request |
     | `body` | the body of a request |
     | `depth` | the nesting of JSON in a body |
-    | `values` | the JSON values in a body: commas, colons and opening brackets, and each 20 escapes in strings |
+    | `values` | the JSON values in a body: commas, colons and opening brackets; what is slow to decode counts as several |
     | `messages`, `tools` | the messages and the tools in one request |
     | `event` | one event that is sent to a client; a larger one is shortened |
     | `answer` | everything that is sent in one response |
@@ -28,7 +28,7 @@ class ServerLimits(Struct, frozen=True, kw_only=True):
     | `address_connections` | open connections of one address that has not shown a token |
     | `tenant_connections` | open connections of one tenant; without tenants, of one address that has shown a token |
     | `memory` | the memory for request bodies, and for what is made of them |
-    | `client_memory` | the request bodies of one client, as they came |
+    | `client_memory` | the request bodies of one client, as they came, and 32 bytes for each of their values |
     | `runs`, `tenant_runs` | runs at once: in all, and of one tenant |
     | `retry_seconds` | how long a run continues after a client that uses it as a model has lost its connection |
     | `run_seconds` | how long a run may take whose agent has no `Limits(seconds=…)`, without its waits for people |

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from penstock.asgi.limits import ServerLimits
-from penstock.asgi.shares import Connection, Connections, MemoryBudget, Share
+from penstock.asgi.shares import BYTES_PER_VALUE, Connection, Connections, MemoryBudget, Share
 from penstock.jsontext.meter import MAX_DIGITS, JSONMeter
 
 T = TypeVar("T")
@@ -53,6 +53,7 @@ class HTTPRequest:
         self.share = Share(f"address {_address(scope)}")
         self._budget = budget
         self._held = 0  # bytes of the budget
+        self._values = 0  # of the JSON in the body so far
         self._is_begun = False  # whether it counts as a connection of its client
         self.method: str = scope["method"]
         self.path = _path(scope)
@@ -116,8 +117,8 @@ class HTTPRequest:
                 408, "body_timeout", f"the body took longer than {self._limits.body_seconds:g} seconds"
             ) from None
 
-    async def json(self) -> Any:
-        """The JSON in the body."""
+    async def json(self, keep: Callable[[bytes], None] | None = None) -> Any:
+        """The JSON in the body; `keep` gets its bytes."""
         kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise RejectedRequest(
@@ -129,6 +130,8 @@ class HTTPRequest:
             )
         meter = JSONMeter()
         body = await self.body(partial(self._measure, meter))
+        if keep is not None:
+            keep(body)
         try:
             with uncollected():
                 return msgspec.json.decode(body)
@@ -170,9 +173,9 @@ class HTTPRequest:
             size += len(piece)
             if size > self._limits.body:
                 raise self._too_large()
-            self._hold(size)
             if measure is not None:
                 measure(piece)
+            self._hold(max(size, self._length) + BYTES_PER_VALUE * self._values)
             pieces.append(piece)
             if not message.get("more_body"):
                 return b"".join(pieces)
@@ -180,6 +183,7 @@ class HTTPRequest:
     def _measure(self, meter: JSONMeter, piece: bytes) -> None:
         """Reject JSON that would take long to decode, before all of it is there."""
         meter.feed(piece)
+        self._values = meter.values
         if meter.depth > self._limits.depth:
             raise RejectedRequest(400, "too_deep", f"the JSON is nested deeper than {self._limits.depth} levels")
         if meter.values > self._limits.values:
@@ -188,7 +192,7 @@ class HTTPRequest:
             raise RejectedRequest(400, "number_too_long", f"the JSON has a number of more than {MAX_DIGITS} digits")
 
     def _hold(self, size: int) -> None:
-        """Hold as many bytes of the budget, for a body of which this many are there or announced."""
+        """Hold as many bytes of the budget, for a body of which this many are there or announced, and its values."""
         if self._budget is None or size <= self._held:
             return
         match self._budget.take(self.share, size - self._held):

@@ -21,6 +21,9 @@ logger = logging.getLogger("penstock.asgi")
 MEMORY_PER_BYTE = 3
 """How much memory a byte of a body takes: as it came, decoded, and in a request to an upstream."""
 
+BYTES_PER_VALUE = 32
+"""As how many bytes of a body one of its JSON values counts: a decoded one takes about 100 bytes, however short."""
+
 KNOWN_PART = 0.5
 """The part of all connections that only clients may use who have shown a token."""
 
