@@ -20,6 +20,8 @@ MIN_SECRET = 8
 """Shorter values are not masked: people write "none" or "test" where a key is required."""
 LAYERS = 6
 """How many layers of escapes are decoded."""
+PIECE = 64 * 1024
+"""How many characters are looked at by one call that cannot be interrupted: other threads run in between."""
 PUBLIC_HEADERS = frozenset({
     "accept", "accept-encoding", "accept-language", "cache-control", "connection", "content-length", "content-type",
     "host", "http-referer", "origin", "referer", "traceparent", "user-agent", "x-amz-content-sha256", "x-amz-date",
@@ -37,11 +39,13 @@ _INVISIBLE = "\x85\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180e\u2800
 _IGNORED = dict.fromkeys(map(ord, _WHITE + _INVISIBLE))
 _IGNORED_BYTES = _WHITE.encode()
 _ESCAPE = re.compile(
-    r"""\\u\{0*(?P<braced>[0-9a-f]{1,6})\} | (?:\\u|%u)(?P<four>[0-9a-f]{4})   # JSON and JavaScript
-    | (?:\\x|%)(?P<two>[0-7][0-9a-f]) | \\(?P<octal>[01][0-7]{2}) | \\(?P<letter>["'\\/bfnrtv])
-    | (?:\\x[89a-f][0-9a-f])+ | (?:%[89a-f][0-9a-f])+ | (?:\\[23][0-7]{2})+   # bytes that are not ASCII
-    | &\#0*(?P<decimal>\d{1,7});? | &\#x0*(?P<hexadecimal>[0-9a-f]{1,6});? | &[a-z][a-z0-9]{1,31};?   # HTML
-    """,
+    r"""[\\%&](?:   # a pattern that begins with a set of characters is ten times as fast
+    (?<=\\)u\{0*(?P<braced>[0-9a-f]{1,6})\} | (?<=[\\%])u(?P<four>[0-9a-f]{4})   # JSON and JavaScript
+    | (?:(?<=\\)x|(?<=%))(?P<two>[0-7][0-9a-f]) | (?<=\\)(?P<octal>[01][0-7]{2}) | (?<=\\)(?P<letter>["'\\/bfnrtv])
+    | (?<=\\)x[89a-f][0-9a-f](?:\\x[89a-f][0-9a-f])* | (?<=%)[89a-f][0-9a-f](?:%[89a-f][0-9a-f])*   # not ASCII
+    | (?<=\\)[23][0-7]{2}(?:\\[23][0-7]{2})*
+    | (?<=&)\#0*(?P<decimal>\d{1,7});? | (?<=&)\#x0*(?P<hexadecimal>[0-9a-f]{1,6});? | (?<=&)[a-z][a-z0-9]{1,31};?
+    )""",
     re.IGNORECASE | re.VERBOSE,
 )
 _BASES = {"braced": 16, "four": 16, "two": 16, "octal": 8, "decimal": 10, "hexadecimal": 16}
@@ -213,7 +217,8 @@ def _visible(text: str) -> str:
     """The text without white space and invisible characters."""
     if text.isascii():
         return text.encode().translate(None, _IGNORED_BYTES).decode()
-    return text.translate(_IGNORED)
+    pieces = (text[start : start + PIECE] for start in range(0, len(text), PIECE))
+    return "".join([piece.translate(_IGNORED) for piece in pieces])
 
 
 def _decode(match: re.Match[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -198,15 +199,54 @@ def test_the_bodies_of_requests_count_for_what_is_kept(monkeypatch: pytest.Monke
     exchange = inspections.open("large")
     exchange.asked("openai-chat", "m", {"prompt": "x" * 2000})
     exchange.received(chunk({"content": "Hi"}))
-    assert of(exchange.entries(), Asked)[0].body == "a body of 2013 bytes, which is too large to be kept"
+    [asked] = of(exchange.entries(), Asked)
+    assert msgspec.json.decode(asked.body) == "a body of 2013 bytes, which is too large to be kept"
     assert of(exchange.entries(), FrameEntry)
 
 
 def test_nothing_is_decoded_before_somebody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.inspector.frame_reader.FrameReader.feed", None)
+    monkeypatch.setattr("penstock.redaction.Mask.value", None)
     inspections = Inspections()
-    upstream(inspections, ODD)
+    exchange = upstream(inspections, ODD)
+    exchange.asked("openai-chat", "m", b'{"input": "not even JSON')
     assert inspections.summaries()[1][0].odd is None
+
+
+def test_a_body_that_is_not_json_is_shown_as_text_without_secrets() -> None:
+    exchange = Inspections().open()
+    exchange.asked("openai-chat", "m", f'{{"input": "{KEY}'.encode(), {"authorization": f"Bearer {KEY}"})
+    [asked] = of(exchange.entries(), Asked)
+    assert msgspec.json.decode(asked.body) == '{"input": "***'
+
+
+def test_a_long_body_is_masked_in_a_thread_once_for_all_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    inspections = Inspections()
+    exchange = inspections.open("long")
+    exchange.asked("openai-chat", "m", {"input": [f"{number} {KEY}" for number in range(5000)]}, {"x-api-key": KEY})
+    exchange.end("complete")
+    threads: list[int] = []
+    decode = msgspec.json.decode
+
+    def counted(body: bytes) -> Any:
+        threads.append(threading.get_ident())
+        return decode(body)
+
+    monkeypatch.setattr("penstock.inspector.exchange.msgspec.json.decode", counted)
+
+    async def read() -> bytes:
+        feed = InspectorEndpoints(inspections, ServerLimits())._entries(exchange, 0)
+        return b"".join([piece async for piece in feed]).replace(b"]\n\ndata: [", b",")
+
+    async def read_twice() -> tuple[bytes, bytes]:
+        return await asyncio.gather(read(), read())
+
+    first, second = asyncio.run(read_twice())
+    assert first == second
+    assert first.count(b"4999 ***") == 1
+    assert KEY.encode() not in first
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
 
 
 # The endpoints.

@@ -68,9 +68,9 @@ class Answering:
             self._journal.write()
 
     async def _answer(self, model: str, is_streaming: bool | None) -> None:
-        body = await self._call.request.json()
+        body = await self._call.request.json(self._inspected.keep)
         request = _read(self._wire, body, model, is_streaming, self._context)
-        self._inspected.ask(self._wire, request.settings.model, body, self._call.request.headers)
+        self._inspected.ask(self._wire, request.settings.model, self._call.request.headers)
         del body  # only its messages are needed while the response is streamed
         request = self._context.memory.complete(request, self._caller.key)
         settings = self._context.source.current

@@ -28,6 +28,7 @@ class InspectedCall:
         self._exchange = None if inspections is None else inspections.open(id)
         self._file = file
         self._end: Outcome | None = None
+        self._body = b""  # of the client's request, until `ask`
 
     @property
     def record(self) -> Any:
@@ -36,8 +37,17 @@ class InspectedCall:
             return self._file
         return self._exchange if self._file is None else TwoRecords(self._exchange, self._file)
 
-    def ask(self, wire: str, model: str, body: Any, headers: Mapping[str, str]) -> None:
-        """Record the client's request."""
+    @property
+    def keep(self) -> Callable[[bytes], None] | None:
+        """The callback for the body of the client's request; None if nothing is inspected."""
+        return None if self._exchange is None else self._keep
+
+    def _keep(self, body: bytes) -> None:
+        self._body = body
+
+    def ask(self, wire: str, model: str, headers: Mapping[str, str]) -> None:
+        """Record the client's request, whose body was kept."""
+        body, self._body = self._body, b""
         if self._exchange is not None:
             self._exchange.asked(wire, model, body, headers)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -21,6 +21,7 @@ from penstock.inspector.exchange import InspectedExchange
 from penstock.inspector.frame_reader import GENERAL
 from penstock.inspector.inspections import Inspections
 from penstock.inspector.quirk_table import quirk_json
+from penstock.transport.threads.off_loop import run_off_loop
 
 Parts = Mapping[str, str]
 InspectorEndpoint = Callable[[HTTPRequest, Send, Parts], Awaitable[None]]
@@ -85,12 +86,17 @@ class InspectorEndpoints:
         """The exchange as a recording."""
         exchange = self._find(parts)
         headers = {"content-disposition": f'attachment; filename="{_file_name(exchange.id)}.jsonl"'}
-        await respond(request, send, 200, exchange.recording(), "application/x-ndjson", headers)
+        lines = await run_off_loop(exchange.recording)
+        await respond(request, send, 200, lines, "application/x-ndjson", headers)
 
     async def vector(self, request: HTTPRequest, send: Send, parts: Parts) -> None:
         """The last response of the exchange as a test vector."""
         exchange = self._find(parts)
-        await respond_json(request, send, vector(exchange.entries(), exchange.turn()))
+        while exchange.has_news():
+            await self._read(exchange)
+            await asyncio.sleep(0)
+        turn = await run_off_loop(exchange.turn)
+        await respond_json(request, send, vector(exchange.entries(0), turn))
 
     def _find(self, parts: Parts) -> InspectedExchange:
         exchange = self.inspections.find(parts["id"])
@@ -114,7 +120,7 @@ class InspectorEndpoints:
 
     async def _entries(self, exchange: InspectedExchange, after: int) -> AsyncIterator[bytes]:
         while not self.inspections.is_closed:
-            entries = exchange.entries(SLICE)
+            entries = await self._read(exchange)
             while after < len(entries):
                 batch = entries[after : after + BATCH]
                 after += len(batch)
@@ -126,6 +132,19 @@ class InspectorEndpoints:
                 yield b"event: end\ndata: {}\n\n"
                 return
             await self._pause(exchange.has_news)
+
+    async def _read(self, exchange: InspectedExchange) -> Sequence[Entry]:
+        """The entries of an exchange, of which about a slice is read now; a long one in a thread."""
+        reading = self.inspections.reading
+        while exchange.id in reading:
+            await asyncio.sleep(PAUSE_SECONDS)
+        if not exchange.is_long(SLICE):
+            return exchange.entries(SLICE)
+        reading.add(exchange.id)
+        try:
+            return await run_off_loop(exchange.entries, SLICE)
+        finally:
+            reading.discard(exchange.id)
 
     async def _pause(self, has_news: Callable[[], bool]) -> None:
         await asyncio.sleep(PAUSE_SECONDS)

@@ -6,7 +6,7 @@ can show frames, events and sent bytes side by side.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -16,22 +16,22 @@ Outcome = Literal["complete", "cut", "failed", "left"]
 
 
 class Asked(Struct, frozen=True, tag="asked"):
-    """The request of a client of a gateway or server, in its own protocol."""
+    """The request of a client of a gateway or server, in its own protocol; its body is JSON, without secrets."""
 
     at: float
     wire: str
     model: str
-    body: Any
+    body: msgspec.Raw
 
 
 class Requested(Struct, frozen=True, tag="request"):
-    """A request to a provider. A retry is a new entry."""
+    """A request to a provider; its body is JSON, without secrets. A retry is a new entry."""
 
     at: float
     wire: str
     model: str
     url: str
-    body: Any
+    body: msgspec.Raw
 
 
 class Responded(Struct, frozen=True, tag="response"):

@@ -1,11 +1,11 @@
 """An inspected exchange: raw bytes with their times, from which everything else is derived on demand.
 
-Recording costs only the memory of the bytes. Frames, events and findings are computed when somebody reads them.
+Recording costs only the memory of the bytes. Frames, events and findings are computed when somebody reads them, and
+secrets are masked then: nothing is read of what is kept but by `entries` and `recording`.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,6 +42,25 @@ MAX_EXCHANGE = 8 * 1024 * 1024
 ERROR_STATUS = 400
 
 
+class ClientRequest(msgspec.Struct, frozen=True):
+    """A request of the client, with its body as it came."""
+
+    at: float
+    wire: str
+    model: str
+    body: bytes
+
+
+class ProviderRequest(msgspec.Struct, frozen=True):
+    """A request to the provider, with its body as it was sent."""
+
+    at: float
+    wire: str
+    model: str
+    url: str
+    body: bytes
+
+
 class Received(msgspec.Struct, frozen=True):
     """Bytes of the provider."""
 
@@ -63,8 +82,8 @@ class ResponseEnd(msgspec.Struct, frozen=True):
 
 
 Kept = (
-    Asked
-    | Requested
+    ClientRequest
+    | ProviderRequest
     | Responded
     | Received
     | ResponseEnd
@@ -108,9 +127,13 @@ class InspectedExchange:
     # What happens.
 
     def asked(self, wire: str, model: str, body: Any, headers: Mapping[str, str] | None = None) -> None:
-        """Adds the client's request, in its protocol; the secrets in its headers are masked everywhere."""
+        """Adds the client's request, in its protocol; the secrets in its headers are masked everywhere.
+
+        Its body is a JSON value, or the bytes of one, which are kept as they are.
+        """
         self.mask.learn(headers or {})
-        self.add(Asked(self.now(), wire, model, body))
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        self.add(ClientRequest(self.now(), wire, model, data))
 
     def recorder(self, wire: str, model: str, request: HTTPRequest) -> ExchangeRecorder:
         """Records the response to a request of a `Model`."""
@@ -152,7 +175,7 @@ class InspectedExchange:
         match entry:
             case Received() | SentOn():
                 self._add_bytes(entry)
-            case Asked() | Requested():
+            case ClientRequest() | ProviderRequest():
                 self._add_request(entry)
             case _:
                 self._keep(0, entry)
@@ -167,12 +190,11 @@ class InspectedExchange:
             note = Note(entry.at, "the exchange is too large: the rest of its bytes is not kept")
             self._keep(len(entry.data), entry, note)
 
-    def _add_request(self, entry: Asked | Requested) -> None:
-        size = len(msgspec.json.encode(entry.body))
-        if size > MAX_EXCHANGE:
-            entry = msgspec.structs.replace(entry, body=f"a body of {size} bytes, which is too large to be kept")
-            size = 0
-        self._keep(size, entry)
+    def _add_request(self, entry: ClientRequest | ProviderRequest) -> None:
+        if len(entry.body) > MAX_EXCHANGE:
+            note = b'"a body of %d bytes, which is too large to be kept"' % len(entry.body)
+            entry = msgspec.structs.replace(entry, body=note)
+        self._keep(len(entry.body), entry)
 
     def _keep(self, size: int, *entries: Kept) -> None:
         """Keeps entries of this many bytes."""
@@ -195,10 +217,14 @@ class InspectedExchange:
         """The entries so far, in order. Reads at most about this many more bytes: `has_news` if there are more."""
         while self._read < len(self._kept) and size > 0:
             entry = self._kept[self._read]
-            self._read += 1
             self._entries += self._derive(entry)
-            size -= len(entry.data) if isinstance(entry, Received | SentOn) else 0
+            self._read += 1
+            size -= _size(entry)
         return self._entries
+
+    def is_long(self, size: int) -> bool:
+        """Whether the next entry has more bytes than this, so that to read it takes long: do so in a thread."""
+        return self.has_news() and _size(self._kept[self._read]) > size
 
     def has_news(self) -> bool:
         """Whether there is anything that `entries` has not returned yet."""
@@ -208,9 +234,9 @@ class InspectedExchange:
         """The last response of the provider, assembled."""
         wire, pieces = GENERAL, list[bytes]()
         for entry in self._kept:
-            if isinstance(entry, Requested | Responded):
+            if isinstance(entry, ProviderRequest | Responded):
                 pieces.clear()
-            if isinstance(entry, Requested):
+            if isinstance(entry, ProviderRequest):
                 wire = entry.wire
             elif isinstance(entry, Received):
                 pieces.append(entry.data)
@@ -218,26 +244,34 @@ class InspectedExchange:
 
     def _derive(self, kept: Kept) -> Iterable[Entry]:
         match kept:
-            case Requested():
+            case ProviderRequest():
                 self._reader = FrameReader(kept.wire, self.mask)
-                return (kept,)
+                return (Requested(kept.at, kept.wire, kept.model, kept.url, self._masked(kept.body)),)
             case Received():
                 return self._reader.feed(kept.data, kept.at)
             case ResponseEnd():
                 return self._reader.close(kept.at)
             case SentOn():
                 return (SentEntry(kept.at, self._reader.number, shown_text(kept.data, self.mask), len(kept.data)),)
-            case Asked():
-                return (msgspec.structs.replace(kept, body=self.mask.value(kept.body)),)
+            case ClientRequest():
+                return (Asked(kept.at, kept.wire, kept.model, self._masked(kept.body)),)
             case HealedEntry():
                 return (msgspec.structs.replace(kept, frame=self._reader.number),)
             case _:
                 return (kept,)
 
+    def _masked(self, body: bytes) -> msgspec.Raw:
+        """The body of a request with the secrets masked; one that is not JSON as a text."""
+        try:
+            value = msgspec.json.decode(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            value = body.decode("utf-8", "replace")
+        return msgspec.Raw(msgspec.json.encode(self.mask.value(value)))
+
     def summary(self) -> Summary:
         """The exchange in a list."""
-        asked = [entry for entry in self._kept if isinstance(entry, Asked)]
-        requests = [entry for entry in self._kept if isinstance(entry, Requested)]
+        asked = [entry for entry in self._kept if isinstance(entry, ClientRequest)]
+        requests = [entry for entry in self._kept if isinstance(entry, ProviderRequest)]
         responses = [entry for entry in self._kept if isinstance(entry, Responded)]
         last = self._kept[-1] if self._kept else None
         is_read = self.is_over and self._read == len(self._kept)
@@ -265,8 +299,8 @@ class InspectedExchange:
         is_recorded = False
         for entry in self._kept:
             match entry:
-                case Requested():
-                    request = RequestLine(entry.wire, entry.model, entry.url, entry.body)
+                case ProviderRequest():
+                    request = RequestLine(entry.wire, entry.model, entry.url, self._masked(entry.body))
                 case Responded():
                     is_recorded = request is not None and entry.status < ERROR_STATUS
                     if is_recorded and request is not None:
@@ -288,8 +322,8 @@ class ExchangeRecorder:
     def __init__(self, exchange: InspectedExchange, wire: str, model: str, request: HTTPRequest) -> None:
         self._exchange = exchange
         exchange.mask.learn(request.headers, request.url)
-        url, body = without_secrets(request.url), json.loads(request.body)
-        self._request = Requested(exchange.now(), wire, model, exchange.mask.text(url), exchange.mask.value(body))
+        url = exchange.mask.text(without_secrets(request.url))
+        self._request = ProviderRequest(exchange.now(), wire, model, url, request.body)
         self.status = 0  # HTTP status of the last response
         exchange.add(self._request)
 
@@ -325,3 +359,14 @@ class ExchangeRecorder:
 
     def close(self) -> None:
         """Ends the recording: no other response comes."""
+
+
+def _size(entry: Kept) -> int:
+    """How many bytes have to be read for an entry."""
+    match entry:
+        case Received() | SentOn():
+            return len(entry.data)
+        case ClientRequest() | ProviderRequest():
+            return len(entry.body)
+        case _:
+            return 0

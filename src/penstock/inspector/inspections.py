@@ -7,8 +7,17 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
-from penstock.inspector.entries import Ended, Note, Outcome, Requested, Responded, Summary
-from penstock.inspector.exchange import ERROR_STATUS, ExchangeRecorder, InspectedExchange, Received, ResponseEnd
+import msgspec
+
+from penstock.inspector.entries import Ended, Note, Outcome, Responded, Summary
+from penstock.inspector.exchange import (
+    ERROR_STATUS,
+    ExchangeRecorder,
+    InspectedExchange,
+    ProviderRequest,
+    Received,
+    ResponseEnd,
+)
 from penstock.model.recording import Recording, read_recordings
 from penstock.transport.commands import HTTPRequest, HTTPResponseHead
 
@@ -38,6 +47,7 @@ class Inspections:
         self._changes = 0
         self._alert = ""
         self.is_closed = False
+        self.reading: set[str] = set()  # the exchanges that a thread reads
 
     def open(self, id: str = "") -> InspectedExchange:
         """A new exchange; without an id, it gets one."""
@@ -148,7 +158,8 @@ def read_file(path: str | Path) -> Inspections:
 def _replay(recording: Recording, exchange: InspectedExchange) -> None:
     """Adds a recorded exchange, with its own times."""
     request, response = recording.request, recording.response
-    exchange.add(Requested(0.0, request.wire, request.model, request.url, request.body))
+    body = msgspec.json.encode(request.body)
+    exchange.add(ProviderRequest(0.0, request.wire, request.model, request.url, body))
     exchange.add(Responded(response.at, response.status, response.headers))
     last = response.at
     for piece in recording.pieces:

@@ -18,7 +18,9 @@ class ReadRequest(HTTPRequest):
         self.__dict__.update(request.__dict__)
         self._value = body
 
-    async def json(self) -> Any:
+    async def json(self, keep: Callable[[bytes], None] | None = None) -> Any:
+        if keep is not None:
+            keep(msgspec.json.encode(self._value))
         return self._value
 
 
