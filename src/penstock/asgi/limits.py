@@ -17,7 +17,7 @@ class ServerLimits(Struct, frozen=True, kw_only=True):
     | `head` | the head of a request |
     | `body` | the body of a request |
     | `depth` | the nesting of JSON in a body |
-    | `values` | the JSON values in a body: commas, colons and opening brackets; what is slow to decode counts as several |
+    | `values` | the JSON values in a body: commas, colons and opening brackets; slow ones count for more |
     | `messages`, `tools` | the messages and the tools in one request |
     | `event` | one event that is sent to a client; a larger one is shortened |
     | `answer` | everything that is sent in one response |

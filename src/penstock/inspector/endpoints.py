@@ -137,7 +137,7 @@ class InspectorEndpoints:
         """The entries of an exchange, of which about a slice is read now; a long one in a thread."""
         reading = self.inspections.reading
         while exchange.id in reading:
-            await asyncio.sleep(PAUSE_SECONDS)
+            await self.inspections.wait(PAUSE_SECONDS)
         if not exchange.is_long(SLICE):
             return exchange.entries(SLICE)
         reading.add(exchange.id)

@@ -45,8 +45,8 @@ class JSONMeter:
     """
 
     __slots__ = (
-        "_escapes", "_is_escaped", "_is_in_string", "_is_wide", "_level", "_number", "_open", "_values", "_wide", "depth",
-        "is_long",
+        "_escapes", "_is_escaped", "_is_in_string", "_is_wide", "_level", "_number", "_open", "_values", "_wide",
+        "depth", "is_long",
     )  # fmt: skip
 
     def __init__(self) -> None:
