@@ -77,6 +77,7 @@ class _PacedModel:
     """A model that says something at each interval."""
 
     name = "benchmark"
+    healing = None
 
     def __init__(self, events: int, interval: float, go: asyncio.Event) -> None:
         self._events = events
@@ -86,24 +87,34 @@ class _PacedModel:
     def for_conversation(self) -> _PacedModel:
         return self
 
-    def astream(self, *_: object, **options: object) -> _PacedModel:
-        return self
+    def astream(self, *_: object, **options: object) -> _PacedStream:
+        return _PacedStream(self._batches())
 
-    async def __aenter__(self) -> _PacedModel:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        pass
-
-    def abort(self) -> None:
-        pass
-
-    async def batches(self) -> AsyncIterator[list[StreamChunk]]:
+    async def _batches(self) -> AsyncIterator[list[StreamChunk]]:
         await self._go.wait()
         for _ in range(self._events):
             await asyncio.sleep(self._interval)
             yield [Text(0, text())]
         yield [Finish("stop")]
+
+
+class _PacedStream:
+    """One response of the model, as the driver of a run reads it."""
+
+    def __init__(self, batches: AsyncIterator[list[StreamChunk]]) -> None:
+        self._batches = batches
+
+    async def start(self) -> list[StreamChunk]:
+        return []
+
+    async def next_batch(self) -> list[StreamChunk] | None:
+        return await anext(self._batches, None)
+
+    async def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
 
 
 def served(kind: str, events: int, interval: float, go: asyncio.Event, folder: str) -> Any:
