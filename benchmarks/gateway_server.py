@@ -53,11 +53,12 @@ async def _live(receive: Any, send: Any) -> None:
 
 
 def main(kind: str, upstream: str) -> None:
-    application: Any = Relay(upstream) if kind == "relay" else gateway_app(upstream, limits=LIMITS)
+    gateway = gateway_app(upstream, limits=LIMITS)
+    application: Any = Relay(upstream) if kind == "relay" else gateway
     listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
     print(listener.getsockname()[1], flush=True)
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
-    run_server(application, listener, LIMITS)
+    run_server(application, listener, LIMITS, access=gateway.access)
 
 
 if __name__ == "__main__":

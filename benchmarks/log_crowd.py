@@ -35,7 +35,8 @@ EVENTS_PER_RUN = EVENTS + 4
 class _Stream:
     """A response of a model that sends a text now and then."""
 
-    _batches: AsyncIterator[list[StreamChunk]] | None = None
+    def __init__(self) -> None:
+        self._left = EVENTS + 1
 
     async def __aenter__(self) -> _Stream:
         return self
@@ -48,12 +49,14 @@ class _Stream:
 
     async def start(self) -> list[StreamChunk]:
         """For the driver of today; that of the commit before the log enters it, and iterates over `batches`."""
-        self._batches = self.batches()
         return []
 
     async def next_batch(self) -> list[StreamChunk] | None:
-        assert self._batches is not None
-        return await anext(self._batches, None)
+        self._left -= 1
+        if self._left > 0:
+            await asyncio.sleep(SECONDS_PER_EVENT)
+            return [Text(0, "some words ")]
+        return [Finish("stop")] if self._left == 0 else None
 
     async def close(self) -> None:
         pass
