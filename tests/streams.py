@@ -154,6 +154,30 @@ def cohere() -> list[Any]:
     return [*frames, {"type": "message-end", "delta": {"finish_reason": "TOOL_CALL", "usage": usage}}]
 
 
+def gemini_interactions() -> list[Any]:
+    def event(kind: str, **fields: Any) -> dict[str, Any]:
+        return {"event_type": kind, **fields}
+
+    head = {"id": "v1_1", "object": "interaction", "model": "m"}
+    frames: list[Any] = [
+        event("interaction.created", interaction={**head, "status": "in_progress"}),
+        event("interaction.status_update", interaction_id="v1_1", status="in_progress"),
+        event("step.start", index=0, step={"type": "model_output"}),
+        event("step.delta", index=0, delta={"type": "text", "text": "Let me "}),
+        event("step.delta", index=0, delta={"type": "text", "text": "look."}),
+        event("step.stop", index=0),
+    ]
+    for at, (name, _) in enumerate(CALLS, start=1):
+        step = {"type": "function_call", "id": f"fc_{at}", "name": name, "arguments": {}}
+        frames.append(event("step.start", index=at, step=step))
+        for piece in PIECES[at - 1]:
+            frames.append(event("step.delta", index=at, delta={"type": "arguments_delta", "arguments": piece}))
+        frames.append(event("step.stop", index=at))
+    usage = {"total_input_tokens": 5, "total_output_tokens": 7, "total_tokens": 12}
+    done = event("interaction.completed", interaction={**head, "status": "requires_action", "usage": usage})
+    return [*frames, done, "event: done\ndata: [DONE]\n\n"]
+
+
 def bedrock() -> list[Any]:
     frames: list[Any] = [
         {"messageStart": {"role": "assistant"}},

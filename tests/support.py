@@ -62,6 +62,8 @@ def frame_bytes(wire: str, frame: Any) -> bytes:
             return aws_frame(frame)
         case "anthropic" | "openai-responses" | "cohere" if "type" in frame:
             return f"event: {frame['type']}\ndata: {text}\n\n".encode()
+        case "gemini-interactions" if "event_type" in frame:
+            return f"event: {frame['event_type']}\ndata: {text}\n\n".encode()
         case _:
             return f"data: {text}\n\n".encode()
 

@@ -75,9 +75,10 @@ PROVIDERS: dict[str, Provider] = {
         urls=("ANTHROPIC_BASE_URL",), auth="x-api-key", headers={"anthropic-version": "2023-06-01"}, version="/v1",
         is_added=True),
     "google": Provider(
-        wire="gemini", base_url="https://generativelanguage.googleapis.com/v1beta", auth="x-goog-api-key",
+        wire="gemini", other_wires=("gemini-interactions",),
+        base_url="https://generativelanguage.googleapis.com/v1beta", auth="x-goog-api-key",
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"), urls=("GOOGLE_GEMINI_BASE_URL", "GEMINI_BASE_URL"),
-        version="/v1beta", is_added=True),
+        version="/v1beta", is_added=True, about="generateContent; for Interactions, wire=\"gemini-interactions\""),
     "vertex": Provider(
         wire="gemini", keys=("GOOGLE_ACCESS_TOKEN", "VERTEX_ACCESS_TOKEN"), urls=("GOOGLE_VERTEX_BASE_URL",),
         base_url="https://{GOOGLE_CLOUD_LOCATION}-aiplatform.googleapis.com/v1/projects/{GOOGLE_CLOUD_PROJECT}"

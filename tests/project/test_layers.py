@@ -106,6 +106,7 @@ MAY_NAME_VENDORS = {
     "transport/aws_signature.py": "the AWS service that requests are signed for",
     "wires/__init__.py": "the registry of wires",
     "wires/shared/claude.py": "the rules for Claude that three wires share",
+    "wires/shared/google.py": "the rules for Gemini that two wires share",
 }
 FOLDERS_OF_VENDORS = ("adapters/", "cli/", "dialects/", "servers/", "testing/wires/")
 

@@ -26,7 +26,7 @@ WIRES = {
     "openai-completions": "openai-chat",
 }
 BLOCK = re.compile(rb".*?(?:\r\n\r\n|\n\n|\Z)", re.DOTALL)
-NOT_SPOKEN = {"cohere-v1", "gemini-interactions"}
+NOT_SPOKEN = {"cohere-v1"}
 
 CASES = sorted((SHARED / "corpus" / "cases").glob("*/meta.json")) if (SHARED / "corpus").is_dir() else []
 pytestmark = pytest.mark.skipif(not CASES, reason=NO_CORPUS)

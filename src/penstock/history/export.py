@@ -15,7 +15,8 @@ from penstock.wires.shared.decode_request.fields import too_deep
 from penstock.wires.shared.request import Encode, Request
 
 HISTORY = (
-    "system", "systemInstruction", "instructions", "messages", "contents", "input", "container", "continuationToken",
+    "system", "systemInstruction", "system_instruction", "instructions", "messages", "contents", "input", "container",
+    "continuationToken", "continuation_token",
 )  # fmt: skip
 """The history fields of request bodies, also those that refer to a history stored at the provider."""
 

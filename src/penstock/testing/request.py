@@ -112,8 +112,9 @@ class ReceivedRequest(Struct, frozen=True, dict=True):  # the dict is for cached
     @property
     def tool_choice(self) -> str:
         """The tool choice: "", "auto", "none", "required" or the name of a tool."""
-        config = self._fields.get("toolConfig")
-        return _choice(self._fields.get("tool_choice") or (config if isinstance(config, dict) else None))
+        config, settings = self._fields.get("toolConfig"), self._fields.get("generation_config")
+        inner = settings.get("tool_choice") if isinstance(settings, dict) else None
+        return _choice(self._fields.get("tool_choice") or inner or (config if isinstance(config, dict) else None))
 
     @property
     def output_schema(self) -> Mapping[str, Any] | None:
@@ -122,6 +123,7 @@ class ReceivedRequest(Struct, frozen=True, dict=True):  # the dict is for cached
             case (
                 {"response_format": {"json_schema": {"schema": dict() as schema}}}
                 | {"response_format": {"json_schema": dict() as schema}}
+                | {"response_format": {"schema": dict() as schema}}
                 | {"text": {"format": {"schema": dict() as schema}}}
                 | {"output_config": {"format": {"schema": dict() as schema}}}
                 | {"generationConfig": {"responseJsonSchema": dict() as schema}}
@@ -190,14 +192,25 @@ def _message_entries(message: dict[str, Any]) -> Iterator[Entry]:
             yield Entry("call", id=str(id), name=str(name))
         case {"type": "function_call_output" | "custom_tool_call_output", "call_id": id, "output": output}:
             yield Entry("result", text_in(output), str(id))
+        case {"type": "function_call", "id": id, "name": name}:
+            yield Entry("call", id=str(id), name=str(name))
+        case {"type": "function_result", "call_id": id, **rest}:
+            yield Entry("result", text_in(rest.get("result")), str(id), str(rest.get("name") or ""))
+        case {"type": "user_input" | "model_output" as kind, "content": content}:
+            yield from _block_entries("user" if kind == "user_input" else "assistant", _listed(content))
+        case {"type": "text", "text": str(text)}:
+            yield Entry("user", text)
         case {"role": "tool", **rest} if "parts" not in rest:
             id, name = rest.get("tool_call_id") or "", rest.get("tool_name") or rest.get("name") or ""
             yield Entry("result", text_in(rest.get("content")), str(id), str(name))
         case {"role": str(role)}:
-            content = message.get("parts") or message.get("content") or []
-            blocks: list[Any] = content if isinstance(content, list) else [content]
             calls = message.get("tool_calls")
-            yield from _block_entries(role, [*blocks, *(calls if isinstance(calls, list) else [])])
+            content = message.get("parts") or message.get("content") or []
+            yield from _block_entries(role, [*_listed(content), *(calls if isinstance(calls, list) else [])])
+
+
+def _listed(content: Any) -> list[Any]:
+    return content if isinstance(content, list) else [content]
 
 
 def _block_entries(role: str, blocks: list[Any]) -> Iterator[Entry]:
@@ -251,7 +264,9 @@ def _choice(value: Any) -> str:
             return name
         case {"toolChoice": inner}:
             return _choice(inner)
-        case {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": [str(name)]}}:
+        case {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": [str(name)]}} | {
+            "allowed_tools": {"mode": "any", "tools": [str(name)]}
+        }:
             return name
         case {"functionCallingConfig": {"mode": str(mode)}}:
             return {"ANY": "required", "NONE": "none"}.get(mode.upper(), "auto")

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from penstock.wires.shared.token_counts import TokenCounter
     from penstock.wires.shared.web_tools import WebForm
 
-WireName = Literal["anthropic", "bedrock", "cohere", "gemini", "mistral", "ollama", "openai-chat", "openai-responses"]
+WireName = Literal[
+    "anthropic", "bedrock", "cohere", "gemini", "gemini-interactions", "mistral", "ollama", "openai-chat",
+    "openai-responses",
+]  # fmt: skip
 """The names of the wires, and their aliases."""
 
 WIRES = {
@@ -27,6 +30,7 @@ WIRES = {
     "bedrock": "Bedrock",
     "cohere": "Cohere",
     "gemini": "Gemini",
+    "gemini-interactions": "GeminiInteractions",
     "ollama": "Ollama",
     "openai-chat": "OpenAIChat",
     "openai-responses": "OpenAIResponses",
@@ -38,6 +42,7 @@ RESPONSE_FRAMES = {
     "bedrock": ("bedrock", "encode_response", "BedrockFrames"),
     "cohere": ("cohere", "encode_response", "CohereFrames"),
     "gemini": ("gemini", "encode_response", "GeminiFrames"),
+    "gemini-interactions": ("gemini-interactions", "encode_response", "GeminiInteractionsFrames"),
     "mistral": ("openai-chat", "encode_mistral", "MistralFrames"),
     "ollama": ("ollama", "encode_response", "OllamaFrames"),
     "openai-chat": ("openai-chat", "encode_response", "OpenAIChatFrames"),
@@ -45,10 +50,12 @@ RESPONSE_FRAMES = {
 }
 """The protocols in which responses are written: the wire of each, its module and its class."""
 
-SERVED_WIRES = ("anthropic", "gemini", "ollama", "openai-chat", "openai-responses")
+SERVED_WIRES = ("anthropic", "gemini", "gemini-interactions", "ollama", "openai-chat", "openai-responses")
 """The wires whose requests can be read as a server receives them."""
 
-READING_ORDER = ("gemini", "bedrock", "openai-responses", "cohere", "anthropic", "ollama", "openai-chat")
+READING_ORDER = (
+    "gemini", "bedrock", "gemini-interactions", "openai-responses", "cohere", "anthropic", "ollama", "openai-chat",
+)  # fmt: skip
 """The order in which wires are asked whether a message of a history is theirs, the most general wire last."""
 
 WITH_HABITS = ("openai-chat",)

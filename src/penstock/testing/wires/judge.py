@@ -12,6 +12,7 @@ from penstock.testing.wires.anthropic import judge as anthropic
 from penstock.testing.wires.bedrock import judge as bedrock
 from penstock.testing.wires.cohere import judge as cohere
 from penstock.testing.wires.gemini import judge as gemini
+from penstock.testing.wires.gemini_interactions import judge as gemini_interactions
 from penstock.testing.wires.mistral import judge as mistral
 from penstock.testing.wires.ollama import judge as ollama
 from penstock.testing.wires.openai_chat import judge as openai_chat
@@ -23,6 +24,7 @@ JUDGES: dict[str, Callable[[Json, str], Rejections]] = {
     "bedrock": bedrock.judge,
     "cohere": cohere.judge,
     "gemini": gemini.judge,
+    "gemini-interactions": gemini_interactions.judge,
     "mistral": mistral.judge,
     "ollama": ollama.judge,
     "openai-chat": openai_chat.judge,

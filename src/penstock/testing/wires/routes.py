@@ -12,6 +12,7 @@ ROUTES = tuple(
         (r"/responses$", "openai-responses"),
         (r"/messages$", "anthropic"),
         (r"/(?P<model>[^/]+):(?P<stream>stream)?[gG]enerateContent$", "gemini"),
+        (r"/interactions$", "gemini-interactions"),
         (r"/api/chat$", "ollama"),
         (r"/chat$", "cohere"),
         (r"/model/(?P<model>.+)/converse(?P<stream>-stream)?$", "bedrock"),

@@ -50,8 +50,6 @@ from penstock.wires.shared.request import OutputFormat
 WIRE = FACTS.wire
 SIGNATURE = "thought_signature"
 
-_INTERACTIONS = ("user_input", "model_output")
-"""The types of items of Gemini's Interactions, another protocol."""
 _ROLES = ("user", "model", "function", "system", None)
 _SIGNED = ("thought", "thoughtSignature")
 
@@ -68,11 +66,6 @@ class GeminiReader(RequestReader):
 
     def is_own(self, message: Json) -> bool:
         return message.get("role") == "model" or ("parts" in message and "content" not in message)
-
-    def explain(self, item: Json) -> str:
-        if item.get("type") not in _INTERACTIONS:
-            return ""
-        return f"{describe_part(item)} is from Gemini's Interactions API, which is not supported; send contents"
 
     def read(self, message: Json, place: str, context: ReadContext, wire: str) -> Iterator[PlacedMessage]:
         return _read(message, place, context.calls)

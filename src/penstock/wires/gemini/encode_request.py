@@ -42,6 +42,7 @@ from penstock.wires.shared.encode_request.vendor_state import (
     result_fields,
     result_text,
 )
+from penstock.wires.shared.google import model_version
 from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
 
 WIRE = FACTS.wire
@@ -61,7 +62,6 @@ _LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH
 _BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576, "xhigh": 24_576, "max": 24_576}
 """The budgets that Google's Chat Completions endpoint uses for the efforts."""
 _TOOL_FIELDS = ("response", "responseJsonSchema", "behavior")
-_VERSION = re.compile(r"gemini-(\d+)")
 
 _REFUSED_TYPES = re.compile(
     r"application/(?!pdf|json|xml|javascript|x-javascript|x-python|rtf).*|image/(bmp|tiff|svg\+xml|gif)"
@@ -88,7 +88,7 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
 
 def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
     """How the model is asked for structured output: a format together with tools is refused before Gemini 3."""
-    takes_format = not request.tools or _version(request.model) >= 3
+    takes_format = not request.tools or model_version(request.model) >= 3
     return "native" if takes_format and is_enforceable(request.output, FACTS.output) else "tool"
 
 
@@ -102,12 +102,6 @@ def _format(request: Request) -> Json:
         return {}
     schema = enforced_schema(request.output, FACTS.output)
     return {"responseMimeType": "application/json", "responseJsonSchema": schema}
-
-
-def _version(model: str) -> int:
-    """The major version of a model; names without a number (`gemini-flash-latest`) mean the newest."""
-    match = _VERSION.search(model)
-    return int(match[1]) if match else 3 if "gemini" in model else 0
 
 
 def _continuation(messages: list[Message]) -> Any:
@@ -124,8 +118,8 @@ class _Contents:
     """Writes the messages of one request, and remembers the ids that Gemini gave its calls."""
 
     def __init__(self, model: str) -> None:
-        self._is_version_3 = _version(model) >= 3
-        self._is_version_2 = 0 < _version(model) < 3
+        self._is_version_3 = model_version(model) >= 3
+        self._is_version_2 = 0 < model_version(model) < 3
         self._vendor_ids: dict[str, Any] = {}
 
     def all(self, messages: list[Message]) -> list[Json]:
@@ -281,7 +275,7 @@ def _thinking(request: Request) -> Json:
     if reasoning is None:
         return {}
     config: Json = {"includeThoughts": True} if reasoning else {}
-    if _version(request.model) < 3:
+    if model_version(request.model) < 3:
         return {"thinkingConfig": {**config, "thinkingBudget": budget_of(reasoning, _BUDGETS)}}
     level = _LEVELS[effort_of(reasoning)]
     if level == "MINIMAL" and "pro" in request.model:

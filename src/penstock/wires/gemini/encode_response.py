@@ -21,6 +21,7 @@ from penstock.wires.shared.encode_response.response_frames import Content, Respo
 from penstock.wires.shared.encode_response.response_head import ResponseHead
 from penstock.wires.shared.encode_response.response_turns import states_by_block
 from penstock.wires.shared.encode_response.written_call import Write, WrittenCall, final_text
+from penstock.wires.shared.google import GOOGLE_ERRORS
 from penstock.wires.shared.token_counts import written_usage
 
 Json = dict[str, Any]
@@ -29,11 +30,6 @@ FINISH_REASONS = {
     "stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY", "other": "OTHER",
 }  # fmt: skip
 """The provider's finish reasons by ours."""
-ERROR_CODES = {
-    400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
-    429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
-}  # fmt: skip
-"""The provider's error codes by HTTP status."""
 
 
 class GeminiFrames(ResponseFrames):
@@ -48,7 +44,7 @@ class GeminiFrames(ResponseFrames):
         streams_arguments=False,
         has_text_arguments=False,
         finish_reasons=FINISH_REASONS,
-        error_codes=ERROR_CODES,
+        error_codes=GOOGLE_ERRORS,
         overflow="The input token count ({tokens}) exceeds the maximum number of tokens allowed ({window}).",
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from penstock.schemas import SchemaRules
 from penstock.wires.shared.facts import (
     BLOCK_BORDERS,
     CACHE_WRITE_COUNTS,
@@ -18,6 +17,7 @@ from penstock.wires.shared.facts import (
     StateFacts,
     WireFacts,
 )
+from penstock.wires.shared.google import GOOGLE_SCHEMAS
 from penstock.wires.shared.token_counts import UsageTable, WrittenCount
 
 STATE_PARTS = ("inlineData", "fileData", "executableCode", "codeExecutionResult", "toolCall", "toolResponse")
@@ -47,13 +47,7 @@ FACTS = WireFacts(
         Loss("text_signatures", "changed", "the signature of a text comes after it, in a part of its own"),
         VENDOR_CALLS,
     ),
-    output=SchemaRules(
-        keywords=frozenset({"title", "format", "minItems", "maxItems", "minimum", "maximum", "prefixItems"}),
-        formats=None,
-        are_closed=False,
-        has_all_required=False,
-        has_const=False,
-    ),
+    output=GOOGLE_SCHEMAS,
 )
 
 USAGE = UsageTable(

@@ -159,6 +159,13 @@ class NumberedBlocks:
         if not part.add_state(field, value):
             self._reports.unknown({field: value}, "a piece of state beyond MAX_STATE")
 
+    def replace_state(self, label: Label, fields: Mapping[str, Any]) -> None:
+        """Sets fields of a block of the vendor's: each value replaces what came before."""
+        part = self.parts.get(label)
+        for field, value in fields.items():
+            if not isinstance(part, OpenVendor) or not part.replace(field, value):
+                self._reports.unknown({field: value}, "a piece of state beyond MAX_STATE")
+
     def stop(self, label: Label, sealed_by: SealedBy = "call_end") -> None:
         """Stops a block. It stays known by its number: some servers still send more of it (QUIRKS 163)."""
         part = self.parts.get(label)

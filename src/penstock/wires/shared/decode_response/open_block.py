@@ -119,6 +119,15 @@ class OpenVendor(OpenBlock):
         self.is_state = block >= 0
         self.wrap = wrap
 
+    def replace(self, field: str, value: Any) -> bool:
+        """Sets a field that came again; returns False if all that came goes beyond `MAX_STATE`."""
+        self._size += len(value) if isinstance(value, str) else _ITEM
+        if self._size > MAX_STATE:
+            return False
+        self.start.pop(field, None)
+        self.body[field] = value
+        return True
+
     def whole(self) -> dict[str, Any]:
         """The block with all its pieces, under the key `wrap` if the vendor sends such blocks under a key."""
         body = {

@@ -158,12 +158,13 @@ class _Envelope(Struct):
 
 
 class _Frame(Struct):
-    """The places of the name: in the frame, or in the message or response that it announces."""
+    """The places of the name: in the frame, or in the message, response or interaction that it announces."""
 
     model: str | None = None
     version: str | None = field(name="modelVersion", default=None)
     message: _Envelope | None = None
     response: _Envelope | None = None
+    interaction: _Envelope | None = None
 
 
 _decode = msgspec.json.Decoder(_Frame).decode
@@ -194,5 +195,5 @@ def _name_in(payload: bytes) -> str:
         frame = _decode(payload)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return ""
-    envelope = frame.message or frame.response or _Envelope()
+    envelope = frame.message or frame.response or frame.interaction or _Envelope()
     return frame.model or frame.version or envelope.model or ""

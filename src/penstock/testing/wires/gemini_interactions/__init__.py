@@ -1,0 +1,1 @@
+"""`gemini-interactions`: its scripted responses, and the rules for its requests."""
