@@ -23,6 +23,7 @@ PROVIDERS = {
     "bedrock": "bedrock:anthropic.claude-v1:0",
     "cohere": "cohere:command",
     "gemini": "google:gemini",
+    "gemini-interactions": "google:gemini",
     "mistral": "mistral:large",
     "ollama": "ollama:qwen",
     "openai-chat": "openai:gpt",

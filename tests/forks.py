@@ -23,7 +23,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock import Agent, Model, Runs, ToolError, tool
+from penstock import Agent, Runs, ToolError, tool
 from penstock.events import Error
 from penstock.log.in_memory import MemoryStore
 from penstock.log.sqlite.store import SQLiteStore
@@ -33,7 +33,7 @@ from penstock.run.events import Done, ToolEnd, innermost
 from penstock.testing import Reply, Scripted, call, say, think
 from penstock.testing.reply import ScriptedCall
 from penstock.testing.request import ReceivedRequest
-from tests.scripted_runs import NAMES, check_history
+from tests.scripted_runs import NAMES, check_history, model_on
 
 KINDS = ("look", "pay", "send", "put", "ask", "hand_over", "research", "broken")
 _TAG = re.compile(r"tag-\d+[ab]?")
@@ -133,10 +133,10 @@ class Player:
             Reply("No. ", call("pay", {"tag": self._refused}), finish="content_filter"),
         ]  # fmt: skip
         self._model = Scripted(Script(steps, self._choose.choice(endings)))
-        inner = Agent(Model(NAMES[wire], via=Scripted(self._inner_script)), tools=self.world.tools[:2], name="inner")
+        inner = Agent(model_on(wire, via=Scripted(self._inner_script)), tools=self.world.tools[:2], name="inner")
         research = inner.as_tool("research", "Research.", prompt=_prompt)
         self.agent = Agent(
-            Model(NAMES[wire], via=self._model), tools=[*self.world.tools, research], name="outer", start=None
+            model_on(wire, via=self._model), tools=[*self.world.tools, research], name="outer", start=None
         )
         self.runs = Runs(store, {"outer": self.agent})
 

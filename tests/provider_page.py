@@ -102,7 +102,9 @@ def _facts(name: str, row: Provider) -> Iterator[tuple[str, str]]:
     """The facts about a provider, each with its label."""
     yield "also called", _listed(alias for alias, own in ALIASES.items() if own == name)
     yield "wire", f"`{row.wire}`"
+    yield "other wires", _listed(row.other_wires)
     yield "base URL", f"`{row.base_url}`" if row.base_url else "none: pass one"
+    yield from ((f"base URL of `{wire}`", f"`{url}`") for wire, url in row.wire_urls.items())
     yield "another base URL", _listed(row.urls)
     yield "key", _keys(row)
     yield "note", row.about

@@ -12,7 +12,8 @@ from tests.dialect_page import FAMILY, entry
 
 PROTOCOLS = {
     "openai-chat": "OpenAI Chat Completions", "openai-responses": "OpenAI Responses", "anthropic": "Anthropic Messages",
-    "gemini": "Gemini", "ollama": "Ollama", "cohere": "Cohere v2", "bedrock": "Bedrock Converse",
+    "gemini": "Gemini", "gemini-interactions": "Gemini Interactions",
+    "ollama": "Ollama", "cohere": "Cohere v2", "bedrock": "Bedrock Converse",
 }  # fmt: skip
 
 
@@ -20,7 +21,7 @@ def providers() -> str:
     """Which providers speak which wire."""
     rows = ["| wire | protocol | providers |", "|---|---|---|"]
     for wire in WIRES:
-        names = ", ".join(f"`{name}`" for name, row in PROVIDERS.items() if row.wire == wire)
+        names = ", ".join(f"`{name}`" for name, row in PROVIDERS.items() if wire in (row.wire, *row.other_wires))
         called = ", also ".join(f"`{name}`" for name in (wire, *(alias for alias in ALIASES if ALIASES[alias] == wire)))
         protocol = entry(PROTOCOLS, wire, "PROTOCOLS in tests/readme.py")
         rows.append(f"| {called} | {protocol} | {names} |")

@@ -40,12 +40,21 @@ from penstock.transport.commands import OpenRequest
 NAMES = {
     "openai-chat": "openai-compatible:m", "openai-responses": "openai:m", "anthropic": "anthropic:m",
     "gemini": "google:m", "ollama": "ollama:m", "cohere": "cohere:m", "bedrock": "bedrock:m",
+    "gemini-interactions": "google:m",
 }  # fmt: skip
 MODES = ["sync", "async"]
 SOON = 20.0  # seconds within which everything here must have ended, also on a busy machine
 LOOK = ToolPolicy(start="closed")
 
 every_wire = pytest.mark.parametrize("wire", NAMES)
+
+
+def model_on(wire: str, *arguments: Any, **options: Any) -> Model:
+    """A model of a provider on a wire, which need not be the provider's usual one."""
+    own = {"wire": "gemini-interactions"} if wire == "gemini-interactions" else {}
+    return Model(NAMES[wire], *arguments, **own, **options)
+
+
 sync_and_async = pytest.mark.parametrize("mode", MODES)
 
 
@@ -99,7 +108,7 @@ def script() -> list[Reply]:
 
 def on(wire: str, replies: Any, *tools: Any, **options: Any) -> Agent:
     """An agent whose model plays these replies on a wire."""
-    return Agent(Model(NAMES[wire], via=Scripted(replies)), tools, **options)
+    return Agent(model_on(wire, via=Scripted(replies)), tools, **options)
 
 
 def made(replies: Any, *tools: Any, **options: Any) -> Agent:

@@ -170,8 +170,8 @@ def gemini_interactions() -> list[Any]:
     for at, (name, _) in enumerate(CALLS, start=1):
         step = {"type": "function_call", "id": f"fc_{at}", "name": name, "arguments": {}}
         frames.append(event("step.start", index=at, step=step))
-        for piece in PIECES[at - 1]:
-            frames.append(event("step.delta", index=at, delta={"type": "arguments_delta", "arguments": piece}))
+        deltas = [{"type": "arguments_delta", "arguments": piece} for piece in PIECES[at - 1]]
+        frames += [event("step.delta", index=at, delta=delta) for delta in deltas]
         frames.append(event("step.stop", index=at))
     usage = {"total_input_tokens": 5, "total_output_tokens": 7, "total_tokens": 12}
     done = event("interaction.completed", interaction={**head, "status": "requires_action", "usage": usage})

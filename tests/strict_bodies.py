@@ -619,6 +619,60 @@ GEMINI_GOOD = [
     gemini(from_user(), from_model({"text": "So."}), from_model(SIGNED), from_user(response())),
 ]
 
+# Interactions.
+
+
+def interaction(*steps: Json, **fields: Any) -> Json:
+    return {"model": "gemini-3-pro", "input": list(steps), "store": False, **fields}
+
+
+ASKED: Json = {"type": "user_input", "content": [{"type": "text", "text": "Go."}]}
+STEP: Json = {"type": "function_call", "id": "a", "name": "look", "arguments": {}}
+DONE: Json = {"type": "function_result", "call_id": "a", "name": "look", "result": "Rain."}
+THOUGHT: Json = {"type": "thought", "signature": GEMINIS}
+INTERACTIONS_BAD: list[tuple[str, Json, str]] = [
+    ("no model", {"input": "Go."}, "model"),
+    ("no input", {"model": "m"}, "input is required"),
+    ("a step that is text", interaction("Go."), "must be text, a list"),
+    ("an unknown step", interaction({"type": "dream"}), "'dream' is not a type of step"),
+    ("an empty step", interaction({"type": "user_input", "content": []}), "must not be empty"),
+    ("unknown content", interaction({"type": "user_input", "content": [{"type": "smell"}]}), "'smell' is not a type"),
+    ("an empty text", interaction({"type": "user_input", "content": [{"type": "text", "text": ""}]}), "not be empty"),
+    ("a picture without data", interaction({"type": "image"}), "needs data or a uri"),
+    ("a call without an id", interaction(ASKED, STEP | {"id": ""}), "input[1].id: is required"),
+    ("arguments that are text", interaction(ASKED, STEP | {"arguments": "{}"}), "must be an object"),
+    ("a result without an id", interaction(ASKED, STEP, DONE | {"call_id": ""}), "call_id: is required"),
+    ("a result without content", interaction(ASKED, STEP, DONE | {"result": None}), "result: is required"),
+    ("a result without a call", interaction(ASKED, DONE), "no open call with the id 'a'"),
+    ("two results", interaction(ASKED, STEP, DONE, DONE), "no open call with the id 'a'"),
+    ("a result of another tool", interaction(ASKED, STEP, DONE | {"name": "see"}), "is one of 'look'"),
+    ("a call without a result", interaction(ASKED, STEP), "'a' has no result"),
+    ("a call before the user's step", interaction(ASKED, STEP, ASKED), "'a' has no result"),
+    ("two calls of one id", interaction(ASKED, STEP, DONE, STEP, DONE), "two calls have the id 'a'"),
+    ("an altered signature", interaction(ASKED, {"type": "thought", "signature": "x"}), "signature is not valid"),
+    ("a tool without a name", interaction(ASKED, tools=[{"type": "function", "name": "a b"}]), "tools[0].name"),
+    ("an unknown level", interaction(ASKED, generation_config={"thinking_level": "max"}), "'max' is not a level"),
+    ("an unknown choice", interaction(ASKED, generation_config={"tool_choice": "x"}), "'x' is not a mode"),
+    ("a schema of text", interaction(ASKED, response_format={"type": "text", "schema": {}}), "needs application/json"),
+    ("a keyword", interaction(ASKED, response_format={
+        "type": "text", "mime_type": "application/json", "schema": {"type": "object", "not": {}},
+    }), "the keyword not"),
+    ("in the background", interaction(ASKED, background=True), "has to be stored"),
+]  # fmt: skip
+INTERACTIONS_GOOD = [
+    {"model": "gemini-3-pro", "input": "Go."},
+    interaction({"type": "text", "text": "Go."}, {"type": "image", "data": "AAAA", "mime_type": "image/png"}),
+    interaction(ASKED, THOUGHT, STEP, STEP | {"id": "b"}, DONE, DONE | {"call_id": "b"}, THOUGHT, ASKED),
+    interaction(
+        ASKED,
+        {"type": "google_search_call", "id": "s", "signature": GEMINIS},
+        {"type": "google_search_result", "call_id": "s"},
+        {"type": "model_output", "content": [{"type": "text", "text": "."}]},
+    ),
+    interaction(DONE, previous_interaction_id="v1_x"),
+    {"agent": "deep-research", "input": "Go.", "background": True},
+]
+
 # Responses.
 
 
@@ -740,9 +794,11 @@ RESPONSES_GOOD = [
 
 BAD = {
     "anthropic": ANTHROPIC_BAD, "bedrock": BEDROCK_BAD, "cohere": COHERE_BAD, "gemini": GEMINI_BAD,
+    "gemini-interactions": INTERACTIONS_BAD,
     "mistral": MISTRAL_BAD, "ollama": OLLAMA_BAD, "openai-chat": CHAT_BAD, "openai-responses": RESPONSES_BAD,
 }  # fmt: skip
 GOOD = {
     "anthropic": ANTHROPIC_GOOD, "bedrock": BEDROCK_GOOD, "cohere": COHERE_GOOD, "gemini": GEMINI_GOOD,
+    "gemini-interactions": INTERACTIONS_GOOD,
     "mistral": MISTRAL_GOOD, "ollama": OLLAMA_GOOD, "openai-chat": CHAT_GOOD, "openai-responses": RESPONSES_GOOD,
 }  # fmt: skip

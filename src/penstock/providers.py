@@ -28,7 +28,8 @@ ProviderName = Literal[
 class Provider(Struct, frozen=True, kw_only=True):
     """A provider: its wire, its base URL, and how requests are authenticated.
 
-    `base_url` may contain `{VARIABLE}`s of the environment. `other_wires` are available too, with `Model(..., wire=)`.
+    `base_url` may contain `{VARIABLE}`s of the environment. `other_wires` are available too, with `Model(..., wire=)`;
+    `wire_urls` are their base URLs, if they have others.
     `keys` and `urls` are the environment variables for the API key and another base URL, the usual one first. `version`
     is the path for a base URL without one; where it `is_added`, it is added to other paths too, as the vendor's own
     client does. `has_native_calls`: tool calls are returned even if the server was started without a parser for them.
@@ -38,6 +39,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     wire: str
     other_wires: tuple[str, ...] = ()
     base_url: str = ""
+    wire_urls: Mapping[str, str] = {}
     keys: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
     auth: Auth = "bearer"
@@ -65,6 +67,9 @@ COMPATIBLE = PLAIN | {"max-tokens", "format-or-tools"}
 LOCAL = (COMPATIBLE - {"format-or-tools"}) | {"echo-reasoning", "system-only-first", "grammar-format"}
 """The quirks of servers that render the messages with the chat template of a model."""
 
+_VERTEX = ("https://{{GOOGLE_CLOUD_LOCATION}}-aiplatform.googleapis.com/{}/projects/{{GOOGLE_CLOUD_PROJECT}}"
+           "/locations/{{GOOGLE_CLOUD_LOCATION}}")  # fmt: skip
+
 PROVIDERS: dict[str, Provider] = {
     "openai": Provider(
         wire="openai-responses", other_wires=("openai-chat",), base_url="https://api.openai.com/v1",
@@ -77,12 +82,13 @@ PROVIDERS: dict[str, Provider] = {
     "google": Provider(
         wire="gemini", other_wires=("gemini-interactions",),
         base_url="https://generativelanguage.googleapis.com/v1beta", auth="x-goog-api-key",
+        wire_urls={"gemini-interactions": "https://generativelanguage.googleapis.com/v1"},
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"), urls=("GOOGLE_GEMINI_BASE_URL", "GEMINI_BASE_URL"),
         version="/v1beta", is_added=True, about="generateContent; for Interactions, wire=\"gemini-interactions\""),
     "vertex": Provider(
         wire="gemini", keys=("GOOGLE_ACCESS_TOKEN", "VERTEX_ACCESS_TOKEN"), urls=("GOOGLE_VERTEX_BASE_URL",),
-        base_url="https://{GOOGLE_CLOUD_LOCATION}-aiplatform.googleapis.com/v1/projects/{GOOGLE_CLOUD_PROJECT}"
-                 "/locations/{GOOGLE_CLOUD_LOCATION}/publishers/google",
+        base_url=f"{_VERTEX.format('v1')}/publishers/google", other_wires=("gemini-interactions",),
+        wire_urls={"gemini-interactions": _VERTEX.format("v1beta1")},
         about="the key is an access token: gcloud auth print-access-token"),
     "openrouter": Provider(
         wire="openai-chat", base_url="https://openrouter.ai/api/v1", keys=("OPENROUTER_API_KEY",),
@@ -241,6 +247,14 @@ REFUSED_BY: dict[ProblemKind | ProblemCase, frozenset[str]] = {
     "misplaced_system": frozenset(name for name, row in PROVIDERS.items() if "system-only-first" in row.quirks),
 }
 """The providers that refuse a history, by what is wrong with it."""
+
+
+def on_wire(provider: Provider, wire: str) -> Provider:
+    """The provider with the base URL that it has for a wire."""
+    if not (url := provider.wire_urls.get(wire)):
+        return provider
+    version = _VERSION.search(url)
+    return replace(provider, base_url=url, version=version[0] if version else "")
 
 
 ReasoningField = Literal["reasoning_content", "reasoning", "reasoning_text"]

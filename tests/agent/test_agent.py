@@ -39,7 +39,6 @@ from penstock.run.machine import Run
 from penstock.testing import Hang, Loopback, Reply, Scripted, Status, call, say
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.scripted_runs import (
-    NAMES,
     SOON,
     Bench,
     check_history,
@@ -48,6 +47,7 @@ from tests.scripted_runs import (
     events_of,
     every_wire,
     made,
+    model_on,
     on,
     pay,
     results,
@@ -427,7 +427,7 @@ def test_a_forced_tool_choice_holds_for_the_first_step(choice: str, wire: str, m
         return Reply(call("spend", {"n": len(spent)})) if is_forced else Reply("Done.")
 
     script = Scripted(obey)
-    result = run_of(Agent(Model(NAMES[wire], via=script), [spend], tool_choice=choice), mode, "Go.")
+    result = run_of(Agent(model_on(wire, via=script), [spend], tool_choice=choice), mode, "Go.")
     assert (result.reason, result.output) == ("answered", "Done.")
     first, *others = [request.tool_choice for request in script.requests]
     if first in ("required", "spend"):  # not every wire has a choice

@@ -12,7 +12,6 @@ import pytest
 from penstock import (
     Agent,
     Context,
-    Model,
     StreamEvent,
     Text,
     ToolCall,
@@ -27,13 +26,13 @@ from penstock.messages import user
 from penstock.testing import Reply, Scripted, call, say
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.scripted_runs import (
-    NAMES,
     SOON,
     Bench,
     check_history,
     drive,
     every_wire,
     made,
+    model_on,
     on,
     run_of,
     script,
@@ -94,7 +93,7 @@ def test_the_history_is_valid_at_every_event_and_reading_it_changes_nothing(wire
         return "slow"
 
     replies = [Reply(say("Hm."), call("slow"), call("write", {"text": "a"})), *script()[1:]]
-    agent = Agent(Model(NAMES[wire], via=Scripted(replies)), [slow, *bench.tools])
+    agent = Agent(model_on(wire, via=Scripted(replies)), [slow, *bench.tools])
     _, running = drive(streaming(agent), mode, on_event)
     assert running.output == "All done."
     assert any("still running" in text for text in texts)

@@ -8,12 +8,14 @@ from tests.fuzz.answers import Answer, Call, Hosted, Words
 from tests.fuzz.protocols import (
     ANTHROPIC_REASONS,
     COHERE_REASONS,
+    INTERACTIONS_STATUSES,
     Frame,
     Json,
     Writer,
     anthropic_blocks,
     gemini,
     gemini_call,
+    interactions_steps,
     responses_end,
     responses_item,
 )
@@ -100,7 +102,27 @@ def bedrock_body(answer: Answer, chance: Random) -> Frame:
             "stopReason": ANTHROPIC_REASONS[answer.reason], "usage": usage}  # fmt: skip
 
 
+def interactions_body(answer: Answer, chance: Random) -> Frame:
+    steps: list[Json] = []
+    for part in answer.parts:
+        match part:
+            case Words(kind="reasoning"):
+                summary = [{"type": "text", "text": part.whole}]
+                steps.append({"type": "thought", "signature": "c2ln", "summary": summary})
+            case Words():
+                steps.append({"type": "model_output", "content": [{"type": "text", "text": part.whole}]})
+            case Call():
+                step = {"type": "function_call", "id": part.id, "name": part.name, "arguments": part.arguments}
+                steps.append(step)
+            case Hosted():
+                steps += [step | (deltas[0] if deltas else {}) for step, deltas in interactions_steps(part)]
+    usage = {"total_input_tokens": 5, "total_output_tokens": 7, "total_tokens": 12}
+    return {"id": "v1_1", "object": "interaction", "model": "m", "status": INTERACTIONS_STATUSES[answer.reason],
+            "usage": usage, "steps": steps}  # fmt: skip
+
+
 BODIES: dict[str, Writer] = {
     "anthropic": anthropic_body, "bedrock": bedrock_body, "cohere": cohere_body, "gemini": gemini_body,
+    "gemini-interactions": interactions_body,
     "mistral": openai_chat_body, "openai-chat": openai_chat_body, "openai-responses": openai_responses_body,
 }  # fmt: skip

@@ -89,8 +89,9 @@ def encode_frame(wire: str, frame: Any, style: Style) -> bytes:
     text, line_end = text_of(frame, style), b"\r\n" if style == "crlf" else b"\n"
     if wire == "ollama":
         return text + line_end
-    named = wire in ("anthropic", "openai-responses", "cohere") and style != "unnamed"
-    kind = frame.get("type") if isinstance(frame, dict) else None
+    named = wire in ("anthropic", "openai-responses", "cohere", "gemini-interactions") and style != "unnamed"
+    field = "event_type" if wire == "gemini-interactions" else "type"
+    kind = frame.get(field) if isinstance(frame, dict) else None
     is_name = named and isinstance(kind, str) and kind.isprintable()
     event = b"event: " + raw_bytes(str(kind)) + line_end if is_name else b""
     return event + b"data: " + text + line_end * 2

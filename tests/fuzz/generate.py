@@ -119,6 +119,14 @@ def harmless_frame(wire: str, chance: Random, before: Frame | None) -> Frame:
         case "ollama":
             message = {"role": "assistant", "content": "", **news}
             return chance.choice(["\n", {"model": "m", "message": message, "done": False}, {"model": "m", **news}])
+        case "gemini-interactions":
+            index = before.get("index", 0) if isinstance(before, dict) else 0
+            return chance.choice([
+                {"event_type": "interaction.status_update", "interaction_id": "v1_1", "status": "in_progress"},
+                {"event_type": "step.delta", "index": index, "delta": {"type": "certainty", **news}},
+                {"event_type": "step.progress", "index": index, **news},
+                {"event_type": "interaction.progress", **news},
+            ])  # fmt: skip
         case "cohere":
             index = before.get("index", 0) if isinstance(before, dict) else 0
             return chance.choice([
@@ -140,7 +148,7 @@ def harmless_frame(wire: str, chance: Random, before: Frame | None) -> Frame:
 
 def _with_unreadable(case: Case, chance: Random) -> Case:
     pieces = list(case.pieces)
-    last = len(pieces) - (2 if case.wire in ("openai-chat", "mistral", "anthropic") else 1)
+    last = len(pieces) - (2 if case.wire in ("openai-chat", "mistral", "anthropic", "gemini-interactions") else 1)
     if not last:
         return case
     count = 1 if case.wire == "ollama" else chance.choice([1, 1, 1, 2])  # two halves of a JSON line may be one value

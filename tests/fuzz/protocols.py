@@ -366,10 +366,55 @@ def _bedrock_blocks(part: Part) -> Iterator[tuple[Json | None, list[Json]]]:
             yield {"toolResult": result}, [{"toolResult": [{"text": "found"}]}]
 
 
+# Google's Interactions.
+
+INTERACTIONS_STATUSES = {"stop": "completed", "tool_calls": "requires_action", "length": "incomplete"}
+
+
+def gemini_interactions(answer: Answer, chance: Random) -> list[Frame]:
+    head = {"id": "v1_1", "object": "interaction", "model": "m"}
+    frames: list[Frame] = [
+        {"event_type": "interaction.created", "interaction": {**head, "status": "in_progress"}},
+        {"event_type": "interaction.status_update", "interaction_id": "v1_1", "status": "in_progress"},
+    ]
+    index = 0
+    for group in groups(answer.parts):
+        runs: list[list[Frame]] = []
+        for part in group:
+            for step, deltas in interactions_steps(part):
+                start = {"event_type": "step.start", "index": index, "step": step}
+                pieces = [{"event_type": "step.delta", "index": index, "delta": delta} for delta in deltas]
+                runs.append([start, *pieces, {"event_type": "step.stop", "index": index}])
+                index += 1
+        frames += interleave(chance, runs) if isinstance(group[0], Call) else [frame for run in runs for frame in run]
+    usage = {"total_input_tokens": 5, "total_output_tokens": 7, "total_tokens": 12}
+    end = {**head, "status": INTERACTIONS_STATUSES[answer.reason], "usage": usage}
+    return [*frames, {"event_type": "interaction.completed", "interaction": end}, DONE]
+
+
+def interactions_steps(part: Part) -> Iterator[tuple[Json, list[Json]]]:
+    match part:
+        case Words(kind="reasoning"):
+            texts = [{"type": "text", "text": piece} for piece in part.pieces]
+            pieces: list[Json] = [{"type": "thought_summary", "content": text} for text in texts]
+            yield {"type": "thought"}, [*pieces, {"type": "thought_signature", "signature": "c2ln"}]
+        case Words():
+            yield {"type": "model_output"}, [{"type": "text", "text": piece} for piece in part.pieces]
+        case Call():
+            step = {"type": "function_call", "id": part.id, "name": part.name, "arguments": {}}
+            yield step, [{"type": "arguments_delta", "arguments": piece} for piece in part.pieces]
+        case Hosted():
+            queries = {"queries": ["x"]}
+            delta = {"type": "google_search_call", "arguments": queries, "signature": "c2ln"}
+            yield {"type": "google_search_call", "id": part.id, "arguments": {}}, [delta]
+            yield {"type": "google_search_result", "call_id": part.id, "result": [{"title": "found"}]}, []
+
+
 Writer = Callable[[Answer, Random], Any]
 
 STREAMS: dict[str, Writer] = {
     "anthropic": anthropic, "bedrock": bedrock, "cohere": cohere, "gemini": gemini, "mistral": mistral,
+    "gemini-interactions": gemini_interactions,
     "ollama": ollama, "openai-chat": openai_chat, "openai-responses": openai_responses,
 }  # fmt: skip
 WIRES = sorted(STREAMS)

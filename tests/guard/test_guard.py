@@ -52,7 +52,6 @@ from tests.leaks import nothing_is_left  # noqa: F401
 from tests.log_stores import Clock
 from tests.scripted_runs import (
     MODES,
-    NAMES,
     SOON,
     Cut,
     drive,
@@ -60,6 +59,7 @@ from tests.scripted_runs import (
     events_of,
     every_wire,
     made,
+    model_on,
     on,
     streaming,
     sync_and_async,
@@ -168,7 +168,7 @@ def test_no_unguarded_text_is_seen_by_a_reader_a_log_or_the_provider(
     check: Any = rng.choice([shuffled.plain, shuffled.awaited])
     seen: list[str] = []
     guard = Guard(check, by=rng.choice(["sentence", "window", "answer"]), size=20, parallel=rng.randrange(1, 5))
-    agent = Agent(Model(NAMES[wire], via=played), [look], guard=guard, name="guarded", on_text=seen.append)
+    agent = Agent(model_on(wire, via=played), [look], guard=guard, name="guarded", on_text=seen.append)
     store = penstock.log.open(tmp_path / "runs.db")
 
     def start(prefix: str) -> Any:
@@ -284,7 +284,7 @@ def test_a_stop_ends_the_run_with_a_valid_history(wire: str, mode: str) -> None:
 
     script = [Reply(say(f"One. Two {SECRET}. Three."), call("look", {"city": "Rome"})), Reply("Never.")]
     played = Scripted(script, strict=True)
-    agent = Agent(Model(NAMES[wire], via=played), [look], guard=check)
+    agent = Agent(model_on(wire, via=played), [look], guard=check)
     events, run = drive(streaming(agent), mode)
     done = end_of(events)
     assert (done.reason, done.why, done.output) == ("refused", "no animals", "One. ")
@@ -557,7 +557,7 @@ class City(BaseModel):
 @pytest.mark.parametrize("wire", ["openai-responses", "anthropic", "ollama"])
 def test_structured_output_is_what_the_guard_passed(wire: str, mode: str) -> None:
     script = [Reply(say(f'{{"name": "Rome", "motto": "A {SECRET}. Two."}}'))]
-    agent: Agent[Any, Any] = Agent(Model(NAMES[wire], via=Scripted(script)), output=City, guard=mask)
+    agent: Agent[Any, Any] = Agent(model_on(wire, via=Scripted(script)), output=City, guard=mask)
     events, run = drive(streaming(agent), mode)
     assert run.output == City(name="Rome", motto=f"A {MASK}. Two.")
     assert SECRET.encode() not in bytes_of(events)

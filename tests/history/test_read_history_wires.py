@@ -211,8 +211,31 @@ COHERE: Json = {
     ],
 }  # fmt: skip
 
+INTERACTIONS: Json = {
+    "system_instruction": "Be brief.",
+    "input": [
+        {"type": "user_input", "content": [
+            {"type": "text", "text": "Rome?"},
+            {"type": "image", "mime_type": "image/png", "data": PIXEL, "resolution": "low"},
+            {"type": "document", "mime_type": "application/pdf", "uri": "https://files.example/1"},
+        ]},
+        {"type": "thought", "signature": "sig0", "summary": [{"type": "text", "text": "Hm."}]},
+        {"type": "function_call", "id": "fc_1", "name": "weather", "arguments": {"city": "Rome"}},
+        {"type": "function_result", "call_id": "fc_1", "name": "weather", "result": {"sky": "blue"}},
+        {"type": "thought", "signature": "sig1"},
+        {"type": "google_search_call", "id": "s_1", "arguments": {"queries": ["Rome"]}, "signature": "sig2"},
+        {"type": "google_search_result", "call_id": "s_1", "result": [{"title": "Rome"}], "signature": "sig3"},
+        {"type": "function_call", "id": "fc_2", "name": "weather", "arguments": {"city": "Oslo"}, "signature": "sig4"},
+        {"type": "function_result", "call_id": "fc_2", "name": "weather", "result": "no", "is_error": True},
+        {"type": "model_output", "content": [
+            {"type": "text", "text": "Sunny.", "annotations": [{"type": "url_citation", "start_index": 0}]},
+        ]},
+    ],
+}  # fmt: skip
+
 BODIES: dict[str, Json] = {
     "openai-chat": CHAT,
+    "gemini-interactions": INTERACTIONS,
     "openai-responses": RESPONSES,
     "anthropic": ANTHROPIC,
     "gemini": GEMINI,
@@ -258,6 +281,7 @@ STATES = {
     "openai-responses": ["gAAA", "rs_1", "msg_1", "commentary", "url_citation", "ws_1", "fc_1", "msg_9"],
     "anthropic": ["ephemeral", "abc", "xyz", "char_location", "srvtoolu_1", "search_result"],
     "gemini": ["sig0", "sig1", "sig2", "sig3", "sig4", "PYTHON"],
+    "gemini-interactions": ["sig0", "sig1", "sig2", "sig3", "sig4", "url_citation"],
     "bedrock": ["cachePoint", "guardContent", "abc", "eHl6", "citations", "server_tool_use"],
     "ollama": [],
     "cohere": ["I will look.", "citations"],
@@ -627,7 +651,10 @@ def test_container_and_fields_of_an_anthropic_response() -> None:
             r"messages\[0\]\.parts\[0\]\.functionCall\.name: expected a string, got int",
         ),
         ({"input": [{"type": "function_call", "call_id": 7}]}, r"input\[0\]\.call_id: expected a string, got int"),
-        ({"input": [{"type": "user_input", "content": []}]}, r"input\[0\]: .*Interactions API, which is not supported"),
+        (
+            {"input": [{"type": "user_input", "content": [{"type": "film"}]}]},
+            r"input\[0\]\.content\[0\]: .*'film' cannot be sent",
+        ),
         (
             {"input": [{"type": "message", "role": "user", "content": [{"type": "film"}]}]},
             r"input\[0\]\.content\[0\]: .*'film' cannot be sent",

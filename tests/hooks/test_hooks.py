@@ -41,13 +41,13 @@ from penstock.testing import Crashed, FakeClock, Reply, Scripted, Status, always
 from penstock.testing.reply import Drop
 from tests.scripted_runs import (
     MODES,
-    NAMES,
     Bench,
     answer_with,
     drive,
     end_of,
     every_wire,
     made,
+    model_on,
     on,
     run_of,
     streaming,
@@ -548,7 +548,7 @@ def test_a_hook_may_add_a_message_and_repair_what_it_trimmed(wire: str) -> None:
     def remind(step: Step) -> Step:
         return step.replace(messages=[*penstock.repair(step.messages[-2:]), user("Be brief.")])
 
-    agent = agent_on(line(), *Bench().tools, before_step=remind).with_model(Model(NAMES[wire], via=line()))
+    agent = agent_on(line(), *Bench().tools, before_step=remind).with_model(model_on(wire, via=line()))
     assert run_of(agent, "sync", "Go.").output == "All sunny."
 
 

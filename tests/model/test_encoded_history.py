@@ -20,7 +20,7 @@ from penstock.testing import Reply, Scripted, call
 from penstock.wires import find_encoder
 from penstock.wires.shared.request import EncodedRequest, Request
 from tests.budget import sample
-from tests.scripted_runs import NAMES, sync_and_async
+from tests.scripted_runs import NAMES, model_on, sync_and_async
 
 SETTINGS = sorted({(row.wire, row.quirks) for row in PROVIDERS.values()}, key=lambda row: (row[0], sorted(row[1])))
 TOOLS = (ToolDeclaration("look", "Look.", {"type": "object", "properties": {"n": {"type": "integer"}}}),)
@@ -104,9 +104,7 @@ def test_a_step_encodes_only_what_is_new_in_it(wire: str, mode: str, encoded: li
         return "sunny"
 
     script = Scripted([*(Reply("Hm.", call("look", {"n": at})) for at in range(40)), "Done."])
-    agent = Agent(
-        Model(NAMES[wire], via=script), [look], instructions="Be brief.", limits=Limits(steps=None, repeats=None)
-    )
+    agent = Agent(model_on(wire, via=script), [look], instructions="Be brief.", limits=Limits(steps=None, repeats=None))
     output = agent.run("Go.").output if mode == "sync" else asyncio.run(agent.arun("Go.")).output
     assert output == "Done."
     assert encoded == [2] + [2] * 40
@@ -135,7 +133,7 @@ def test_a_late_step_calls_as_many_functions_as_an_early_one(wire: str) -> None:
         return "sunny " * 20_000  # the scripted provider reads the end of a request
 
     script = Scripted([*(Reply(call("look", {"n": at})) for at in range(30)), "Done."])
-    model = Model(NAMES[wire], via=script)
+    model = model_on(wire, via=script)
     agent = Agent(model, [look], instructions="Be brief.", before_step=_warmer, limits=Limits(steps=None, repeats=None))
     sys.setprofile(lambda frame, event, argument: next(calls) and None)
     try:

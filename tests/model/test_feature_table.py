@@ -16,7 +16,7 @@ from penstock import Agent, Model, StreamEvent, Usage
 from penstock.messages import image, user
 from penstock.model.output_request import OUTPUT_TOOL
 from penstock.testing import ReceivedRequest, Reply, Scripted, call, frames, item, refuse, think
-from penstock.wires import WIRES
+from penstock.wires import WIRES, wire_name
 from tests.output.test_output_wires import form_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "feature-table.md").read_text(encoding="utf-8")
@@ -30,7 +30,14 @@ EXAMPLES = {
     "openai-responses": "openai:gpt-5", "openai-chat": "openai-compatible:some-model",
     "anthropic": "anthropic:claude-sonnet-4-5", "gemini": "google:gemini-3-pro", "ollama": "ollama:qwen3",
     "cohere": "cohere:command-a", "bedrock": "bedrock:anthropic.claude-sonnet-4-5",
+    "gemini-interactions": "google:gemini-3-pro",
 }  # fmt: skip
+
+
+def model_on(wire: str, **options: Any) -> Model:
+    return Model(EXAMPLES[wire], wire=wire_name(wire), **options)
+
+
 PNG = image(b"\x89PNG\r\n\x1a\n", "image/png")
 DATA = PNG.base64
 Check = Callable[[str], str]
@@ -76,7 +83,7 @@ class Played:
 
     def __init__(self, wire: str, replies: Any, *tools: Any, prompt: Any = "Go.", **options: Any) -> None:
         script = Scripted(replies, strict=True)
-        agent: Agent[Any, Any] = Agent(Model(EXAMPLES[wire], via=script), tools, **options)
+        agent: Agent[Any, Any] = Agent(model_on(wire, via=script), tools, **options)
         with agent.stream(prompt) as run:
             self.events: list[StreamEvent] = list(run)
         assert run.finish_reason in ("answered", "refused"), run.done
@@ -207,7 +214,7 @@ def reasoning_back(wire: str) -> str:
     if wire != "openai-chat":
         return "n/a"
     script = Scripted([Reply(think("Hm, hm."), call("look", {})), "Sunny."], strict=True)
-    Agent(Model(EXAMPLES[wire], via=script, reasoning_back="reasoning_content"), [look]).run("Go.")
+    Agent(model_on(wire, via=script, reasoning_back="reasoning_content"), [look]).run("Go.")
     assert script.requests[-1].body["messages"][1]["reasoning_content"] == "Hm, hm."
     return "fallback: the field of the provider, or `reasoning_back=`"
 
@@ -305,7 +312,7 @@ def mcp_tools(wire: str) -> str:
 @feature("sub-agents (`as_tool`)")
 def sub_agents(wire: str) -> str:
     script = Scripted([ROME, "It is sunny."], strict=True)
-    inner: Agent[Any, Any] = Agent(Model(EXAMPLES[wire], via=script), [look])
+    inner: Agent[Any, Any] = Agent(model_on(wire, via=script), [look])
     played = Played(wire, [Reply(call("ask", {"prompt": "How is Rome?"})), "Sunny."], inner.as_tool("ask", "Ask."))
     assert [event.event.type for event in played.of("nested")][-1] == "done"
     assert "It is sunny." in played.sent()
@@ -338,7 +345,7 @@ def no_tools(wire: str) -> str:
 @feature("a message during a run (`run.say`)")
 def steering(wire: str) -> str:
     script = Scripted([Reply(call("broken", {})), "Sorry."], strict=True)
-    with Agent(Model(EXAMPLES[wire], via=script), [broken]).stream("Go.") as run:
+    with Agent(model_on(wire, via=script), [broken]).stream("Go.") as run:
         for event in run:
             if event.type == "tool_start":
                 run.say("Be brief.")
@@ -353,7 +360,7 @@ def foreign_history(wire: str) -> str:
         first = Scripted([Reply(think("Hm."), "I look.", call("look", {"city": "Rome"})), "Sunny."], strict=True)
         history = Agent(Model(example, via=first), [look]).run("Go.").messages
         script = Scripted(["Still sunny."], strict=True)
-        assert Agent(Model(EXAMPLES[wire], via=script), [look]).run("And now?", messages=history).reason == "answered"
+        assert Agent(model_on(wire, via=script), [look]).run("And now?", messages=history).reason == "answered"
         assert "Rome is sunny" in str(script.requests[0].body)
     return "native"
 
@@ -369,7 +376,7 @@ def approvals(wire: str) -> str:
         return "paid"
 
     script = Scripted([Reply(think("Hm, hm."), call("pay", {}, id="call_1")), "Done."], strict=True)
-    agent: Agent[Any, Any] = Agent(Model(EXAMPLES[wire], via=script), [pay])
+    agent: Agent[Any, Any] = Agent(model_on(wire, via=script), [pay])
     paused = agent.run("Go.")
     with agent.resume(paused.dump()) as run:
         run.decide(paused.waiting[0].call_id, approved=True)
@@ -381,7 +388,7 @@ def approvals(wire: str) -> str:
 @feature("a response that is asked for again after a crash")
 def crashes(wire: str) -> str:
     script = Scripted([THOUGHT, "It is warm.", "It is sunny."], strict=True)
-    agent: Agent[Any, Any] = Agent(Model(EXAMPLES[wire], via=script), [look])
+    agent: Agent[Any, Any] = Agent(model_on(wire, via=script), [look])
     stored = b""
     with agent.stream("Go.") as run:
         for event in run:

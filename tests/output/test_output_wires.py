@@ -16,7 +16,7 @@ from penstock import Agent, Model, OutputDelta, OutputInvalid, StreamEvent, Wire
 from penstock.declarations import OutputDeclaration
 from penstock.model.output_request import OUTPUT_TOOL
 from penstock.testing import Loopback, ReceivedRequest, Reply, Scripted, call
-from penstock.wires import WIRES, find_output_form
+from penstock.wires import WIRES, find_output_form, wire_name
 from penstock.wires.shared.request import Request
 
 PAGE = (Path(__file__).parents[2] / "docs" / "structured-output.md").read_text(encoding="utf-8")
@@ -31,6 +31,7 @@ FORMATS = {
     "openai-responses": ("text", "format", "schema"),
     "anthropic": ("output_config", "format", "schema"),
     "gemini": ("generationConfig", "responseJsonSchema"),
+    "gemini-interactions": ("response_format", "schema"),
     "ollama": ("format",),
     "cohere": ("response_format", "json_schema"),
     "bedrock": ("outputConfig", "textFormat", "structure", "jsonSchema", "schema"),
@@ -114,6 +115,12 @@ def settings(example: str) -> tuple[str, dict[str, Any]]:
     return example, {}
 
 
+def model_of(example: str, base_url: str, **options: Any) -> Model:
+    """The model of a row, which may name its wire after a comma."""
+    name, _, wire = example.partition(", wire=")
+    return Model(name, base_url=base_url, api_key="-", wire=wire_name(wire.strip('"')) if wire else None, **options)
+
+
 async def _aread(agent: Agent[Any, Any]) -> tuple[list[StreamEvent], Any]:
     async with agent.astream("How large is Rome?") as run:
         return [event async for event in run], run
@@ -130,10 +137,9 @@ def test_each_cell_of_the_table_holds_on_a_strict_server(example: str, column: s
     tools = [look] if column == "beside tools" else []
     name, options = settings(example)
     with Loopback(Provider(form, uses_tool=bool(tools)), strict=True) as server:
-        wire = Model(name, api_key="-", base_url="http://localhost").wire
+        wire = model_of(name, "http://localhost").wire
         place = "mistral" if name.startswith("mistral") else wire
-        model = Model(name, base_url=server.base_url(place), api_key="-")
-        agent: Agent[Any, Any] = Agent(model, tools, output=kind, **options)
+        agent: Agent[Any, Any] = Agent(model_of(name, server.base_url(place)), tools, output=kind, **options)
         events, run = _read(agent)
         _check(kind, events, run)
         assert {form_of(request, wire) for request in server.requests} == {form}
@@ -180,7 +186,7 @@ def test_a_simulated_model_answers_with_the_output_that_it_is_asked_for(wire: Wi
 EXAMPLES = {
     "openai-responses": "openai:gpt-5", "openai-chat": "openai-compatible:m", "anthropic": "anthropic:claude-opus-4-6",
     "gemini": "google:gemini-3-pro", "ollama": "ollama:qwen3", "cohere": "cohere:command-a",
-    "bedrock": "bedrock:anthropic.claude-sonnet-4-5",
+    "bedrock": "bedrock:anthropic.claude-sonnet-4-5", "gemini-interactions": "google:gemini-3-pro",
 }  # fmt: skip
 FORMS = {"tool": "final tool", "prompt": "prompt", "native": "native"}
 
@@ -191,10 +197,10 @@ def test_the_caller_may_choose_the_form(wire: str, choice: Any) -> None:
     name = EXAMPLES[wire]
     if choice == "native" and wire != "openai-chat":
         with pytest.raises(penstock.UsageError, match="is for Chat Completions"):
-            Model(name, output_form=choice)
+            Model(name, output_form=choice, wire=wire_name(wire))
         return
     script = Scripted(Provider(FORMS[choice], uses_tool=False), strict=True)
-    model = Model(name, via=script, api_key="k", output_form=choice)
+    model = Model(name, via=script, api_key="k", output_form=choice, wire=wire_name(wire))
     assert Agent(model, [look], output=City).run("How large is Rome?").output == City("Rome", 3_000_000)
     assert {form_of(request, wire) for request in script.requests} == {FORMS[choice]}
     assert not model.is_plain
@@ -220,7 +226,7 @@ def test_a_union_with_text_takes_members_and_prose_but_no_broken_object(
             return Reply(call(OUTPUT_TOOL, text)) if is_object else Reply(text)
 
         script = Scripted(reply)
-        model = Model(EXAMPLES[wire], via=script, api_key="k", output_form=choice)
+        model = Model(EXAMPLES[wire], via=script, api_key="k", output_form=choice, wire=wire_name(wire))
         result = Agent(model, tools, output=City | str).run("How large is Rome?")
         return result.output if len(script.requests) == 1 else None
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from penstock import Agent, ApprovalRequest, Context, Model, PendingCall, Prepared, StreamEvent, ToolResult, check, tool
+from penstock import Agent, ApprovalRequest, Context, PendingCall, Prepared, StreamEvent, ToolResult, check, tool
 from penstock.log import SQLiteStore
 from penstock.log.store import LostRunError
 from penstock.log.take_up import read_log
 from penstock.run.events import CallReviewed, LogEvent, ToolReturned, ToolStart
 from penstock.testing import Crashed, FakeClock, Reply, Scripted, call, crash_at
 from tests.runs.test_order_crashes import MOST, POINTS
-from tests.scripted_runs import NAMES, drive, sync_and_async
+from tests.scripted_runs import drive, model_on, sync_and_async
 
 CALLS = [
     call("edit", {"path": "a"}), call("write", {"text": "no"}), call("write", {"text": "yes"}),
@@ -94,7 +94,7 @@ def run_in(world: Edited, wire: str, mode: str, store: SQLiteStore) -> Any:
         return "Done." if request.results else Reply(*CALLS)
 
     hooks: Any = {"before_call": world.before, "after_call": world.after}
-    agent = Agent(Model(NAMES[wire], via=Scripted(answer, strict=True)), world.tools, name="hooked", **hooks)
+    agent = Agent(model_on(wire, via=Scripted(answer, strict=True)), world.tools, name="hooked", **hooks)
 
     def decide(running: Any, event: StreamEvent) -> None:
         if isinstance(event, ApprovalRequest) and event.call_id in {one.call_id for one in running.waiting}:

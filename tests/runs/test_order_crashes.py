@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from penstock import Agent, ApprovalRequest, Model, StreamEvent, check, tool
+from penstock import Agent, ApprovalRequest, StreamEvent, check, tool
 from penstock.log import SQLiteStore
 from penstock.log.points import Point
 from penstock.testing import Crashed, FakeClock, Reply, Scripted, call, crash_at
-from tests.scripted_runs import NAMES, drive, sync_and_async
+from tests.scripted_runs import drive, model_on, sync_and_async
 
 WIRES = ["openai-chat", "anthropic", "gemini"]
 POINTS: list[Point] = ["before_append", "after_append", "before_tool_start", "after_tool_start", "after_tool_end"]
@@ -95,7 +95,7 @@ def run_in(world: Files | Repository, wire: str, mode: str, store: SQLiteStore) 
     def answer(request: Any) -> Reply | str:
         return "Done." if request.results else Reply(*world.calls)
 
-    agent = Agent(Model(NAMES[wire], via=Scripted(answer, strict=True)), world.tools, name="shared")
+    agent = Agent(model_on(wire, via=Scripted(answer, strict=True)), world.tools, name="shared")
 
     def decide(running: Any, event: StreamEvent) -> None:
         if isinstance(event, ApprovalRequest) and event.call_id in {one.call_id for one in running.waiting}:

@@ -60,6 +60,7 @@ PATHS = {
     "bedrock": "/model/m/converse-stream",
     "cohere": "/v2/chat",
     "gemini": "/v1beta/models/m:streamGenerateContent",
+    "gemini-interactions": "/v1beta/interactions",
     "mistral": "/mistral/v1/chat/completions",
     "ollama": "/api/chat",
     "openai-chat": "/v1/chat/completions",
@@ -187,7 +188,8 @@ def test_streamed_equals_whole(wire: str, reply: Reply) -> None:
 def test_reasoning_has_the_state_that_must_go_back(wire: str) -> None:
     parts = turn_of(wire, WEATHER).parts
     states = [part for part in parts if isinstance(part, Opaque)]
-    signed = {"anthropic": Reasoning, "bedrock": Reasoning, "openai-responses": Reasoning, "gemini": ToolCall}
+    signed = {"anthropic": Reasoning, "bedrock": Reasoning, "openai-responses": Reasoning, "gemini": ToolCall,
+              "gemini-interactions": Reasoning}  # fmt: skip
     owners = [part for state in states for part in parts if not isinstance(part, Opaque) and part.block == state.block]
     assert [type(owner) for owner in owners] == ([signed[wire]] if wire in signed else [])
 
@@ -490,6 +492,7 @@ def test_http_errors_have_the_codes_of_the_provider() -> None:
     assert bodies["anthropic"]["error"]["type"] == "rate_limit_error"
     assert bodies["openai-chat"]["error"]["code"] == "rate_limit_exceeded"
     assert bodies["gemini"]["error"]["status"] == "RESOURCE_EXHAUSTED"
+    assert bodies["gemini-interactions"]["error"]["status"] == "RESOURCE_EXHAUSTED"
     assert bodies["gemini"]["error"]["details"][0]["retryDelay"] == "1.5s"
     assert replies["bedrock"][0].headers["x-amzn-ErrorType"].startswith("ThrottlingException:")
     assert bodies["mistral"]["raw_status_code"] == 429

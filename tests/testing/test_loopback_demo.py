@@ -64,6 +64,14 @@ BODIES: dict[str, dict[str, Any]] = {
         ],
         "tools": [{"functionDeclarations": [{"name": "weather", "parametersJsonSchema": SCHEMA}]}],
     },
+    "gemini-interactions": {
+        "input": [
+            {"type": "user_input", "content": [{"type": "text", "text": "Weather in Rome?"}]},
+            {"type": "function_call", "id": "c1", "name": "weather", "arguments": {}},
+            {"type": "function_result", "call_id": "c1", "result": "sunny"},
+        ],
+        "tools": [{"type": "function", "name": "weather", "parameters": SCHEMA}],
+    },
     "bedrock": {
         "messages": [
             {"role": "user", "content": [{"text": "Weather in Rome?"}]},
@@ -129,7 +137,9 @@ TEXT = {"type": "string"}
 def test_the_demo_calls_tools_and_then_summarises_on_every_wire(wire: str) -> None:
     body = BODIES[wire]
     key = next(key for key in ("messages", "contents", "input") if key in body)
-    asked_first = next(at for at, entry in enumerate(body[key]) if entry.get("role") == "user")
+    asked_first = next(
+        at for at, entry in enumerate(body[key]) if "user" in (entry.get("role"), entry.get("type", "")[:4])
+    )
     begun = {**body, key: body[key][: asked_first + 1]}
     first = demo(ReceivedRequest(wire, begun))
     assert first.text == "Let me ask weather."

@@ -245,6 +245,50 @@ def test_the_google_sdk_raises_its_error(genai: Any) -> None:
     assert (caught.value.code, caught.value.status) == (404, "NOT_FOUND")
 
 
+def assert_steps(steps: list[Any], usage: Any) -> None:
+    texts = [part.text for step in steps if step.type == "model_output" for part in step.content]
+    thoughts = [step for step in steps if step.type == "thought"]
+    assert "".join(texts) == TEXT
+    assert "".join(part.text for step in thoughts for part in step.summary or ()) == THOUGHT
+    assert_calls((step.name, step.arguments) for step in steps if step.type == "function_call")
+    assert usage.total_output_tokens > 0
+
+
+def test_the_google_sdk_reads_an_interaction(genai: Any) -> None:
+    kinds: dict[int, str] = {}
+    pieces: dict[str, str] = {"text": "", "thought_summary": ""}
+    calls: dict[int, tuple[str, str]] = {}
+    for event in genai.interactions.create(model="m", input="?", stream=True):
+        match event.event_type:
+            case "step.start":
+                kinds[event.index] = event.step.type
+                if event.step.type == "function_call":
+                    calls[event.index] = event.step.name, ""
+            case "step.delta" if event.delta.type == "arguments_delta":
+                name, before = calls[event.index]
+                calls[event.index] = name, before + event.delta.arguments
+            case "step.delta" if event.delta.type in pieces:
+                content = event.delta if event.delta.type == "text" else event.delta.content
+                pieces[event.delta.type] += content.text
+    assert pieces == {"text": TEXT, "thought_summary": THOUGHT}
+    assert_calls(calls.values())
+    assert list(kinds.values()) == ["thought", "model_output", "function_call", "function_call"]
+    assert event.interaction.status == "requires_action"
+    assert event.interaction.usage.total_output_tokens > 0
+
+
+def test_the_google_sdk_reads_a_whole_interaction(genai: Any) -> None:
+    interaction = genai.interactions.create(model="m", input="?")
+    assert interaction.status == "requires_action"
+    assert_steps(interaction.steps, interaction.usage)
+
+
+def test_the_google_sdk_raises_the_error_of_an_interaction(genai: Any) -> None:
+    with pytest.raises(Exception, match="404") as caught:
+        genai.interactions.create(model="nowhere", input="?")
+    assert getattr(caught.value, "status_code", None) == 404
+
+
 # Ollama
 
 

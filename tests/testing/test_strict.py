@@ -49,6 +49,7 @@ MODELS = {"bedrock": "eu.anthropic.claude-opus-4-6-v1", "gemini": "gemini-3-pro-
 PATHS = {
     "anthropic": "/v1/messages", "bedrock": "/model/m/converse-stream", "cohere": "/v2/chat",
     "gemini": "/v1beta/models/gemini-3:streamGenerateContent", "mistral": "/mistral/v1/chat/completions",
+    "gemini-interactions": "/v1beta/interactions",
     "ollama": "/api/chat", "openai-chat": "/v1/chat/completions", "openai-responses": "/v1/responses",
 }  # fmt: skip
 

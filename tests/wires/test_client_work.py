@@ -16,7 +16,7 @@ from penstock.run.machine import Run
 from penstock.testing import Raw, Reply, Scripted, call, say
 from penstock.tools.policy import ToolPolicy
 from penstock.wires import WIRES
-from tests.scripted_runs import NAMES, check_history, drive, emitted, on, run_of, streaming
+from tests.scripted_runs import NAMES, check_history, drive, emitted, model_on, on, run_of, streaming
 from tests.support import vectors
 
 CALL = ToolCall("c1", "look", {"city": "Rome"}, block=1)
@@ -51,7 +51,7 @@ def test_the_type_of_a_turn_says_what_to_do_next(events: list[StreamChunk], type
 @pytest.mark.parametrize("wire", [wire for wire in WIRES if wire not in ("gemini", "ollama")])  # which send objects
 def test_a_broken_call_is_not_a_final_answer(wire: str, mode: str) -> None:
     script = Scripted([Reply(say("Let me look."), call("look", '{"city":"Os'), finish="tool_calls")])
-    model = Model(NAMES[wire], via=script)
+    model = model_on(wire, via=script)
     if mode == "sync":
         turn = model.complete("Go.", tools=["look"])
     else:

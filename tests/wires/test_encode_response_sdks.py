@@ -26,7 +26,7 @@ def pieces(text: str) -> list[str]:
 def response(is_confirmed_late: bool = False) -> Iterator[StreamChunk]:
     """Reasoning, text and two calls; the calls are confirmed one by one, or at the end as on Chat Completions."""
     yield from (Reasoning(0, piece) for piece in pieces(sdks.THOUGHT))
-    for wire in ("anthropic", "bedrock"):
+    for wire in ("anthropic", "bedrock", "gemini-interactions"):
         yield Opaque(0, wire, "signature", "c2lnbmVk")
     summary = [{"type": "summary_text", "text": sdks.THOUGHT}]
     item = {"id": "rs_1", "type": "reasoning", "summary": summary, "encrypted_content": "c2VjcmV0"}
@@ -80,7 +80,7 @@ globals().update(TESTS)
 
 
 def test_every_sdk_reads_encoded_responses() -> None:
-    assert len(TESTS) == 26
+    assert len(TESTS) == 29
 
 
 def test_the_anthropic_sdk_reads_calls_that_are_confirmed_at_the_end(anthropic: Any) -> None:

@@ -125,6 +125,16 @@ def test_google_genai(server: str) -> None:
     client.close()
 
 
+def test_google_genai_interactions(server: str) -> None:
+    from google import genai
+
+    wire = "gemini-interactions"
+    client = genai.Client(api_key="-", http_options=genai.types.HttpOptions(base_url=f"{server}/{wire}"))
+    stream = client.interactions.create(model="m", input="?", stream=True)
+    assert_right(penstock.collect(penstock.decode(stream, wire="gemini-interactions")), wire)
+    client.close()
+
+
 def test_ollama(server: str) -> None:
     from ollama import Client
 

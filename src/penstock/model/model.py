@@ -42,6 +42,7 @@ from penstock.providers import (
     ReasoningField,
     complete_url,
     find_provider,
+    on_wire,
     split_model,
     with_output_form,
     with_reasoning_back,
@@ -130,6 +131,7 @@ class Model:
             prefix, self.model = split_model(name)
             self.provider, row = find_provider(prefix)
             self._connector = via or HTTPConnector(client)
+            row = on_wire(row, wire_name(wire or row.wire))
             url = complete_url(row, base_url) if base_url else "" if via is None else "played://penstock"
         self.wire: WireName = wire_name(wire or row.wire)
         self._endpoint = Endpoint(

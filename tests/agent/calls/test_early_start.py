@@ -22,6 +22,7 @@ from tests.scripted_runs import (
     events_of,
     every_wire,
     made,
+    model_on,
     on,
     pay,
     results,
@@ -98,7 +99,7 @@ def test_no_unconfirmed_call_of_a_cut_response_runs(wire: str, parts: int) -> No
 def test_a_cut_at_every_piece_of_a_three_step_run_runs_nothing_twice(wire: str, request_number: int) -> None:
     for pieces in range(1, 1000):
         line, bench = Cut(script(), request_number, pieces), Bench()
-        model = Model(NAMES[wire], via=line, retries=Retries(attempts=0))
+        model = model_on(wire, via=line, retries=Retries(attempts=0))
         done = end_of(events_of(Agent(model, bench.tools), "sync"))
         if not line.is_cut:
             break

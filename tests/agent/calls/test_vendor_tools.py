@@ -16,7 +16,7 @@ from penstock.testing import Reply, Scripted, call, item
 from penstock.wires import find_encoder
 from penstock.wires.shared.request import Request
 from tests.cases import each
-from tests.scripted_runs import NAMES, drive, streaming, sync_and_async
+from tests.scripted_runs import NAMES, drive, model_on, streaming, sync_and_async
 from tests.wires.requests.test_requests_openai import TYPES
 
 SHOT = image(b"\x89PNG\r\n\x1a\n", "image/png")
@@ -72,7 +72,7 @@ def played(*items: dict[str, Any]) -> Scripted:
 
 
 def agent_on(script: Scripted, *tools: Any, wire: str = "openai-responses", **options: Any) -> penstock.Agent:
-    return penstock.Agent(Model(NAMES[wire], via=script), tools, **options)
+    return penstock.Agent(model_on(wire, via=script), tools, **options)
 
 
 def sent_back(script: Scripted) -> list[dict[str, Any]]:
@@ -422,7 +422,7 @@ def test_another_provider_reads_a_vendor_call_as_that_of_a_function(name: str, w
     history = history_of(name)
     assert check(history) == []
     script = Scripted(["Done."], strict=True)
-    turn = Model(NAMES[wire], via=script).complete([*history, user("Go on.")])
+    turn = model_on(wire, via=script).complete([*history, user("Go on.")])
     assert turn.text == "Done."
     assert name in str(script.requests[0].body)
 

@@ -31,7 +31,6 @@ from penstock.transport.threads.worker_threads import WorkerThreads
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.scripted_runs import (
     MODES,
-    NAMES,
     Bench,
     check_pairs,
     drive,
@@ -39,6 +38,7 @@ from tests.scripted_runs import (
     events_of,
     every_wire,
     made,
+    model_on,
     on,
     pay,
     results,
@@ -143,7 +143,7 @@ def test_a_response_that_begins_with_a_retryable_error_is_requested_again(wire: 
     quick = Retries(attempts=2, first_delay=0.0)
     busy = "overloaded_error" if wire == "anthropic" else "server_error"
     with Loopback([Reply(fail(busy, "The server is overloaded.")), Reply("Here I am.")]) as server:
-        model = Model(NAMES[wire], server.base_url(wire), "a-key-of-mine", retries=quick)
+        model = model_on(wire, server.base_url(wire), "a-key-of-mine", retries=quick)
         result = run_of(Agent(model), mode, "Go.")
     assert (result.output, result.reason, len(server.requests)) == ("Here I am.", "answered", 2)
 

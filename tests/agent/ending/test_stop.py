@@ -41,7 +41,7 @@ from penstock.testing import Loopback, Reply, Scripted, call, say
 from penstock.tools.policy import ToolPolicy
 from tests.budget import places
 from tests.leaks import nothing_is_left  # noqa: F401
-from tests.scripted_runs import NAMES, SOON, Machine, check_history, end_of, made, sync_and_async
+from tests.scripted_runs import NAMES, SOON, Machine, check_history, end_of, made, model_on, sync_and_async
 
 WIRES = ["openai-chat", "anthropic", "gemini"]
 three_wires = pytest.mark.parametrize("wire", WIRES)
@@ -94,10 +94,10 @@ def playing(way: str, wire: str, steps: Any, pace: float = 0.002) -> Iterator[tu
     """A model that plays these steps, and how many requests it has got."""
     if way == "scripted":
         script = Scripted(steps)
-        yield Model(NAMES[wire], via=script), lambda: len(script.requests)
+        yield model_on(wire, via=script), lambda: len(script.requests)
     else:
         with Loopback(steps, pace=pace) as server:
-            yield Model(NAMES[wire], server.base_url(wire), "-"), lambda: len(server.requests)
+            yield model_on(wire, server.base_url(wire), "-"), lambda: len(server.requests)
 
 
 def read(agent: Agent, mode: str, on_event: Callable[[Any, StreamEvent], Any]) -> tuple[list[StreamEvent], Any]:
@@ -504,7 +504,7 @@ def test_a_predicate_may_be_async(start: Any, answer: bool, mode: str) -> None:
 
     for wire in WIRES:
         script = Scripted([Reply(call("pay", {"euros": 1})), "Done."])
-        events, _ = read(Agent(Model(NAMES[wire], via=script), [pay]), mode, lambda *_: None)
+        events, _ = read(Agent(model_on(wire, via=script), [pay]), mode, lambda *_: None)
         assert end_of(events).reason == ("paused" if answer else "answered")
         assert any(isinstance(event, ToolStart) for event in events) is not answer
     assert asked == [{"euros": 1}] * len(WIRES)
@@ -598,7 +598,7 @@ def test_the_surplus_of_a_response_with_many_calls_does_not_run(read_only: bool,
         return "ok"
 
     script = Scripted([Reply(*[call("work", {"n": n}) for n in range(140)]), "Done."])
-    events, running = read(Agent(Model(NAMES[wire], via=script), [work]), mode, lambda *_: None)
+    events, running = read(Agent(model_on(wire, via=script), [work]), mode, lambda *_: None)
     assert end_of(events).reason == "answered"
     assert sorted(ran) == list(range(128))
     texts = [result.text for result in running.messages[2].results]

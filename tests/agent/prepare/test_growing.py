@@ -27,6 +27,7 @@ from tests.scripted_runs import (
     drive,
     end_of,
     events_of,
+    model_on,
     on,
     results,
     resuming,
@@ -106,7 +107,7 @@ class Slow(Scripted):
 
 def slow(wire: str, script: Slow, *tools: Tool, attempts: int = 0, **options: Any) -> penstock.Agent[Any, str]:
     retries = Retries(attempts=attempts, first_delay=0.01, after_start=True)
-    return penstock.Agent(penstock.Model(NAMES[wire], via=script, retries=retries), tools, **options)
+    return penstock.Agent(model_on(wire, via=script, retries=retries), tools, **options)
 
 
 def saves(*texts: str) -> list[Reply]:

@@ -29,13 +29,13 @@ from penstock.transport.commands import OpenRequest
 from penstock.transport.policy import Retries
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.scripted_runs import (
-    NAMES,
     SOON,
     answer_with,
     drive,
     end_of,
     events_of,
     made,
+    model_on,
     on,
     results,
     resuming,
@@ -316,7 +316,7 @@ def test_a_response_that_is_cut_at_any_byte_has_no_effect(wire: str) -> None:
 
     async def run(size: int) -> tuple[str, int, bool]:
         script = CutAt(edits("a"), size)
-        model = penstock.Model(NAMES[wire], via=script, retries=Retries(attempts=0))
+        model = model_on(wire, via=script, retries=Retries(attempts=0))
         async with penstock.Agent(model, [edit]).astream("Go.") as running:
             events = [event async for event in running]
         return end_of(events).reason, len(script.whole), bool(named(events, ToolPrepare))

@@ -73,6 +73,8 @@ def plainly(wire: str, body: Body, take_id: Any) -> Body:
             return _plain_responses(history, take_id)
         case "gemini":
             return _plain_gemini(history)
+        case "gemini-interactions":
+            return _plain_interactions(history)
         case _:
             messages = [_plain_message(message, wire, take_id) for message in history["messages"]]
             system = _parts(history.get("system"))
@@ -147,6 +149,14 @@ def _plain_gemini(history: Body) -> Body:
     contents = [_bare(content) | {"role": content.get("role", "user")} for content in history["contents"]]
     system = history.get("systemInstruction", {})
     return {"systemInstruction": _bare(system.get("parts", [])), "contents": contents}
+
+
+def _plain_interactions(history: Body) -> Body:
+    """An input that is text, or a list of content parts, is the step of a user."""
+    steps: list[Json] = _parts(history["input"])
+    if all(step["type"] in ("text", "image") for step in steps):
+        steps = [{"type": "user_input", "content": steps}]
+    return {"system_instruction": history.get("system_instruction"), "input": _bare(steps)}
 
 
 # Differences that remain.
@@ -242,7 +252,8 @@ FOUND = {
 
 def judge(to: str) -> Any:
     """The provider for which a request is checked: its own, or one that speaks its wire."""
-    named_after = {"openai-chat": "openai-compatible", "openai-responses": "openai", "gemini": "google"}
+    named_after = {"openai-chat": "openai-compatible", "openai-responses": "openai", "gemini": "google",
+                   "gemini-interactions": "google"}  # fmt: skip
     return to if to in PROVIDERS else named_after.get(to, to)
 
 

@@ -56,6 +56,15 @@ BODIES: dict[str, dict[str, Any]] = {
         },
         "safetySettings": [{"category": "X"}],
     },
+    "gemini-interactions": {
+        "model": "m", "input": "Hi", "stream": True, "tools": [{"type": "function", **FUNCTION}], "store": False,
+        "generation_config": {
+            "max_output_tokens": 9, "temperature": 0.5, "top_p": 0.9, "stop_sequences": ["X"], "thinking_level": "low",
+            "tool_choice": {"allowed_tools": {"mode": "any", "tools": ["weather"]}},
+        },
+        "response_format": {"type": "text", "mime_type": "application/json", "schema": SCHEMA},
+        "labels": {"team": "a"},
+    },
     "ollama": {
         "model": "m", "messages": USER, "tools": [{"type": "function", "function": FUNCTION}], "think": "low",
         "options": {"num_predict": 9, "temperature": 0.5, "top_p": 0.9, "stop": ["X"], "mirostat": 1},
@@ -84,7 +93,7 @@ def test_the_settings_of_every_wire_are_read_in_one_form(wire: str) -> None:
     assert settings.output is not None
     assert settings.output.schema == SCHEMA
     assert settings.tool_choice == ("" if wire == "ollama" else "weather")
-    assert settings.is_parallel is (None if wire in ("gemini", "ollama") else False)
+    assert settings.is_parallel is (None if wire.startswith("gemini") or wire == "ollama" else False)
 
 
 EXTRA: dict[str, Any] = {
@@ -92,6 +101,7 @@ EXTRA: dict[str, Any] = {
     "openai-responses": {"reasoning": {"summary": "auto"}, "store": False},
     "anthropic": {"metadata": {"user_id": "1"}},
     "gemini": {"safetySettings": [{"category": "X"}]},
+    "gemini-interactions": {"store": False, "labels": {"team": "a"}},
     "ollama": {"options": {"mirostat": 1}, "keep_alive": "5m"},
 }
 
@@ -168,6 +178,14 @@ BAD: list[tuple[str, Any, str]] = [
     ("anthropic", {"model": "m", "messages": USER, "tool_choice": {"type": "x"}}, "tool_choice.type: 'x'"),
     ("anthropic", {"model": "m", "messages": USER, "thinking": {"type": "x"}}, "thinking.type: 'x'"),
     ("gemini", {"contents": [], "toolConfig": {"functionCallingConfig": {"mode": "x"}}}, "functionCallingConfig.mode"),
+    ("gemini-interactions", {"model": "m"}, "input: is missing"),
+    ("gemini-interactions", {"model": "m", "input": [{"type": 7}]}, "input[0]: needs a 'type'"),
+    ("gemini-interactions", {"model": "m", "input": [{"type": "user_input", "content": [{"type": "smell"}]}]},
+     "input[0].content[0]: a part of the type 'smell'"),
+    ("gemini-interactions", {"model": "m", "input": "Hi", "generation_config": {"tool_choice": 7}},
+     "generation_config.tool_choice: send auto"),
+    ("gemini-interactions", {"model": "m", "input": "Hi", "response_format": {"type": "text", "schema": 7}},
+     "response_format.schema: must be"),
     ("ollama", {"model": "m", "messages": USER, "format": 7}, 'format: must be "json"'),
     ("ollama", {"model": "m", "messages": USER, "think": 7}, "think: must be"),
 ]  # fmt: skip
@@ -295,6 +313,14 @@ ALLOWED: dict[str, dict[str, Any]] = {
             "tools": [{"type": "function", "name": "weather"}],
         },
     },
+    "gemini-interactions": {
+        "tools": [
+            {"type": "function", **FUNCTION},
+            {"type": "function", **OTHER},
+            {"type": "function", "name": "third"},
+        ],
+        "generation_config": {"tool_choice": {"allowed_tools": {"mode": "any", "tools": ["weather", "third"]}}},
+    },
     "gemini": {
         "generationConfig": {},
         "tools": [{"functionDeclarations": [FUNCTION, OTHER, {"name": "third"}]}],
@@ -306,7 +332,7 @@ ALLOWED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("wire", ALLOWED)
 def test_other_providers_get_only_the_tools_that_may_be_called(wire: str) -> None:
     same, other = encoded(wire, ALLOWED[wire], wire), encoded(wire, ALLOWED[wire], "anthropic")
-    name = "toolConfig" if wire == "gemini" else "tool_choice"
+    name = {"gemini": "toolConfig", "gemini-interactions": "generation_config"}.get(wire, "tool_choice")
     assert same[name] == ALLOWED[wire][name], "its own protocol has the list"
     assert "other" not in [tool["name"] for tool in other["tools"]]
     assert other["tools"][0]["name"] == "weather"

@@ -24,6 +24,7 @@ from penstock.wires.shared.decode_request.fields import (
     other_fields,
     read_parts,
     read_text,
+    refuse_other_fields,
     refuse_unread,
     to_json,
     type_of_url,
@@ -68,11 +69,17 @@ class InteractionsReader(RequestReader):
                 return "call_id" not in message and isinstance(message.get("arguments"), Mapping)
             case "file_search_call":
                 return "queries" not in message and "status" not in message
-            case kind:
+            case str(kind):
                 return kind in _STEPS and "role" not in message
+            case _:
+                return False
 
     def is_typical(self, message: Json) -> bool:
         return self.is_own(message)
+
+    def keeps(self, message: Json) -> bool:
+        """Whether this is a step or a content part, also of a new type; calls of Responses have another id."""
+        return isinstance(message.get("type"), str) and "role" not in message and "call_id" not in message
 
     def read(self, message: Json, place: str, context: ReadContext, wire: str) -> Iterator[PlacedMessage]:
         return _read(message, place, context)
@@ -105,8 +112,7 @@ def _read(step: Json, place: str, context: ReadContext) -> Iterator[PlacedMessag
 def _user(step: Json, place: str, context: ReadContext) -> Iterator[PlacedMessage]:
     """The messages of a user's step; results in it, as some clients send them, become messages of their own."""
     content = [*read_parts(step.get("content"), f"{place}.content")]
-    if not content:
-        refuse_unread(step, ("type", "content"), place, "content")
+    refuse_other_fields(step, ("type", "content"), place)
     for is_result, group in groupby(content, key=lambda item: item[1].get("type") == RESULT):
         if is_result:
             yield place_results([(inner, _result(part, inner, context)) for inner, part in group], place, joins="item")
@@ -147,7 +153,7 @@ def _media(kind: str, part: Json, place: str) -> Image | File:
 
 def _read_step(parts: MessageBuilder, kind: str, step: Json, place: str) -> None:
     match kind, step:
-        case "thought", _ if _is_text(step.get("summary")):
+        case "thought", _ if _is_plain_thought(step):
             texts = [str(part.get("text") or "") for _, part in read_parts(step.get("summary"), f"{place}.summary")]
             if any(texts) or step.get(SIGNATURE):
                 parts.state(parts.reasoning("".join(texts)), SIGNATURE, step.get(SIGNATURE))
@@ -166,10 +172,12 @@ def _read_step(parts: MessageBuilder, kind: str, step: Json, place: str) -> None
             parts.opaque(kind, step)
 
 
-def _is_text(summary: Any) -> bool:
-    """Whether a summary is nothing but text; pictures in it can only be kept whole."""
-    listed: Any = summary if isinstance(summary, list) else ()
-    return all(isinstance(part, str) or (isinstance(part, Mapping) and part.get("type") == "text") for part in listed)
+def _is_plain_thought(step: Json) -> bool:
+    """Whether a thought is nothing but text and a signature; any other is kept whole."""
+    summary: Any = step.get("summary") or []
+    parts = summary if isinstance(summary, list) else [summary]
+    is_text = all(isinstance(part, Mapping) and other_fields(part, ("text",)) == {"type": "text"} for part in parts)
+    return is_text and not other_fields(step, ("type", "summary", SIGNATURE))
 
 
 def _read_answer(parts: MessageBuilder, part: Json, place: str) -> None:

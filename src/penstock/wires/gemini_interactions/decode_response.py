@@ -24,7 +24,7 @@ from penstock.wires.gemini_interactions.frames import (
     decode_step_delta,
 )
 from penstock.wires.gemini_interactions.step_frames import StepFrames
-from penstock.wires.shared.decode_response.in_band_errors import error_in, named_error
+from penstock.wires.shared.decode_response.in_band_errors import bare_message, error_in, named_error
 from penstock.wires.shared.decode_response.loose import is_empty, items
 from penstock.wires.shared.decode_response.numbered_blocks import Label, NumberedBlocks
 from penstock.wires.shared.decode_response.open_block import OpenReasoning, OpenText, OpenTool, OpenVendor
@@ -226,7 +226,7 @@ class GeminiInteractions(Wire):
             case {"object": "interaction", "outputs": list()} | {"outputs": list(), "status": str()}:
                 self._refuse_old(value)
             case _:
-                error = named_error(event, value) or error_in(value)
+                error = named_error(event, value) or error_in(value) or bare_message(value)
                 self._blocks.add_unknown(value.get("index"))
                 self.reports.error_or_unknown(error, value, "an unknown event")
 

@@ -1,4 +1,4 @@
-"""The habits of Google's Interactions: thoughts are signed, and hosted tools have steps of their own."""
+"""The habits of Google's Interactions: thoughts are signed, and ids of calls are short."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ class GeminiInteractionsHabits(VendorHabits):
 
     CALL_ID = ("", 8)
     RESPONSE_ID = (43, LETTERS)
-    has_items = True
     REASONS: ClassVar = {"error": "failed", "other": "cancelled"}
 
     def reasoning_states(self, block: int, text: str) -> Iterator[Opaque]:

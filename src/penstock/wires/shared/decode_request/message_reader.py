@@ -51,6 +51,10 @@ class RequestReader:
         """Whether a message may stand in a list of this wire."""
         return True
 
+    def keeps(self, message: Json) -> bool:
+        """Whether a message in a list of this wire is of this wire, even if another wire would claim it."""
+        return False
+
     def is_whole_response(self, message: Json) -> bool:
         """Whether a message is a whole response of this wire, which looks like a message of another wire."""
         return False
