@@ -141,8 +141,8 @@ def test_an_option_of_resume_is_suggested_as_one_of_its_own() -> None:
         ),
         (
             lambda: penstock.Decoder("zzz"),  # type: ignore[arg-type]
-            "unknown wire 'zzz'; use one of: anthropic, bedrock, cohere, gemini, ollama, openai-chat, "
-            "openai-responses, mistral",
+            "unknown wire 'zzz'; use one of: anthropic, bedrock, cohere, gemini, gemini-interactions, ollama, "
+            "openai-chat, openai-responses, mistral",
         ),
     ],
 )
