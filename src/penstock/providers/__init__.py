@@ -10,7 +10,18 @@ from penstock.errors import MissingKeyError, UnknownProviderError, UsageError
 from penstock.providers.base_urls import complete_url, find_base_url, first_set, join_url, on_wire
 from penstock.providers.forms import OUTPUT_FORMS, OutputChoice, ReasoningField, with_output_form, with_reasoning_back
 from penstock.providers.provider import COMPATIBLE, LOCAL, PLAIN, Auth, Provider
-from penstock.providers.refusals import REFUSED_BY, TEMPLATED, ProblemCase, ProblemKind, speaking
+from penstock.providers.refusals import (
+    ALL,
+    CLAUDE,
+    GEMINI,
+    MATCHING,
+    OPENAI,
+    REFUSED_BY,
+    TEMPLATED,
+    ProblemCase,
+    ProblemKind,
+    speaking,
+)
 from penstock.providers.rows import ALIASES, PROVIDERS
 
 ProviderName = Literal[
@@ -70,8 +81,8 @@ def find_key(name: str, provider: Provider, environment: Mapping[str, str] = os.
 
 
 __all__ = [
-    "ALIASES", "ANY_SERVER", "COMPATIBLE", "LOCAL", "MODEL_PREFIXES", "OUTPUT_FORMS", "PLAIN", "PRICE_PROVIDERS",
-    "PROVIDERS", "REFUSED_BY", "TEMPLATED", "TEMPLATE_SERVER", "Auth", "OutputChoice", "ProblemCase", "ProblemKind",
+    "ALIASES", "ALL", "ANY_SERVER", "CLAUDE", "COMPATIBLE", "GEMINI", "LOCAL", "MATCHING", "MODEL_PREFIXES", "OPENAI",
+    "OUTPUT_FORMS", "PLAIN", "PRICE_PROVIDERS", "PROVIDERS", "REFUSED_BY", "TEMPLATED", "TEMPLATE_SERVER", "Auth", "OutputChoice", "ProblemCase", "ProblemKind",
     "Provider", "ProviderName", "ReasoningField", "complete_url", "find_base_url", "find_key", "find_provider",
     "join_url", "on_wire", "speaking", "split_model", "with_output_form", "with_reasoning_back",
 ]  # fmt: skip

@@ -23,7 +23,7 @@ PROVIDERS: dict[str, Provider] = {
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"), urls=("GOOGLE_GEMINI_BASE_URL", "GEMINI_BASE_URL"),
         version="/v1beta", is_added=True, about="generateContent; for Interactions, wire=\"gemini-interactions\""),
     "vertex": Provider(
-        wire="gemini", keys=("GOOGLE_ACCESS_TOKEN", "VERTEX_ACCESS_TOKEN"), urls=("GOOGLEVERTEX_BASE_URL",),
+        wire="gemini", keys=("GOOGLE_ACCESS_TOKEN", "VERTEX_ACCESS_TOKEN"), urls=("GOOGLE_VERTEX_BASE_URL",),
         base_url=f"{VERTEX.format('v1')}/publishers/google", other_wires=("gemini-interactions",),
         wire_urls={"gemini-interactions": VERTEX.format("v1beta1")},
         about="the key is an access token: gcloud auth print-access-token"),
