@@ -51,8 +51,8 @@ every_wire = pytest.mark.parametrize("wire", NAMES)
 
 def model_on(wire: str, *arguments: Any, **options: Any) -> Model:
     """A model of a provider on a wire, which need not be the provider's usual one."""
-    own = {"wire": "gemini-interactions"} if wire == "gemini-interactions" else {}
-    return Model(NAMES[wire], *arguments, **own, **options)
+    settings: Any = {**({"wire": wire} if wire == "gemini-interactions" else {}), **options}
+    return Model(NAMES[wire], *arguments, **settings)
 
 
 sync_and_async = pytest.mark.parametrize("mode", MODES)

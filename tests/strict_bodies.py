@@ -633,7 +633,7 @@ THOUGHT: Json = {"type": "thought", "signature": GEMINIS}
 INTERACTIONS_BAD: list[tuple[str, Json, str]] = [
     ("no model", {"input": "Go."}, "model"),
     ("no input", {"model": "m"}, "input is required"),
-    ("a step that is text", interaction("Go."), "must be text, a list"),
+    ("a step that is text", {"model": "m", "input": ["Go."]}, "must be text, a list"),
     ("an unknown step", interaction({"type": "dream"}), "'dream' is not a type of step"),
     ("an empty step", interaction({"type": "user_input", "content": []}), "must not be empty"),
     ("unknown content", interaction({"type": "user_input", "content": [{"type": "smell"}]}), "'smell' is not a type"),

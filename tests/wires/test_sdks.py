@@ -128,7 +128,7 @@ def test_google_genai(server: str) -> None:
 def test_google_genai_interactions(server: str) -> None:
     from google import genai
 
-    wire = "gemini-interactions"
+    wire: WireName = "gemini-interactions"
     client = genai.Client(api_key="-", http_options=genai.types.HttpOptions(base_url=f"{server}/{wire}"))
     stream = client.interactions.create(model="m", input="?", stream=True)
     assert_right(penstock.collect(penstock.decode(stream, wire="gemini-interactions")), wire)

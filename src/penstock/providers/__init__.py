@@ -82,7 +82,8 @@ def find_key(name: str, provider: Provider, environment: Mapping[str, str] = os.
 
 __all__ = [
     "ALIASES", "ALL", "ANY_SERVER", "CLAUDE", "COMPATIBLE", "GEMINI", "LOCAL", "MATCHING", "MODEL_PREFIXES", "OPENAI",
-    "OUTPUT_FORMS", "PLAIN", "PRICE_PROVIDERS", "PROVIDERS", "REFUSED_BY", "TEMPLATED", "TEMPLATE_SERVER", "Auth", "OutputChoice", "ProblemCase", "ProblemKind",
+    "OUTPUT_FORMS", "PLAIN", "PRICE_PROVIDERS", "PROVIDERS", "REFUSED_BY",
+    "TEMPLATED", "TEMPLATE_SERVER", "Auth", "OutputChoice", "ProblemCase", "ProblemKind",
     "Provider", "ProviderName", "ReasoningField", "complete_url", "find_base_url", "find_key", "find_provider",
     "join_url", "on_wire", "speaking", "split_model", "with_output_form", "with_reasoning_back",
 ]  # fmt: skip

@@ -132,7 +132,9 @@ def test_after_a_filter_no_tool_starts() -> None:
     check_history(running.messages)
 
 
-@pytest.mark.parametrize("wire", sorted(NAMES.keys() - {"ollama", "cohere"}))  # which have no word for it
+@pytest.mark.parametrize(
+    "wire", sorted(NAMES.keys() - {"ollama", "cohere", "gemini-interactions"})
+)  # which have no word for it
 def test_a_refusal_ends_the_run_and_starts_no_tool(wire: str) -> None:
     bench = Bench()
     done = end_of(events_of(on(wire, [Reply(refuse())], *bench.tools), "sync"))

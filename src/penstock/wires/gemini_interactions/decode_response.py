@@ -34,6 +34,8 @@ from penstock.wires.shared.decode_response.wire import Wire
 Target = tuple[Label, type[Delta] | None, int, OpenCall | None]
 """Where the next piece probably goes: label, type of delta, and the number of the block or the call."""
 NO_TARGET: Target = (None, None, -1, None)
+_FIELDS: Mapping[type[Delta], str] = {TextDelta: "text", ArgumentsDelta: "arguments", SummaryDelta: "content"}
+"""The fields of deltas that hold the piece."""
 
 _STATUSES = {"interaction.created", "interaction.status_update", "interaction.in_progress",
              "interaction.requires_action"}  # fmt: skip
@@ -137,14 +139,8 @@ class GeminiInteractions(Wire):
 
     def _first_delta(self, label: Label, delta: Delta) -> None:
         if isinstance(self._blocks.parts.get(label), OpenVendor):
-            match delta:
-                case TextDelta():
-                    fields: dict[str, Any] = {"text": delta.piece}
-                case ArgumentsDelta():
-                    fields = {"arguments": delta.piece}
-                case SummaryDelta():
-                    fields = {"content": {"type": "text", "text": delta.piece}}
-            self._blocks.replace_state(label, fields)
+            content: Any = {"type": "text", "text": delta.piece} if isinstance(delta, SummaryDelta) else delta.piece
+            self._blocks.replace_state(label, {_FIELDS[type(delta)]: content})
         elif isinstance(delta, ArgumentsDelta):
             self._blocks.add_arguments(label, delta.piece)
         else:
