@@ -134,7 +134,7 @@ def test_after_a_filter_no_tool_starts() -> None:
 
 @pytest.mark.parametrize(
     "wire", sorted(NAMES.keys() - {"ollama", "cohere", "gemini-interactions"})
-)  # which have no word for it
+)  # these have no word for it
 def test_a_refusal_ends_the_run_and_starts_no_tool(wire: str) -> None:
     bench = Bench()
     done = end_of(events_of(on(wire, [Reply(refuse())], *bench.tools), "sync"))
