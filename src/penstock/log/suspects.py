@@ -5,12 +5,16 @@ a worker that has none takes one group and no other runs. If it dies too, the gr
 running tool and those without, then into halves. So the cause is soon alone, and all others are cleared: by a
 completed step, or by surviving for a while. A worker that has other runs may take suspects which have lost one worker
 only, so that they need not wait.
+
+Leases also end while the store is away, and then nobody could renew them. A process that saw this lets the store answer
+for a while before it takes the runs of others: workers that live renew their leases first.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -30,6 +34,9 @@ JOINABLE = "2"
 
 DOUBLINGS = 3
 """The time that a suspect has to survive is a lease, doubled for each further worker that it has lost, so often."""
+
+RENEWAL_PAUSE = 1.0
+"""How many seconds a worker waits at most between two attempts to reach a store that is away."""
 
 Kind = Literal["a", "t", "x"]
 """The second character of a group: alone on its worker, with a running tool, or neither. They are claimed in this
@@ -55,6 +62,36 @@ class Suspect(Struct, frozen=True):
     epoch: int
     lost: int
     group: str
+
+
+class Outages:
+    """Whether the leases of others count as lost, although the store was away from this process.
+
+    They do when the store has answered for a lease since then, in total: one that fails again and again delays a
+    takeover, and does not prevent it. An operation that takes longer than `slow` seconds is an outage too: a pooler
+    holds statements back until its server returns.
+    """
+
+    def __init__(self, lease: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.slow = lease / 2
+        self._grace = lease + RENEWAL_PAUSE
+        self._clock = clock
+        self._left = 0.0  # the seconds that the store has to answer
+        self._answered: float | None = None  # when it did so last, since the outage
+
+    def note(self) -> None:
+        """The store has failed, or has answered late."""
+        if self._left <= 0:
+            self._left = self._grace
+        self._answered = None
+
+    def are_over(self) -> bool:
+        """Whether leases count as lost now, when the store has just answered."""
+        if self._left > 0:
+            now = self._clock()
+            self._left -= 0.0 if self._answered is None else now - self._answered
+            self._answered = now
+        return self._left <= 0
 
 
 def suspects_of(leases: Sequence[LostLease], living: Collection[str]) -> list[Suspect]:

@@ -45,7 +45,7 @@ from penstock.log.store import (
     run_exists,
     unknown_run,
 )
-from penstock.log.suspects import LostLease, retry_group, suspects_of
+from penstock.log.suspects import LostLease, Outages, retry_group, suspects_of
 from penstock.run.events import Taken, encode
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class PostgresStore:
         self._schema = schema
         self._channel = f"penstock_{schema}"
         self._connections = Connections(url)
+        self._outages = Outages(lease)
         self._doorbell = Doorbell()
         self._listener = Listener(self._connections, self._channel, self._doorbell)
         self.starts = PostgresStarts(self._execute)
@@ -289,7 +290,7 @@ class PostgresStore:
     def _sweep(self) -> None:
         """Make suspects of the runs whose workers have died."""
         leases = [LostLease(*row) for row in self._execute(statements.EXPIRED)]
-        if not leases:
+        if not self._outages.are_over() or not leases:
             return
         living = self._execute(statements.LIVING, owners=[*{lease.owner for lease in leases}])
         found = suspects_of(leases, {owner for (owner,) in living})
@@ -305,7 +306,16 @@ class PostgresStore:
         now = self._clock() if self._clock else None
         settings = {"now": now, "lease": self.lease, "channel": self._channel}
         statement = statement.replace("{schema}", self._schema)
-        return (execute or self._connections.execute)(statement, {**settings, **values})
+        began = time.monotonic()
+        try:
+            rows = (execute or self._connections.execute)(statement, {**settings, **values})
+        except StoreError as error:
+            if error.is_temporary:
+                self._outages.note()
+            raise
+        if execute is None and time.monotonic() - began > self._outages.slow:
+            self._outages.note()
+        return rows
 
 
 def _cutoff_values(cutoff: Cutoff) -> dict[str, Any]:

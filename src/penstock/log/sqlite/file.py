@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from msgspec import Struct
 from penstock.errors import PenstockError
 from penstock.log.forks import Shared
 from penstock.log.store import DamagedRunError, StoreError, not_text
+from penstock.log.suspects import Outages
 
 T = TypeVar("T")
 
@@ -154,12 +156,16 @@ def _drop(connection: sqlite3.Connection, process: int) -> None:
 
 
 class SQLiteFile:
-    """A SQLite file that the threads of this process use. `wait` is how many seconds it waits for other processes."""
+    """A SQLite file that the threads of this process use. `wait` is how many seconds it waits for other processes.
 
-    def __init__(self, path: str | Path, wait: float) -> None:
+    When nobody could write for long, it is noted in `outages`.
+    """
+
+    def __init__(self, path: str | Path, wait: float, outages: Outages | None = None) -> None:
         self.path = str(path)
         self._place = Path(path).absolute()  # also if the process changes its folder
         self._wait = wait
+        self._outages = outages
         self._local = threading.local()
         self.connections: weakref.WeakSet[ThreadConnection] = weakref.WeakSet()
         weakref.finalize(self, _close, self.connections).atexit = False  # threads may use the file until the end
@@ -239,7 +245,7 @@ class SQLiteFile:
         """
         self.check()
         write = _Write(operation, durable)
-        waiting = self._writes.waiting
+        waiting, began = self._writes.waiting, time.monotonic()
         try:
             waiting.append(write)
             with self._writes.lock:
@@ -248,10 +254,15 @@ class SQLiteFile:
             if write.error is not None:
                 raise write.error
         except (sqlite3.Error, UnicodeEncodeError) as error:
-            raise self._failure("written", error) from error
+            failure = self._failure("written", error)
+            if self._outages is not None and isinstance(failure, StoreError) and failure.is_temporary:
+                self._outages.note()
+            raise failure from error
         finally:  # also if this thread is interrupted, or cannot open the file
             with suppress(ValueError):  # it was interrupted before
                 waiting.remove(write)
+        if self._outages is not None and time.monotonic() - began > self._outages.slow:
+            self._outages.note()
         return cast(T, write.result)
 
     def _commit(self, own: ThreadConnection) -> None:

@@ -46,7 +46,7 @@ from penstock.log.store import (
     run_exists,
     unknown_run,
 )
-from penstock.log.suspects import retry_group
+from penstock.log.suspects import Outages, retry_group
 from penstock.run.events import Taken, encode
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ class SQLiteStore:
         self._doorbell = Doorbell()
         self._clock = clock
         self._is_flushed = is_flushed
-        self._file = SQLiteFile(path, wait=max(0.1, min(5.0, lease / 3)))
+        self._outages = Outages(lease)
+        self._file = SQLiteFile(path, wait=max(0.1, min(5.0, lease / 3)), outages=self._outages)
         self._heads = Heads(self._file)
         self.starts = sqlite_starts.SQLiteStarts(self._file, clock)
         self._file.open(prepare)
@@ -299,7 +300,8 @@ class SQLiteStore:
         deadline, now = time.monotonic() + self.lease, self._clock()
 
         def claim(connection: sqlite3.Connection) -> builtins.list[Claim]:
-            sweep(connection, now)
+            if self._outages.are_over():
+                sweep(connection, now)
             numbers = find(connection, now)
             rows = [connection.execute(_CLAIMED, (number,)).fetchone() for number in numbers]
             connection.executemany(_TAKE, [(owner, now + self.lease, self.lease, number) for number in numbers])
