@@ -227,6 +227,23 @@ def test_a_remote_run_has_the_events_and_the_result_of_a_local_one(client: Clien
     assert (result.messages, events[-1].messages) == (run.messages, tuple(run.messages))
 
 
+def test_a_fork_begins_with_the_events_of_another_run(client: Client, server: Server) -> None:
+    run = client.start("hello")
+    positions = [run.position for _ in run]
+    for at in (positions[-1], positions[-1].token, int(positions[-1])):
+        fork = client.fork(run.id, at, say="good bye", key=type(at).__name__)
+        assert fork.result().output == "You said: good bye"
+        assert client.fork(run.id, at, say="good bye", key=type(at).__name__).id == fork.id
+    in_thread = client.start("hello", thread="t")
+    assert in_thread.result().output == "You said: hello"
+    fork = client.fork(in_thread.id, 1)
+    assert fork.thread == fork.id
+    assert fork.result().output == "You said: hello"
+    with pytest.raises(RefusedError, match="the agent has no model 'other'"):
+        client.fork(run.id, 1, model="other")
+    assert len(server.store.list()) == 6
+
+
 def test_the_end_of_a_remote_run_is_not_lost_if_its_messages_cannot_be_had(
     client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

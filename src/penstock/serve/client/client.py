@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from penstock.errors import UsageError
+from penstock.log.position import Position
 from penstock.log.store import RunPhase
 from penstock.serve.client.carriers import AsyncCarrier, Carrier, ClientSettings
 from penstock.serve.client.exchange import Exchange, request, run_path
@@ -55,6 +56,16 @@ class Client:
         request = _start(prompt, agent, thread, key or self._carrier.new_key(), self._carrier.tries)
         started = msgspec.convert(self._carrier.send(request), StartedRun)
         return RemoteRun(self._carrier, started.id, thread=thread)
+
+    def fork(self, run_id: str, at: int | str, *, say: Any = None, model: str = "", key: str = "") -> RemoteRun:
+        """Start a run with the events of another one until the event `at`: a number, or a position of its stream.
+
+        It continues with another message (`say`), or with another `model`, one of those that the agent names. The same
+        fork with the `key` of an earlier one joins that.
+        """
+        request = _fork(run_id, at, say, model, key or self._carrier.new_key(), self._carrier.tries)
+        started = msgspec.convert(self._carrier.send(request), StartedRun)
+        return RemoteRun(self._carrier, started.id, thread=started.thread)
 
     def follow(self, run_id: str, after: int | str = 0) -> RemoteRun:
         """An existing run, read from after a position (`run.position`), its token, or an event number."""
@@ -108,6 +119,14 @@ class AsyncClient:
         reply = await self._carrier.send(request)
         return AsyncRemoteRun(self._carrier, msgspec.convert(reply, StartedRun).id, thread=thread)
 
+    async def fork(
+        self, run_id: str, at: int | str, *, say: Any = None, model: str = "", key: str = ""
+    ) -> AsyncRemoteRun:
+        """Start a run with the events of another one until an event: see `Client.fork`."""
+        request = _fork(run_id, at, say, model, key or self._carrier.new_key(), self._carrier.tries)
+        started = msgspec.convert(await self._carrier.send(request), StartedRun)
+        return AsyncRemoteRun(self._carrier, started.id, thread=started.thread)
+
     def follow(self, run_id: str, after: int | str = 0) -> AsyncRemoteRun:
         """An existing run, read from after a position (`run.position`), its token, or an event number."""
         return AsyncRemoteRun(self._carrier, run_id, after)
@@ -144,6 +163,13 @@ def _start(prompt: Any, agent: str, thread: str, key: str, tries: int) -> Exchan
     """The request of a start. It can be repeated: the server starts one run per key."""
     body = {"prompt": prompt, "agent": agent, "thread": thread}
     return request("POST", "/runs", body, tries=tries, key=key)
+
+
+def _fork(run_id: str, at: int | str, say: Any, model: str, key: str, tries: int) -> Exchange[Any]:
+    """The request of a fork. It can be repeated, as a start can."""
+    place = at.token if isinstance(at, Position) else at
+    body = {"at": place, "model": model} if say is None else {"at": place, "model": model, "say": say}
+    return request("POST", f"{run_path(run_id)}/fork", body, tries=tries, key=key)
 
 
 def _list_path(state: str | None, agent: str | None, thread: str | None) -> str:
