@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,14 @@ def test_a_fork_and_its_difference(shop: Shop, tmp_path: Path) -> None:
     assert (sides["is_same"], sides["runs"][1]["event"]["type"]) == (False, "tool_end")
     assert runs(tmp_path, "diff", "r", "r").stdout == "r and r are the same\n"
     assert "forked from r at event 16" in runs(tmp_path, "show", "f", "--plain").stdout
+
+
+def test_a_fork_is_made_once_also_if_its_parent_was_deleted(shop: Shop, tmp_path: Path) -> None:
+    words = "fork", "r", "--at", "16", "--id", "f"
+    assert runs(tmp_path, *words).exit_code == 0
+    assert shop.store.prune(before=time.time() + 1) == 1
+    assert runs(tmp_path, *words).stdout.startswith("f is a fork of r at event 16")
+    assert runs(tmp_path, "fork", "r", "--at", "16", "--id", "g").exit_code != 0
 
 
 def test_a_fork_that_nobody_has_continued_has_not_ended(shop: Shop, tmp_path: Path) -> None:

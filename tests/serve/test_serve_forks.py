@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import penstock.serve
 from penstock import Agent, Model, tool
 from penstock.log import SQLiteStore
+from penstock.log.store import Cutoff
 from penstock.testing import Reply, Scripted, call
 from tests.asgi_client import Browser, serving
 from tests.log_stores import rows_of
@@ -109,6 +111,20 @@ def test_a_key_makes_one_fork(tmp_path: Path) -> None:
         assert (await desk.browser.post("/runs", {"prompt": "Pay."}, **key)).status == 409
         await desk.end(first.json["id"])
         assert len(desk.store.list()) == 2
+
+    run(tmp_path, test)
+
+
+def test_a_key_joins_its_fork_after_the_parent_was_deleted(tmp_path: Path) -> None:
+    async def test(desk: Desk) -> None:
+        id, key = await desk.start(), {"idempotency-key": "once"}
+        fork = (await desk.fork(id, {"at": 3}, **key)).json["id"]
+        assert desk.store.delete([id], Cutoff(time.time() + 1)) == 1
+        again = await desk.fork(id, {"at": 3}, **key)
+        assert (again.status, again.json["id"], again.headers["idempotent-replayed"]) == (201, fork, "true")
+        assert (await desk.fork(id, {"at": 4}, **key)).status == 409
+        assert (await desk.fork(id, {"at": 3}, **{"idempotency-key": "another"})).status == 404
+        await desk.end(fork)
 
     run(tmp_path, test)
 

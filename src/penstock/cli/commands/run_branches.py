@@ -16,8 +16,8 @@ from penstock.cli.runs.run_table import as_json
 from penstock.cli.screen.terminal import escape, write_lines
 from penstock.errors import ToolError
 from penstock.log.branches.difference import PartingEvent, difference
-from penstock.log.branches.fork import ForkRequest, fork_run
-from penstock.log.store import RunRow
+from penstock.log.branches.fork import ForkRequest, fork_of, fork_run
+from penstock.log.store import RunRow, Store
 from penstock.messages import user
 
 _DECISIONS = {"yes": True, "no": False}
@@ -58,7 +58,7 @@ def fork_command(
     """
     with opened_log(log, lease=STEERING_LEASE, must_exist=True) as store:
         request = ForkRequest(
-            run_id=find_run(store, run).id, at=at, model=model,
+            run_id=_parent_id(store, run, fork_id), at=at, model=model,
             results={**_by_call("--result", results, _value), **_by_call("--failure", failures, ToolError)},
             say=None if say is None else user(say), decisions=_by_call("--decide", decisions, _decision),
             repeats_effects=repeat_effects,
@@ -102,6 +102,14 @@ def _side_text(row: RunRow, event: PartingEvent | None) -> str:
     if event is not None:
         return f": event {numbered_line(event.number, event.event).strip()}"
     return " has ended" if row.state == "over" else f" has no more events yet (its state is {row.state})"
+
+
+def _parent_id(store: Store, run: str, fork_id: str | None) -> str:
+    """The id of the run to fork. If the fork exists, that run may have been deleted since."""
+    known = fork_of(store, fork_id) if fork_id else None
+    if known is not None and known.run.startswith(run) and store.find(known.run) is None:
+        return known.run
+    return find_run(store, run).id
 
 
 def _forked_text(row: RunRow, request: ForkRequest, log: str) -> str:

@@ -156,13 +156,17 @@ async def say(context: ServeContext, call: Call) -> None:
 
 async def fork_run(context: ServeContext, call: Call) -> None:
     """`POST /runs/{id}/fork`: start a run with the events of this one until any of them; this one does not change."""
-    row = await context.host.find(call.parts["id"], call.tenant)
     value = await call.request.json()
     body = convert(value, ForkBody)
     message = None if body.say is None else user_message(body.say, context.limits)
     request = keyed_request(call.request, value, call.tenant)
-    fork = ForkRequest(run_id=row.id, at=body.at, model=body.model, say=message)
-    started = await start_once(context.host, request, partial(context.host.fork, row, fork, request))
+
+    async def start() -> str:
+        row = await context.host.find(call.parts["id"], call.tenant)
+        fork = ForkRequest(run_id=row.id, at=body.at, model=body.model, say=message)
+        return await context.host.fork(row, fork, request)
+
+    started = await start_once(context.host, request, start)  # a fork that exists needs its parent no more
     forked = await context.host.find(started.run_id, call.tenant)
     reply = StartedRun(forked.id, forked.thread, f"/runs/{quote(forked.id, safe='')}/events")
     await respond_json(call.request, call.send, reply, 201, started.headers)
