@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.log.bodies import body_of
-from penstock.log.store import Batch, Claim, DamagedRunError, Store
-from penstock.log.suspects import end_damaged
+from penstock.log.bodies import body_of, event_of
+from penstock.log.store import Batch, Claim, DamagedRunError, ParkedRunError, Store
+from penstock.log.suspects import end_damaged, park
 from penstock.log.take_up import rebuild_claimed
 from penstock.run.commands import Emit
-from penstock.run.events import ToolResults, innermost
+from penstock.run.events import Taken, ToolResults, innermost
 
 
 def cancel_claimed(store: Store, claim: Claim, why: str) -> bool:
@@ -37,3 +37,12 @@ def release_claimed(store: Store, claim: Claim) -> None:
 def postpone_claimed(store: Store, claim: Claim, seconds: float) -> None:
     """Release a claimed run, so that a worker can continue it after some seconds."""
     store.append([Batch(claim.run_id, claim.epoch, claim.seq, (), "waiting", wake_in=seconds)], durable=True)
+
+
+def park_if_tried(store: Store, claim: Claim, times: int, why: str) -> None:
+    """Park a claimed run that was claimed this many times in a row in vain; a `ParkedRunError` says so."""
+    rows = store.read(claim.run_id, max(claim.seq - times, 0), times)
+    events = [event_of(claim.run_id, seq, body) for seq, _, body in rows]
+    if len(events) == times and all(isinstance(event, Taken) for event in events):
+        park(store, claim, why)
+        raise ParkedRunError(f"the run {claim.run_id} is parked: {why}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,7 +13,8 @@ from penstock.errors import UsageError
 from penstock.events import Text
 from penstock.jsontext.nearest import nearest_json
 from penstock.log.start import expect_line
-from penstock.log.store import Input, not_text
+from penstock.log.store import Input, Store, not_text
+from penstock.log.store_retries import with_retries
 from penstock.messages import File, Image, Media, Message
 from penstock.results import as_outcome
 from penstock.run.events import Decision, Said
@@ -68,6 +70,24 @@ def message_input(run_id: str, message: Message, key: str | None = None) -> Inpu
 def cancel_input(run_id: str, why: str) -> Input:
     """End the run."""
     return Input(run_id, "cancel", "cancel", checked_text("why", why).encode())
+
+
+def put_input(store: Store, input: Input) -> bool:
+    """Add an input, and retry while the store fails; False if it does not count.
+
+    An attempt that seemed to fail may have added it.
+    """
+    has_failed = False
+
+    def note_failure() -> None:
+        nonlocal has_failed
+        has_failed = True
+
+    counts = with_retries(partial(store.put, input), note_failure)
+    if counts or not has_failed:
+        return counts
+    added = with_retries(partial(store.inputs, [input.run_id]))
+    return any((each.kind, each.key, each.body) == (input.kind, input.key, input.body) for each in added)
 
 
 def _is_json(value: Any) -> bool:

@@ -133,7 +133,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
 
     `state` is `ready` for any worker, `running` while a worker owns it, `waiting` for a decision or a result, `over`,
     `damaged` (its log could not be read, so it is claimed only by its id), or `parked` (it may have ended its workers,
-    and nobody claims it until it is retried). `epoch` counts the owners, `lease_until`
+    or nobody knows its model, and nobody claims it until it is retried). `epoch` counts the owners, `lease_until`
     is in seconds since 1970, `seq` the number of the last event. A run that waits can be claimed from `wake_at` on, if
     that is not 0: then a call that waits expires. `lost` counts the workers that died or were cut off in this step of
     the run. While the run may have been the cause, `suspect` names the runs that continue together with it.

@@ -292,7 +292,7 @@ class Waiting(Event, frozen=True, tag="waiting"):
     """In a log: the run waits for approvals or for results from elsewhere, and no worker is needed until they come.
 
     One is needed after `seconds`, when the first of these calls expires. With `why`, the run is parked, for this
-    reason: it may have ended its workers, and waits until somebody retries it.
+    reason: it may have ended its workers, or nobody knows its model. It waits until somebody retries it.
     """
 
     seconds: float | None = None

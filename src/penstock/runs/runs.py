@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from penstock.agent.agent import Agent
 from penstock.agent.callbacks import Callbacks
-from penstock.agent.calls.step_hooks import named_model
+from penstock.agent.calls.step_hooks import named_model, with_model
 from penstock.agent.config import AgentConfig
 from penstock.agent.coroutines import run_coroutine
 from penstock.agent.driver.driven_run import DrivenRun
@@ -27,16 +27,15 @@ from penstock.log import points
 from penstock.log.bodies import body_of
 from penstock.log.branches.difference import RunDifference, difference
 from penstock.log.branches.fork import ForkRequest, fork_run
-from penstock.log.ending import cancel_claimed, postpone_claimed, release_claimed
+from penstock.log.ending import cancel_claimed, park_if_tried, postpone_claimed, release_claimed
 from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
-from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
+from penstock.log.inputs import cancel_input, decision_input, message_input, put_input, result_input
 from penstock.log.position import Position
 from penstock.log.start import OwnedRun, expect_store, new_start
 from penstock.log.store import (
     Claim,
     DamagedRunError,
-    Input,
     LostRunError,
     ParkedRunError,
     RunPhase,
@@ -60,6 +59,9 @@ logger = logging.getLogger("penstock.runs")
 
 DEPS_PAUSE = 5.0
 """The seconds until a run is tried again whose `deps` failed, or whose model is not known here."""
+
+MODEL_TRIES = 12
+"""How many times a fork with an unknown model is tried until it is parked: another worker may know the model."""
 
 
 class Runs:
@@ -127,11 +129,11 @@ class Runs:
         self, run_id: str, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
     ) -> bool:
         """Approve or decline a call; the first decision counts. False if there was one, or the run is over."""
-        return self._put(decision_input(run_id, call_id, approved, arguments, reason))
+        return put_input(self._store, decision_input(run_id, call_id, approved, arguments, reason))
 
     def provide(self, run_id: str, call_id: str, value: Any, is_error: bool = False) -> bool:
         """Give the result of a deferred call; the first one counts. False if there was one, or the run is over."""
-        return self._put(result_input(run_id, call_id, value, is_error))
+        return put_input(self._store, result_input(run_id, call_id, value, is_error))
 
     def say(self, run_id: str, message: Any, *, key: str | None = None) -> bool:
         """Add a user message; the model gets it with its next request.
@@ -142,11 +144,11 @@ class Runs:
         message = one_message(message)
         if with_retries(partial(self.find, run_id)).state == "over":
             raise UsageError("the run is over: start another one, with this message as its prompt")
-        return self._put(message_input(run_id, message, key))
+        return put_input(self._store, message_input(run_id, message, key))
 
     def cancel(self, run_id: str, why: str = "the run was cancelled") -> bool:
         """End the run. False if it was cancelled before, or is over."""
-        return self._put(cancel_input(run_id, why))
+        return put_input(self._store, cancel_input(run_id, why))
 
     def retry(self, run_id: str) -> bool:
         """Let a worker continue a parked run, which may have ended its workers; False if it is not parked.
@@ -192,7 +194,8 @@ class Runs:
             run_id=run_id, at=at, model=model, results=results or {}, say=None if say is None else one_message(say),
             decisions=decide or {}, repeats_effects=repeat_effects,
         )  # fmt: skip
-        if model and (agent := self._agents.get(with_retries(partial(self.find, run_id)).agent)) is not None:
+        parent = with_retries(partial(self._store.find, run_id)) if model else None
+        if parent is not None and (agent := self._agents.get(parent.agent)) is not None:
             named_model(model, agent.config)
         return with_retries(partial(fork_run, self._store, request, fork_id=fork_id, thread=thread)).id
 
@@ -301,20 +304,6 @@ class Runs:
             if self._deps is None:
                 agent.config.check_deps(None)
 
-    def _put(self, input: Input) -> bool:
-        """Add an input, and retry while the store fails. An attempt that seemed to fail may have added it."""
-        has_failed = False
-
-        def note_failure() -> None:
-            nonlocal has_failed
-            has_failed = True
-
-        counts = with_retries(partial(self._store.put, input), note_failure)
-        if counts or not has_failed:
-            return counts
-        added = with_retries(partial(self._store.inputs, [input.run_id]))
-        return any((each.kind, each.key, each.body) == (input.kind, input.key, input.body) for each in added)
-
     def _claim_one(self, run_id: str) -> builtins.list[Claim]:
         claim = self._store.claim(self._owner, run_id=run_id)
         return [] if claim is None else [claim]
@@ -333,8 +322,9 @@ class Runs:
         agent = self._agent(claim.agent)
         try:
             config, run, owned = await awith_retries(partial(self._rebuild, claim, agent.config))
-            if claim.lost and await awith_retries(partial(self._end_cancelled, owned)):
+            if (claim.lost or owned.model) and await awith_retries(partial(self._end_cancelled, owned)):
                 return
+            await awith_retries(partial(self._expect_model, owned, config))
             deps = self._deps(owned.meta) if self._deps else None
             if isawaitable(deps):
                 deps = await deps
@@ -369,8 +359,16 @@ class Runs:
             if isawaitable(result):
                 await result
 
+    def _expect_model(self, owned: OwnedRun, config: AgentConfig) -> None:
+        """Raise a `UsageError` if the model of a fork is not known here. After some tries, the fork is parked."""
+        try:
+            with_model(config, owned.model)
+        except UsageError as error:
+            park_if_tried(self._store, owned.claim, MODEL_TRIES, str(error))
+            raise
+
     def _end_cancelled(self, owned: OwnedRun) -> bool:
-        """End a run that may have ended its workers, if it was cancelled: none of its code runs again."""
+        """End a run that may have ended its workers, or whose model may be unknown, if it was cancelled."""
         cancel = next((input for input in owned.inputs if input.kind == "cancel"), None)
         return cancel is not None and cancel_claimed(self._store, owned.claim, cancel.body.decode("utf-8", "replace"))
 

@@ -94,7 +94,7 @@ _ENDS: dict[EndReason, str] = {
 DAMAGED = "the log of the run is damaged; the operator of the server can repair it"
 """Why the stream of a run with a damaged log ends."""
 
-PARKED = "the run was interrupted several times, and is parked; the operator of the server can retry it"
+PARKED = "the run could not be continued, and is parked; the operator of the server can retry it"
 """Why the stream of a parked run ends."""
 
 NO_KEY = "the server has no API key for the provider of this agent: its operator must set it"

@@ -12,13 +12,14 @@ import pytest
 from penstock import Agent, Model, RunExistsError, Runs, ToolError, UnknownRunError, UsageError, tool
 from penstock.log import RunRow, Store
 from penstock.log.branches.fork import ForkRequest, fork_run
+from penstock.log.follower import parked_reason
 from penstock.log.in_memory import MemoryStore
 from penstock.log.retention.run_files import lines_of, read_runs
 from penstock.log.store import Batch, DamagedRunError, StoreError
 from penstock.log.take_up import read_log, read_run
 from penstock.run.events import ApprovalRequest, LogEvent, StepEnd, StepStart, ToolEnd, ToolStart
 from penstock.run.forked import Forked
-from penstock.runs.runs import DEPS_PAUSE
+from penstock.runs.runs import DEPS_PAUSE, MODEL_TRIES
 from penstock.testing import Crashed, Reply, Scripted, call, crash_at, wait
 from tests.forks import try_forks
 from tests.log_stores import Clock, rows_of
@@ -151,8 +152,7 @@ def test_the_model_of_a_fork_must_be_known(store: Store) -> None:
 def test_a_fork_whose_model_a_worker_does_not_know_waits_for_one_that_does(store: Store, clock: Clock) -> None:
     """It is no suspect: its worker is alive, and other runs must not wait for it."""
     shop = Shop(store)
-    shop.run()
-    fork = fork_run(store, ForkRequest(run_id="r", at=shop.at(ToolEnd), model="another")).id
+    fork = unknown_model_fork(shop)
     for _ in range(3):
         with pytest.raises(UsageError, match="the agent has no model 'another'"):
             shop.runs.drive(fork)
@@ -163,6 +163,61 @@ def test_a_fork_whose_model_a_worker_does_not_know_waits_for_one_that_does(store
     agent = Agent(shop.agent.config.model, [*shop.agent.config.tools.values()], name="shop", models={"another": model})
     Runs(store, {"shop": agent}).drive(fork)
     assert read_run(store, shop.runs.find(fork)).state.output == "Here I am."
+
+
+def unknown_model_fork(shop: Shop) -> str:
+    shop.run()
+    return fork_run(shop.store, ForkRequest(run_id="r", at=shop.at(ToolEnd), model="another")).id
+
+
+def test_a_fork_whose_model_nobody_knows_is_parked(store: Store, clock: Clock) -> None:
+    shop = Shop(store)
+    fork = unknown_model_fork(shop)
+    for tries in (MODEL_TRIES, MODEL_TRIES):
+        for _ in range(tries - 1):
+            with pytest.raises(UsageError, match="the agent has no model 'another'"):
+                shop.runs.drive(fork)
+            clock.now += DEPS_PAUSE + 1
+        row = shop.runs.drive(fork)
+        assert row.state == "parked"
+        assert parked_reason(store, row).startswith("the agent has no model 'another': add it")
+        assert shop.runs.retry(fork)
+    shop.runs.cancel(fork)
+    assert shop.runs.drive(fork).state == "over"
+    assert shop.effects == ["pay 3"]
+
+
+def test_a_reader_that_cannot_drive_a_fork_gives_it_back(store: Store) -> None:
+    """Nobody would renew its lease, and the end of that would count against the run."""
+    shop = Shop(store)
+    fork = unknown_model_fork(shop)
+
+    async def read() -> None:
+        async with shop.agent.astream("Please pay.", log=store, run_id=fork):
+            pass
+
+    unknown = "the agent has no model 'another'"
+    with pytest.raises(UsageError, match=unknown), shop.agent.stream("Please pay.", log=store, run_id=fork):
+        pass
+    assert (shop.runs.find(fork).state, shop.runs.find(fork).lost) == ("ready", 0)
+    with pytest.raises(UsageError, match=unknown):
+        asyncio.run(read())
+    assert (shop.runs.find(fork).state, shop.runs.find(fork).lost) == ("ready", 0)
+
+
+def test_the_same_fork_again_needs_its_parent_no_more(store: Store, clock: Clock) -> None:
+    shop = Shop(store)
+    shop.run()
+    request: dict[str, Any] = {"at": shop.at(ToolEnd), "model": "other", "fork_id": "f"}
+    assert shop.runs.fork("r", **request) == "f"
+    clock.now += 1
+    assert store.prune(before=clock.now) == 1
+    assert shop.runs.fork("r", **request) == "f"
+    assert shop.finish("f") == "The other model: 1."
+    with pytest.raises(RunExistsError):
+        shop.runs.fork("r", 3, fork_id="f")
+    with pytest.raises(UnknownRunError, match="there is no run with the id 'r'"):
+        shop.runs.fork("r", **{**request, "fork_id": "g"})
 
 
 @pytest.mark.parametrize("kind", [StepEnd, ToolStart, ToolEnd])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from inspect import isawaitable
 from typing import Any, Generic, TypeVar
 
@@ -20,10 +20,11 @@ from penstock.agent.driver.sync_driver import SyncDriver
 from penstock.agent.reader_view import OneReader, reader_view, through_view
 from penstock.agent.run_errors import logged_error
 from penstock.errors import UsageError
+from penstock.log.ending import release_claimed
 from penstock.log.follow import ringing, wait_for_ring
 from penstock.log.follower import MAX_WAIT, Follower, LoggedStart, Settings
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
-from penstock.log.store import Input
+from penstock.log.store import Input, StoreError
 from penstock.log.store_retries import awith_retries, with_retries
 from penstock.messages import Message
 from penstock.output.partial import PartialView
@@ -151,6 +152,12 @@ class LoggedDriver(Generic[D]):
             driver.detach()
         return driver
 
+    def _release(self) -> None:
+        """Release a run that cannot be driven here, such as a fork with an unknown model: nobody renews its lease."""
+        if self._follower.owned is not None:
+            with suppress(StoreError):
+                release_claimed(self._follower.store, self._follower.owned.claim)
+
     @property
     def partial(self) -> PartialView | None:
         """The structured output so far."""
@@ -185,7 +192,11 @@ class LoggedSyncDriver(LoggedDriver[SyncDriver]):
     def _drive(self) -> None:
         """Continue the run, if this process owns it by now."""
         if self.owner is None and self._follower.owned is not None:
-            driver = SyncDriver(self._config, self.run, self._deps, self._follower.owned)
+            try:
+                driver = SyncDriver(self._config, self.run, self._deps, self._follower.owned)
+            except BaseException:
+                self._release()
+                raise
             self.owner = self._prepare(driver)
             driver.start()
 
@@ -251,7 +262,11 @@ class LoggedAsyncDriver(LoggedDriver[Driver]):
     async def _drive(self) -> None:
         """Continue the run, if this process owns it by now."""
         if self.owner is None and self._follower.owned is not None:
-            driver = Driver(DrivenRun(self._config, self.run, self._deps, self._follower.owned))
+            try:
+                driver = Driver(DrivenRun(self._config, self.run, self._deps, self._follower.owned))
+            except BaseException:
+                await asyncio.to_thread(self._release)
+                raise
             self.owner = self._prepare(driver)
             await driver.enter()
 
