@@ -23,8 +23,11 @@ class NoPooler(Exception):
 
 
 @contextmanager
-def pooler(url: str, *, size: int = 3) -> Iterator[str]:
-    """The URL of a PgBouncer before a server, with this many connections to it."""
+def pooler(url: str, *, size: int = 3, retry: float = 15.0) -> Iterator[str]:
+    """The URL of a PgBouncer before a server, with this many connections to it.
+
+    It waits for `retry` seconds until it tries to reach a server again that was away; 15 is its default.
+    """
     program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
     if program is None:
         raise NoPooler("no PgBouncer: apt-get install pgbouncer")
@@ -37,7 +40,8 @@ def pooler(url: str, *, size: int = 3) -> Iterator[str]:
         f"{'port=' + str(settings['port']) if settings.get('port') else ''}\n"
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
         f"auth_file = {folder}/users\npool_mode = transaction\ndefault_pool_size = {size}\n"
-        f"server_reset_query =\nignore_startup_parameters = extra_float_digits\nlogfile = {folder}/log\n"
+        f"server_login_retry = {retry:g}\nserver_reset_query =\n"
+        f"ignore_startup_parameters = extra_float_digits\nlogfile = {folder}/log\n"
     )
     user = Path(str(settings["host"])).owner() if os.getuid() == 0 else None  # it refuses to run as root
     if user is not None:

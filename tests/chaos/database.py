@@ -102,7 +102,7 @@ def _children(parent: int) -> list[int]:
 def database(*, is_pooled: bool) -> Generator[Database]:
     """A server that nobody else uses."""
     with own_server() as server, ExitStack() as stack:
-        url = stack.enter_context(pooler(server.get_uri(), size=8)) if is_pooled else server.get_uri()
+        url = stack.enter_context(pooler(server.get_uri(), size=8, retry=1.0)) if is_pooled else server.get_uri()
         found = Database(server, url)
         stack.callback(found.delete_copy)
         yield found

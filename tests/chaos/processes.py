@@ -27,6 +27,7 @@ from penstock.log.follow import follow
 from penstock.log.run_writer import RunWriter
 from penstock.log.store import Batch
 from penstock.log.store_retries import with_retries
+from penstock.log.take_up import read_run
 from penstock.run.events import LogEvent, Reset
 from penstock.tools.policy import ToolPolicy
 from tests.chaos.agents import make_agent
@@ -34,6 +35,9 @@ from tests.chaos.ledger import Ledger, Note, What
 
 POLL = 0.05
 """How many seconds pass between two looks of a worker for runs."""
+
+AGAIN = 1.0
+"""How many seconds pass between two looks of a reader at runs that have ended, or that still wait."""
 
 
 class Setup(Struct, frozen=True):
@@ -102,10 +106,21 @@ def drive_inline(setup: Setup, plan: Plan | None, run_ids: Sequence[str]) -> Non
 def read_logs(setup: Setup, run_ids: Sequence[str], seed: int) -> None:
     """A reader of several runs, which disconnects now and then, and approves what waits for approval.
 
-    It looks once more when all runs are over: a database that was restored may have lost an end that it saw.
+    A database that was restored may have lost an end that it saw, or an approval that no run had taken. So it looks at
+    each run again until all of them are over, and approves once more what still waits.
     """
     ledger = Ledger(setup.ledger)
     chance = random.Random(seed)
+
+    def approve_again() -> None:
+        store = setup.open()
+        while not Path(setup.over).exists():
+            with suppress(StoreError):
+                for row in store.list(state="waiting"):
+                    for request in read_run(store, row).waiting:
+                        Runs(store, {}).decide(row.id, request.call_id, True)
+            time.sleep(AGAIN)
+        store.close()
 
     def read(run_id: str) -> None:
         last: int = 0
@@ -125,10 +140,13 @@ def read_logs(setup: Setup, run_ids: Sequence[str], seed: int) -> None:
                 else:
                     is_whole = True
             store.close()
-            while is_whole and not is_last_look and not Path(setup.over).exists():
-                time.sleep(POLL)
+            if is_whole and not is_last_look:
+                time.sleep(AGAIN)
 
-    threads = [threading.Thread(target=read, args=(run_id,)) for run_id in run_ids]
+    threads = [
+        *(threading.Thread(target=read, args=(run_id,)) for run_id in run_ids),
+        threading.Thread(target=approve_again),
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

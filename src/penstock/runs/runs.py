@@ -322,9 +322,8 @@ class Runs:
         agent = self._agent(claim.agent)
         try:
             config, run, owned = await awith_retries(partial(self._rebuild, claim, agent.config))
-            if (claim.lost or owned.model) and await awith_retries(partial(self._end_cancelled, owned)):
+            if not await awith_retries(partial(self._may_continue, owned, config)):
                 return
-            await awith_retries(partial(self._expect_model, owned, config))
             deps = self._deps(owned.meta) if self._deps else None
             if isawaitable(deps):
                 deps = await deps
@@ -359,13 +358,19 @@ class Runs:
             if isawaitable(result):
                 await result
 
-    def _expect_model(self, owned: OwnedRun, config: AgentConfig) -> None:
-        """Raise a `UsageError` if the model of a fork is not known here. After some tries, the fork is parked."""
+    def _may_continue(self, owned: OwnedRun, config: AgentConfig) -> bool:
+        """Whether a claimed run continues here; False if it was cancelled, and has ended.
+
+        A `UsageError` if the model of a fork is not known. After some tries, the fork is parked.
+        """
+        if (owned.claim.lost or owned.model) and self._end_cancelled(owned):
+            return False
         try:
             with_model(config, owned.model)
         except UsageError as error:
             park_if_tried(self._store, owned.claim, MODEL_TRIES, str(error))
             raise
+        return True
 
     def _end_cancelled(self, owned: OwnedRun) -> bool:
         """End a run that may have ended its workers, or whose model may be unknown, if it was cancelled."""

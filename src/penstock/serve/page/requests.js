@@ -1,6 +1,9 @@
 "use strict";
 // What a run asks a person: to approve a call, to answer a question, or to give the result of a call that runs elsewhere.
 
+/** How long an answer may take to arrive in the run: a database that failed over may have lost it, so it can be given again. */
+const CONFIRM_MS = 10_000;
+
 /** The form for a request of a run. `send(path, body)` posts the answer; the form goes when the run says it was answered. */
 function requestForm(event, send) {
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
@@ -10,6 +13,7 @@ function requestForm(event, send) {
     setDisabled(form, true);
     try {
       await send(path, { call_id: event.call_id, ...body });
+      setTimeout(() => setDisabled(form, false), CONFIRM_MS);
     } catch (error) {
       setDisabled(form, false);
       show(problem, inWords(error));
