@@ -388,12 +388,12 @@ def test_a_finished_run_can_be_joined_for_a_while(
         run_id = await lose(desk, browser)
         desk.gate.set()
         await until(lambda: desk.store.find(run_id).state == "over")  # type: ignore[union-attr]
-        await asyncio.sleep(0.3)  # the time to come back is over as well
+        await asyncio.sleep(1.6)  # the time to come back is over as well
         again = await browser.post(CHAT_PATH, CHAT, **RETRY)
         assert (again.headers["x-run-id"] == run_id) == bool(seconds)
         assert len(desk.paid) == (1 if seconds else 2)
 
-    run(tmp_path, test, limits=ServerLimits(retry_seconds=0.2))
+    run(tmp_path, test, limits=ServerLimits(retry_seconds=1.5))
 
 
 def test_a_server_that_stops_leaves_the_run_to_the_next_one_and_the_retry_finds_it(tmp_path: Path) -> None:
