@@ -31,9 +31,12 @@ PREFLIGHT = {
 class ASGIApp:
     """An app that answers HTTP requests. Its metrics have a counter `requests`.
 
-    At its `websocket_paths`, clients try a WebSocket first: they get status 426, and use HTTP.
+    Access is checked before anything else, so that a client without a token does not learn which paths there are. The
+    `public_paths` need no token, but the right host and origin. At the `websocket_paths`, clients try a WebSocket
+    first: they get status 426, and use HTTP.
     """
 
+    public_paths: Collection[str] = ()
     websocket_paths: Collection[str] = ()
 
     def __init__(self, access: Access, limits: ServerLimits, metrics: Metrics) -> None:
@@ -62,8 +65,8 @@ class ASGIApp:
     async def close(self) -> None:
         """Stop."""
 
-    async def route(self, request: HTTPRequest, send: Sender) -> None:
-        """Answer a request, or raise."""
+    async def route(self, request: HTTPRequest, send: Sender, tenant: str) -> None:
+        """Answer a request of a tenant, or raise."""
         raise NotImplementedError
 
     def rejection(self, request: HTTPRequest, error: Exception) -> RejectedRequest:
@@ -100,15 +103,23 @@ class ASGIApp:
         """Whether a client tries a WebSocket where it could use HTTP."""
         return request.path.rstrip("/") in self.websocket_paths and is_handshake(request)
 
+    async def _admit(self, request: HTTPRequest) -> str:
+        """The tenant of a request; raises if it is not allowed."""
+        if (request.path.rstrip("/") or "/") in self.public_paths:
+            self.access.check_place(request)
+            return ""
+        return await self.access.tenant_of(request)
+
     async def _answer(self, request: HTTPRequest, send: Sender) -> None:
         request.scope["penstock.headers"] = self.access.cors_headers(request)
         try:
             if request.method == "OPTIONS" and request.headers.get("origin") in self.access.origins:
                 await respond(request, send, 204, b"", headers=PREFLIGHT)
-            elif self._is_websocket(request):
-                raise websocket_refused()
             else:
-                await self.route(request, send)
+                tenant = await self._admit(request)
+                if self._is_websocket(request):
+                    raise websocket_refused()
+                await self.route(request, send, tenant)
         except ClientGone:
             pass
         except Exception as error:  # noqa: BLE001  # an error of an endpoint: the client gets a code, the log the rest

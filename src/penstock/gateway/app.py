@@ -107,6 +107,7 @@ def app(
 class GatewayApp(ASGIApp):
     """A gateway as an ASGI app: see `app`."""
 
+    public_paths = PUBLIC_PATHS
     websocket_paths = ("/v1/responses",)
 
     def __init__(self, context: GatewayContext) -> None:
@@ -129,12 +130,8 @@ class GatewayApp(ASGIApp):
         if self.context.inspections is not None:
             self.context.inspections.alert = self.context.source.problem
 
-    async def route(self, request: HTTPRequest, send: Sender) -> None:
+    async def route(self, request: HTTPRequest, send: Sender, tenant: str) -> None:
         route, parts = self._routes.find(request)
-        if route.path in PUBLIC_PATHS:
-            self.access.check_place(request)
-        else:
-            await self.access.tenant_of(request)
         await route.endpoint(self.context, Call(request, send, parts))
 
     async def reject(self, request: HTTPRequest, send: Sender, error: RejectedRequest) -> None:

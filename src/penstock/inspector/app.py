@@ -29,11 +29,12 @@ def app(inspections: Inspections, *, token: str = "", hosts: Collection[str] = (
 class InspectorApp(ASGIApp):
     """The inspector as an ASGI app: see `app`."""
 
+    public_paths = ("/", PREFIX)
+
     def __init__(self, inspections: Inspections, access: Access) -> None:
         super().__init__(access, LIMITS, Metrics("penstock_inspector"))
         endpoints = InspectorEndpoints(inspections, LIMITS)
         self._inspections = inspections
-        self._page = endpoints.page
         self._routes: Routes[InspectorEndpoint] = Routes(
             *(Route("GET", path, endpoint) for path, endpoint in endpoints.routes())
         )
@@ -42,14 +43,10 @@ class InspectorApp(ASGIApp):
         """End all feeds."""
         self._inspections.close()
 
-    async def route(self, request: HTTPRequest, send: Sender) -> None:
+    async def route(self, request: HTTPRequest, send: Sender, tenant: str) -> None:
         if request.path.rstrip("/") == "":
             root = request.scope.get("root_path", "")
             await respond(request, send, 307, b"", headers={"location": f"{root}{PREFIX}"})
             return
         route, parts = self._routes.find(request)
-        if route.endpoint == self._page:
-            self.access.check_place(request)
-        else:
-            await self.access.tenant_of(request)
         await route.endpoint(request, send, parts)

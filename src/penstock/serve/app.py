@@ -108,6 +108,7 @@ def app(
 class ServeApp(ASGIApp):
     """Agents as an ASGI app: see `app`."""
 
+    public_paths = PUBLIC_PATHS
     websocket_paths = ("/v1/responses",)
 
     def __init__(
@@ -138,13 +139,8 @@ class ServeApp(ASGIApp):
         await self.context.responses.close()
         await self.context.host.close(self._shutdown_seconds)
 
-    async def route(self, request: HTTPRequest, send: Sender) -> None:
+    async def route(self, request: HTTPRequest, send: Sender, tenant: str) -> None:
         route, parts = self.routes.find(request)
-        if route.path in PUBLIC_PATHS:
-            self.access.check_place(request)
-            tenant = ""
-        else:
-            tenant = await self.access.tenant_of(request)
         await route.endpoint(self.context, Call(request, send, tenant, parts))
 
     def rejection(self, request: HTTPRequest, error: Exception) -> RejectedRequest:
