@@ -14,7 +14,7 @@ from penstock.asgi.stream import BEFORE_JSON, ResponseStream
 from penstock.errors import ProviderError, UsageError
 from penstock.events import StreamChunk, Usage
 from penstock.gateway.answer import Answer, learn, open_answer, whole_answer
-from penstock.gateway.asking import Caller, passed_headers, takes_custom_tools, uses_client_key
+from penstock.gateway.asking import Caller, passed_headers, takes_custom_tools
 from penstock.gateway.config.settings import NATIVE
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.failures import in_band, rejection
@@ -24,6 +24,7 @@ from penstock.gateway.memory import ResponseRecord
 from penstock.gateway.piece_lane import PieceLane
 from penstock.gateway.routing import Candidate, find_candidates
 from penstock.gateway.servers.expectations import Expectations
+from penstock.gateway.upstream_keys import uses_client_key
 from penstock.gateway.watch.conclusion import conclusion, encode_conclusion
 from penstock.gateway.watch.doubtful_ends import watch_answer
 from penstock.gateway.watch.repeated_calls import RepeatedCalls

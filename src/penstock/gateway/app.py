@@ -39,6 +39,7 @@ from penstock.gateway.hosted.runners import WebTools
 from penstock.gateway.log_text import one_line
 from penstock.gateway.memory import ResponseMemory
 from penstock.gateway.passing import endpoints as passing
+from penstock.gateway.upstream_keys import withheld_note
 from penstock.gateway.upstream_models import UpstreamModels
 from penstock.gateway.watch.prompt_cache import PromptCache
 from penstock.healing.settings import Healing
@@ -119,16 +120,37 @@ class GatewayApp(ASGIApp):
             inspector = [*InspectorEndpoints(kept, context.limits).mounted(), Route("GET", "/", endpoints.show_page)]
         self._routes: Routes[Endpoint] = Routes(*ROUTES.routes, *inspector)
         source = context.source
-        self._watch = SettingsWatch(source, self._show_problem) if isinstance(source, FileSettings) else None
+        self._watch = SettingsWatch(source, self._settings_changed) if isinstance(source, FileSettings) else None
+        self._is_open = False
+        self._withheld: set[str] = set()  # the warnings about keys that were logged
 
     def open(self) -> None:
         """Begin to watch the file of the settings, if there is one."""
         if self._watch is not None:
             self._watch.open()
+        if not self._is_open:
+            self._is_open = True
+            self._warn_about_keys()
 
-    def _show_problem(self) -> None:
+    def reload(self) -> None:
+        """Read the file of the settings now, if there is one."""
+        if isinstance(self.context.source, FileSettings):
+            self.context.source.reload()
+            self._settings_changed()
+
+    def _settings_changed(self) -> None:
         if self.context.inspections is not None:
             self.context.inspections.alert = self.context.source.problem
+        self._warn_about_keys()
+
+    def _warn_about_keys(self) -> None:
+        """Log which upstreams get no key of clients, each once. With its own key, a gateway passes none on."""
+        settings = self.context.source.current
+        notes = [] if self.access.token else [withheld_note(settings, name) for name in settings.upstreams]
+        for note in filter(None, notes):
+            if note not in self._withheld:
+                logger.warning("%s", note)
+        self._withheld = {*notes}
 
     async def route(self, request: HTTPRequest, send: Sender, tenant: str) -> None:
         route, parts = self._routes.find(request)

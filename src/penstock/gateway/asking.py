@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby, takewhile
@@ -13,15 +12,16 @@ from msgspec.structs import replace
 
 from penstock.declarations import ToolDeclaration
 from penstock.decoder import Decoder
-from penstock.errors import MissingKeyError, ProviderError, TimedOut, UsageError
+from penstock.errors import ProviderError, TimedOut, UsageError
 from penstock.events import Text, Usage
 from penstock.gateway.calls.asked import ask_in_text, in_text_calls
-from penstock.gateway.config.settings import CLIENT_KEY, ENVIRONMENT, NATIVE, Upstream
+from penstock.gateway.config.settings import NATIVE, Upstream
 from penstock.gateway.hosted.runners import WebTools
 from penstock.gateway.hosted.uses import Uses, web_tool_uses, with_functions
 from penstock.gateway.routing import Candidate
 from penstock.gateway.servers.expectations import Expectations, expectations_of
 from penstock.gateway.servers.fitting import fit_choice, window_fields
+from penstock.gateway.upstream_keys import upstream_key
 from penstock.gateway.watch.reminders import reminder
 from penstock.gateway.watch.repeated_calls import RepeatedCalls
 from penstock.healing.decoding import HealedDecoding, ResponseContext
@@ -295,26 +295,6 @@ def takes_custom_tools(upstream: Upstream) -> bool:
     """Whether an upstream takes custom tools (free text)."""
     quirks = find_provider(upstream.provider)[1].quirks
     return find_response_frames(wire_of(upstream)).format.has_custom_calls and "no-custom-tools" not in quirks
-
-
-def upstream_key(upstream: Upstream, client_key: str) -> str | None:
-    """The key for an upstream; None leaves it to the environment variables of the provider."""
-    if upstream.key == CLIENT_KEY:
-        return client_key
-    if upstream.key:
-        name = upstream.key.removeprefix(ENVIRONMENT)
-        if not (key := os.environ.get(name, "")):
-            raise MissingKeyError(upstream.name, (name,))
-        return key
-    has_own = any(os.environ.get(name, "").strip() for name in find_provider(upstream.provider)[1].keys)
-    return None if has_own or not client_key else client_key
-
-
-def uses_client_key(upstream: Upstream, client_key: str) -> bool:
-    """Whether the upstream gets the client's key, so that key errors are the client's."""
-    if not client_key or upstream.key not in ("", CLIENT_KEY):
-        return False
-    return upstream_key(upstream, client_key) == client_key
 
 
 # Joins messages for the templates of models: neighbours of one role, and the texts of a message or a result.

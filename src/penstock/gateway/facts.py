@@ -7,11 +7,12 @@ from msgspec.structs import replace
 from penstock.asgi.access import key_digest
 from penstock.errors import PenstockError
 from penstock.events import Usage
-from penstock.gateway.asking import UpstreamRequest, upstream_key, wire_of
+from penstock.gateway.asking import UpstreamRequest, wire_of
 from penstock.gateway.config.settings import GatewaySettings, Upstream
 from penstock.gateway.routing import Candidate
 from penstock.gateway.servers.fitting import known_window
 from penstock.gateway.servers.overflow import TokenRatios, check_window, cut_note
+from penstock.gateway.upstream_keys import upstream_key
 from penstock.providers import complete_url, find_base_url, find_key, find_provider
 from penstock.servers.asking import ServerAddress
 from penstock.servers.facts import ServerFacts

@@ -186,25 +186,25 @@ def _run(options: Options) -> None:
     if not options.key and not is_loopback(options.host):
         raise UsageError(f"listening on {options.host} lets other machines use the gateway: set a key with --key …")
     source = _settings(options)
-    signals = _exit_signals(source)
     served = app(
         settings=source, key=options.key, hosts=options.hosts, origins=options.origins, proxies=options.proxies,
         record=options.record,
         inspections=Inspections() if options.inspect else None,
     )  # fmt: skip
+    signals = _exit_signals(served)
     with listen(options.host, options.port) as listener, printed_records("penstock.gateway"):
         click.echo(_welcome(served, address_of(listener)), err=True)
         run_server(served, listener, served.context.limits, signals, access=served.access, on_stop=served.stop_feeds)
 
 
-def _exit_signals(source: SettingsSource) -> list[int]:
+def _exit_signals(served: GatewayApp) -> list[int]:
     """The signals that stop the gateway; SIGHUP reloads its file instead, if it has one."""
     from penstock.gateway.config.settings_file import FileSettings
 
-    if not isinstance(source, FileSettings):
+    if not isinstance(served.context.source, FileSettings):
         return exit_signals()
     if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, lambda *_: source.reload())
+        signal.signal(signal.SIGHUP, lambda *_: served.reload())
     return [signal.SIGTERM]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from penstock.errors import UsageError
 from penstock.healing.settings import Healing
@@ -19,6 +20,8 @@ NATIVE, RAW, AUTO = "native", "raw", "auto"
 """The ways to ask for calls that are not dialects: see `read_calls`."""
 CLIENT_KEY = "client"
 """The key of an upstream that gets the key of the client."""
+PROVIDER_KEY = "provider"
+"""The key of an upstream that gets only the one in the provider's own variable."""
 ENVIRONMENT = "env:"
 
 
@@ -26,10 +29,12 @@ class Upstream(Struct, frozen=True, kw_only=True):
     """A server or provider behind the gateway.
 
     `provider` is one of the registry, `url` its base URL if it is another one. `key` is `env:NAME` for a variable of
-    the environment, or `client` for the key that the client sent; without it, the provider's own variable is read, and
-    the client's key is passed on if the gateway asks for none itself. With `streaming=False`, responses are not asked
-    for as streams. Times are in seconds: `first_token` until a response begins, `idle` between two pieces of it.
-    `context` is the context window in tokens; it is set for each request where the protocol has a field for it.
+    the environment, `client` for the key that the client sent, or `provider` for the provider's own variable. Without
+    it, that variable is read, and if it is empty, the client's key is passed on: by a gateway that asks for none
+    itself, and if there are several upstreams, only to the first, and only if no other has `client`. With
+    `streaming=False`, responses are not asked for as streams. Times are in seconds: `first_token` until a response
+    begins, `idle` between two pieces of it. `context` is the context window in tokens; it is set for each request where
+    the protocol has a field for it.
     """
 
     name: str
@@ -48,8 +53,10 @@ class Upstream(Struct, frozen=True, kw_only=True):
     via: Connector | None = None
 
     def __post_init__(self) -> None:
-        if self.key and self.key != CLIENT_KEY and not self.key.startswith(ENVIRONMENT):
-            raise UsageError(f"the key of the upstream {self.name} must be 'client' or 'env:NAME', not the key itself")
+        if self.key not in ("", CLIENT_KEY, PROVIDER_KEY) and not self.key.startswith(ENVIRONMENT):
+            raise UsageError(
+                f"the key of the upstream {self.name} must be 'client', 'provider' or 'env:NAME', not the key itself"
+            )
 
 
 class Target(Struct, frozen=True):
@@ -128,7 +135,8 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     `model` replaces the name of every model without a route. `hosted_tools` says what happens to tools that another
     provider would run, `calls` how models without a route are asked for calls, and `watch` what is done about agents
     that stop too early or run in circles. `web_tools` are the tools of other
-    providers that the gateway runs, by name: `web_search`, `web_fetch`.
+    providers that the gateway runs, by name: `web_search`, `web_fetch`. `withheld` is set here: the upstreams that get
+    no key of clients because there are several; their `key` is then `provider`.
     """
 
     upstreams: Mapping[str, Upstream]
@@ -139,8 +147,10 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     calls: str = NATIVE
     watch: Watch = NO_WATCH
     web_tools: Mapping[str, WebTool] = {}
+    withheld: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        self._withhold_keys()
         if unknown := [name for name in self.web_tools if name not in ARGUMENTS]:
             raise UsageError(f"web_tools.{unknown[0]}: there are only {' and '.join(ARGUMENTS)}")
         if not self.upstreams:
@@ -153,6 +163,15 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
                     known = ", ".join(self.upstreams)
                     raise UsageError(f"models.{route.pattern}: there is no upstream {target.upstream!r}, only {known}")
                 check_calls(calls, self.upstreams[target.upstream])
+
+    def _withhold_keys(self) -> None:
+        """Of several upstreams, those with `client` get the client's key, and if there is none, the first."""
+        is_named = any(upstream.key == CLIENT_KEY for upstream in self.upstreams.values())
+        others = [*self.upstreams][0 if is_named else 1 :] if len(self.upstreams) > 1 else []
+        if withheld := tuple(name for name in others if not self.upstreams[name].key):
+            closed = {name: replace(self.upstreams[name], key=PROVIDER_KEY) for name in withheld}
+            force_setattr(self, "upstreams", {**self.upstreams, **closed})
+            force_setattr(self, "withheld", (*self.withheld, *withheld))
 
 
 def read_calls(value: object) -> str:

@@ -17,9 +17,11 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from penstock.errors import UsageError
 from penstock.gateway.config.file import parse_settings, read_content
-from penstock.gateway.config.settings import GatewaySettings
+from penstock.gateway.config.settings import GatewaySettings, Upstream
 
 logger = logging.getLogger("penstock.gateway")
 
@@ -95,14 +97,20 @@ class FileSettings:
 def changed_sections(old: GatewaySettings, new: GatewaySettings) -> list[str]:
     """The sections of the file that differ: `upstreams.local`, `models.gpt-*`, `healing`."""
     rows = [
-        *((f"upstreams.{name}", old.upstreams.get(name), new.upstreams.get(name))
+        *((f"upstreams.{name}", _written(old, name), _written(new, name))
           for name in dict.fromkeys([*old.upstreams, *new.upstreams])),
         *_routes(old, new),
         *((name, getattr(old, name), getattr(new, name))
-          for name in old.__struct_fields__ if name not in ("upstreams", "routes")),
+          for name in old.__struct_fields__ if name not in ("upstreams", "routes", "withheld")),
     ]  # fmt: skip
     names = [name for name, before, after in rows if before != after]
     return names or (["the order of the sections"] if _order(old) != _order(new) else [])
+
+
+def _written(settings: GatewaySettings, name: str) -> Upstream | None:
+    """An upstream as it is in the file: without the key that it has because there are others."""
+    upstream = settings.upstreams.get(name)
+    return replace(upstream, key="") if upstream is not None and name in settings.withheld else upstream
 
 
 def _routes(old: GatewaySettings, new: GatewaySettings) -> list[tuple[str, object, object]]:

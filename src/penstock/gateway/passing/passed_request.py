@@ -14,7 +14,7 @@ from penstock.asgi.request import ClientGone, RejectedRequest
 from penstock.asgi.response import JSON, respond
 from penstock.asgi.stream import SSE_HEADERS, ResponseStream
 from penstock.errors import ProviderError, UsageError
-from penstock.gateway.asking import Caller, passed_headers, uses_client_key
+from penstock.gateway.asking import Caller, passed_headers
 from penstock.gateway.attempts import Attempts
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.failures import rejection
@@ -23,6 +23,7 @@ from penstock.gateway.journal import CLIENT_LEFT
 from penstock.gateway.log_text import one_line
 from penstock.gateway.passing.relay import Passed, URLOf, pass_on
 from penstock.gateway.routing import find_candidates
+from penstock.gateway.upstream_keys import uses_client_key
 from penstock.wires import find_response_frames
 from penstock.wires.shared.encode_response.response_bodies import encode_error
 from penstock.wires.shared.encode_response.response_head import ResponseHead

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.errors import MissingKeyError
 from penstock.gateway.asking import wire_of
 from penstock.gateway.config.settings import CLIENT_KEY, NATIVE, GatewaySettings, Upstream
 from penstock.gateway.facts import UpstreamFacts, address_of, has_facts
 from penstock.gateway.routing import Candidate, find_candidates
+from penstock.gateway.upstream_keys import withheld_note
 from penstock.gateway.upstream_models import UpstreamModels
 from penstock.providers import find_key, find_provider
 from penstock.servers.advice import Advice, advice_for
@@ -47,9 +49,16 @@ async def check_upstreams(settings: GatewaySettings, model: str = "") -> list[Ch
     facts = UpstreamFacts()
     candidates = find_candidates(settings, model) if model else await _candidates(settings)
     try:
-        return [*await asyncio.gather(*(_check(candidate, facts) for candidate in candidates))]
+        checked = await asyncio.gather(*(_check(candidate, facts) for candidate in candidates))
+        return [_with_key_note(settings, one) for one in checked]
     finally:
         facts.close()
+
+
+def _with_key_note(settings: GatewaySettings, checked: CheckedModel) -> CheckedModel:
+    """The check, and whether the upstream gets no key of clients because there are several."""
+    note = withheld_note(settings, checked.upstream.name)
+    return replace(checked, advice=[*checked.advice, Advice(what=f"{note}.", is_problem=False)]) if note else checked
 
 
 async def _candidates(settings: GatewaySettings) -> list[Candidate]:
@@ -110,6 +119,8 @@ def _key(upstream: Upstream) -> list[Advice]:
             find_key(*find_provider(upstream.provider))
     except MissingKeyError as error:
         names = " or ".join(error.variables)
-        what = f"The gateway has no key for {upstream.name}; a client must send its own."
+        what = (
+            f"The gateway has no key for {upstream.name}{'; a client must send its own' if not upstream.key else ''}."
+        )
         return [note, Advice(what=what, cure=f"Set {names} where the gateway runs.")]
     return [note]
