@@ -327,7 +327,11 @@ class OverloadedError(ProviderError):
 
 
 class UnexpectedReplyError(ProviderError):
-    """The response is not one of a model: a redirect, a web page."""
+    """The response is not one of a model: a redirect, a web page. `location` is where a redirect leads."""
+
+    def __init__(self, message: str, *, location: str = "", **fields: Any) -> None:
+        super().__init__(message, **fields)
+        self.location = location
 
 
 class ConnectionFailed(ProviderError):

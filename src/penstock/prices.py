@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -12,11 +11,12 @@ from msgspec import Struct
 
 from penstock.errors import UsageError
 from penstock.events import Usage
+from penstock.loggers import get_logger
 from penstock.providers import ALIASES, PRICE_PROVIDERS
 
 MILLION = 1_000_000
 
-_logger = logging.getLogger("penstock.prices")
+_logger = get_logger("penstock.prices")
 
 
 class Prices(Struct, frozen=True, kw_only=True):

@@ -20,8 +20,8 @@ from penstock.cli.screen.call_card import CallCard
 from penstock.cli.screen.renderer import Renderer
 from penstock.cli.screen.run_log import RunLog
 from penstock.cli.screen.run_page import RunPage
-from penstock.cli.screen.terminal import escape_json
 from penstock.inspector.excerpts import as_text
+from penstock.jsontext.shown_text import escape_json
 from penstock.messages import decode_messages
 from penstock.testing import Loopback, Status
 from tests.cli.test_run_command import Terminal

@@ -13,13 +13,14 @@ from msgspec.structs import replace
 
 from penstock import Finish, Reasoning, ToolCallInvalid, Unknown
 from penstock.declarations import read_declarations
-from penstock.gateway import GatewaySettings, ModelRoute, Target, app, endpoints, healed, log_text, upstream_models
+from penstock.gateway import GatewaySettings, ModelRoute, Target, app, endpoints, healed, upstream_models
 from penstock.gateway.healed import HealedResponse, HealedResponses
 from penstock.healing import habits, report
 from penstock.healing import repairs as repair
 from penstock.healing.habits import Habits
 from penstock.healing.reasoning_tail import ReasoningTail
 from penstock.healing.report import HealingReport
+from penstock.jsontext import shown_text
 from penstock.testing import Raw, Reply, fail
 from tests.asgi_client import serving
 from tests.gateways import HABITS, TOOLS, chat, gateway, upstream, web_server
@@ -47,7 +48,7 @@ def test_a_list_of_requests_is_not_endless(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_long_names_are_shortened_in_the_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(log_text, "MAX_LOGGED", 20)
+    monkeypatch.setattr(shown_text, "MAX_LINE", 20)
     caplog.set_level(logging.INFO, "penstock.gateway")
 
     async def main() -> None:

@@ -5,16 +5,16 @@ Arguments, results and texts are not logged: they may hold secrets.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from uuid import uuid4
 
 from penstock.agent.config import AgentConfig
 from penstock.events import Error, Retry, ToolCall
+from penstock.loggers import get_logger
 from penstock.model.logs import RUN
 from penstock.run.events import Done, StreamEvent, ToolEnd, ToolStart
 
-_logger = logging.getLogger("penstock.agent")
+_logger = get_logger("penstock.agent")
 LOGGED = frozenset({Done, Error, Retry, ToolCall, ToolEnd, ToolStart})
 """The events that may be logged. Drivers look at these first: most of what a run emits is text."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Collection
 
@@ -15,8 +14,9 @@ from penstock.asgi.sending import Sender
 from penstock.asgi.shares import MemoryBudget
 from penstock.asgi.websocket import as_handshake, as_request, is_handshake, websocket_refused
 from penstock.errors import UsageError
+from penstock.loggers import get_logger
 
-logger = logging.getLogger("penstock.asgi")
+logger = get_logger("penstock.asgi")
 
 PREFLIGHT = {
     "access-control-allow-methods": "GET, POST, DELETE",

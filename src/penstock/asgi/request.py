@@ -15,6 +15,7 @@ import msgspec
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.shares import BYTES_PER_VALUE, Connection, Connections, MemoryBudget, Share
 from penstock.jsontext.meter import MAX_DIGITS, JSONMeter
+from penstock.jsontext.shown_text import escape
 
 T = TypeVar("T")
 Scope = MutableMapping[str, Any]
@@ -31,10 +32,10 @@ class RejectedRequest(Exception):
     """An error response: its status, a code for programs, and a message that says what to do."""
 
     def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
+        self.message = escape(message)  # it may quote the client or a server
+        super().__init__(self.message)
         self.status = status
         self.code = code
-        self.message = message
         self.headers = dict(headers or {})
 
 

@@ -6,7 +6,6 @@ without a token are trusted: they may use all of it.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -15,8 +14,9 @@ from typing import Literal
 from msgspec import Struct
 
 from penstock.asgi.limits import ServerLimits
+from penstock.loggers import get_logger
 
-logger = logging.getLogger("penstock.asgi")
+logger = get_logger("penstock.asgi")
 
 MEMORY_PER_BYTE = 3
 """How much memory a byte of a body takes: as it came, decoded, and in a request to an upstream."""

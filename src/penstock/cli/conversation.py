@@ -22,8 +22,8 @@ from penstock.cli.questions import ask_approval, ask_result, call_text, print_ti
 from penstock.cli.screen.output import Format, run_output
 from penstock.cli.screen.remark import Remark, Shown
 from penstock.cli.screen.run_log import NEEDS
-from penstock.cli.screen.terminal import escape
 from penstock.errors import UsageError
+from penstock.jsontext.shown_text import escape
 from penstock.log.store import DamagedRunError, LostRunError, StoreError
 from penstock.messages import Message
 from penstock.run.events import ApprovalRequest, Done, StreamEvent, innermost

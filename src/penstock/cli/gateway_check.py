@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.exit_codes import PROVIDER_FAILED, UNSUCCESSFUL
+from penstock.jsontext.shown_text import one_line
 
 if TYPE_CHECKING:
     from penstock.gateway.servers.check import CheckedModel
@@ -37,7 +38,7 @@ def check_lines(checked: Sequence[CheckedModel]) -> Iterator[str]:
     for one in checked:
         place = one.upstream.url or one.upstream.provider
         name = one.upstream.name if one.upstream.name in place else f"{one.upstream.name} ({place})"
-        yield click.style(_printable(f"{one.model} on {name}" if one.model else name), bold=True)
+        yield click.style(one_line(f"{one.model} on {name}" if one.model else name), bold=True)
         if not one.has_failed:
             yield from _rows(facts_rows(one.facts), width)
         for advice in one.advice:
@@ -87,7 +88,7 @@ def _rows(rows: Iterator[tuple[str, str]], width: int) -> Iterator[str]:
 def _row(label: str, text: str, width: int, color: str | None = None) -> Iterator[str]:
     """A label, and its text in the second column."""
     first = f"{'':{INDENT}}{label:{LABELS}} "
-    lines = textwrap.wrap(_printable(text), max(width - len(first), 20), break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(one_line(text), max(width - len(first), 20), break_long_words=False, break_on_hyphens=False)
     styled = f"{'':{INDENT}}{click.style(label, fg=color, bold=True)}{'':{LABELS - len(label) + 1}}" if color else first
     for number, line in enumerate(lines or [""]):
         yield f"{styled if not number else ' ' * len(first)}{line}"
@@ -99,11 +100,4 @@ def _advice(advice: Advice, width: int) -> Iterator[str]:
     if advice.cure:
         yield from _row("", advice.cure, width)
     for line in advice.lines:  # not wrapped: they are copied
-        yield f"{'':{INDENT + LABELS + 1}}  {_printable(line)}"
-
-
-def _printable(text: str) -> str:
-    """A text that a server may have sent, without characters that control the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+        yield f"{'':{INDENT + LABELS + 1}}  {one_line(line)}"

@@ -13,8 +13,8 @@ import click
 
 from penstock.cli.commands.completion import complete_calls, complete_model
 from penstock.cli.exit_codes import PROVIDER_FAILED, UNSUCCESSFUL, USAGE
-from penstock.cli.screen.terminal import escape
 from penstock.errors import ConnectionFailed, MissingKeyError, PenstockError, UnknownWireError, UsageError
+from penstock.jsontext.shown_text import escape
 from penstock.model.model import SCHEMES, Model
 from penstock.providers import ALIASES as PROVIDER_ALIASES
 from penstock.providers import PROVIDERS

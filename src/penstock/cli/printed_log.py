@@ -7,7 +7,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from penstock.cli.screen.terminal import escape
+from penstock.jsontext.shown_text import escape
 
 LOGGER = "penstock"
 

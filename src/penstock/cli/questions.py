@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.calls.sources import Sources, described
-from penstock.cli.screen.terminal import escape, spell
+from penstock.jsontext.shown_text import escape, spell
 
 if TYPE_CHECKING:
     from penstock.cli.kept_file import HistoryFile
@@ -59,7 +59,7 @@ def prompt_lines(prompt: str) -> Iterator[str]:
             case "":
                 pass
             case "/help" | "/?":
-                click.echo(HELP, err=True)
+                click.echo(escape(HELP), err=True)
             case command if command[0] == "/" and command[1:].isalpha():
                 click.echo(escape(f"unknown command {command}; /help lists the commands"), err=True)
             case _:
@@ -69,7 +69,7 @@ def prompt_lines(prompt: str) -> Iterator[str]:
 def ask(question: str) -> str | None:
     """The line that the person types; None for Ctrl-D. If standard output is a pipe, the question goes to stderr."""
     if not sys.stdout.isatty():
-        click.echo(question, err=True, nl=False)
+        click.echo(escape(question), err=True, nl=False)
         question = ""
     try:
         return input(question)
@@ -109,7 +109,7 @@ def ask_approval(name: str, arguments: Mapping[str, Any], sources: Sources, prev
     for line in preview.split("\n") if preview else []:
         click.secho(f"  {spell(line.expandtabs())}", fg=_LINE_COLORS.get(line[:1]), err=True)
     for line in source_lines(sources):
-        click.secho(line, dim=True, err=True)
+        click.secho(escape(line), dim=True, err=True)
     while True:
         answer = ask(f"{call_text(name, arguments)}: run it? [y/N] ")
         decision = parse_approval(answer or "")

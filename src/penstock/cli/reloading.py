@@ -12,6 +12,8 @@ from pathlib import Path
 
 import click
 
+from penstock.jsontext.shown_text import escape
+
 POLL = 0.4
 """The seconds between two checks of the files."""
 STOP_SECONDS = 20.0
@@ -41,7 +43,7 @@ def run_and_reload(arguments: Sequence[str], folders: Sequence[Path]) -> None:
             now = file_times(folders)
             if now != before:
                 changed = sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
-                click.echo(f"{Path(changed[0]).name} has changed: starting again", err=True)
+                click.echo(escape(f"{Path(changed[0]).name} has changed: starting again"), err=True)
                 before = now
                 _stop(child)
                 child = subprocess.Popen(command)

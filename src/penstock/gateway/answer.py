@@ -6,7 +6,6 @@ response, which must never look complete.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
@@ -21,13 +20,14 @@ from penstock.gateway.config.settings import AUTO
 from penstock.gateway.failures import from_event
 from penstock.gateway.fallbacks import Circuit, Circuits, choose, first_response
 from penstock.gateway.hosted.rounds import Batches, Rounds, RoundsContext
-from penstock.gateway.log_text import one_line
 from penstock.gateway.routing import Candidate
 from penstock.history.client_request import ClientRequest
+from penstock.jsontext.shown_text import one_line
+from penstock.loggers import get_logger
 from penstock.servers.facts import ServerFacts
 from penstock.transport.commands import Take
 
-logger = logging.getLogger("penstock.gateway")
+logger = get_logger("penstock.gateway")
 
 MAX_HELD = 50_000
 """How many events of a response are held back until its first call."""

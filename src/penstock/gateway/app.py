@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Collection, Iterable
 from functools import partial
 from typing import Any
@@ -36,7 +35,6 @@ from penstock.gateway.facts import UpstreamFacts
 from penstock.gateway.fallbacks import Circuits
 from penstock.gateway.healed import HealedResponses
 from penstock.gateway.hosted.runners import WebTools
-from penstock.gateway.log_text import one_line
 from penstock.gateway.memory import ResponseMemory
 from penstock.gateway.passing import endpoints as passing
 from penstock.gateway.upstream_keys import withheld_note
@@ -45,11 +43,13 @@ from penstock.gateway.watch.prompt_cache import PromptCache
 from penstock.healing.settings import Healing
 from penstock.inspector.endpoints import InspectorEndpoints
 from penstock.inspector.inspections import Inspections
+from penstock.jsontext.shown_text import one_line
+from penstock.loggers import get_logger
 from penstock.wires import find_response_frames
 from penstock.wires.shared.encode_response.response_bodies import encode_error
 from penstock.wires.shared.encode_response.response_head import ResponseHead
 
-logger = logging.getLogger("penstock.gateway")
+logger = get_logger("penstock.gateway")
 
 PUBLIC_PATHS = ("/", "/healthz", "/inspect")
 """The paths that need no key: the health check, and a page without data."""

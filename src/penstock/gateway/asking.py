@@ -221,7 +221,7 @@ def prepare(
         id_prefix=_id_prefix(caller), **sent.options,
     )  # fmt: skip
     return Prepared(
-        exchange=exchange, wire=model.wire, messages=messages, fields=sent.extra, tools=sent.tools,
+        exchange=_named(exchange, upstream), wire=model.wire, messages=messages, fields=sent.extra, tools=sent.tools,
         dropped=(*dropped, *left_out), in_text=in_text, notes=notes, repeats=repeats.note,
         simplified=sent.tools if GRAMMARS in quirks and in_text is None else (),
     )  # fmt: skip
@@ -257,7 +257,12 @@ def passed_exchange(candidate: Candidate, caller: Caller, retries: Retries) -> E
     """An exchange with a candidate, with its keys and limits, for a request that is passed on: its body is replaced."""
     names = find_facts(wire_of(candidate.upstream)).passed_headers
     headers = {name: value for name, value in caller.headers.items() if name in names}
-    return _model(candidate, caller, retries, headers).ask("-")
+    return _named(_model(candidate, caller, retries, headers).ask("-"), candidate.upstream)
+
+
+def _named(exchange: Exchange, upstream: Upstream) -> Exchange:
+    """An exchange whose errors name the upstream, and not its address: clients of the gateway get them."""
+    return replace(exchange, request=replace(exchange.request, server=upstream.name))
 
 
 def _id_prefix(caller: Caller) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,17 +17,18 @@ from penstock.events import Error, Finish, Progress, StreamChunk, Usage
 from penstock.gateway.asking import Caller, Prepared, open_stream, passed_headers, prepare, wire_of
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.facts import address_of
-from penstock.gateway.log_text import one_line
 from penstock.gateway.routing import Candidate, find_candidates
 from penstock.healing.estimate import estimate_input
 from penstock.history.client_request import ClientRequest, decode_request
+from penstock.jsontext.shown_text import one_line
+from penstock.loggers import get_logger
 from penstock.servers.asking import ask_server
 from penstock.servers.reading import count_prompt
 from penstock.transport.policy import Retries, Timeouts
 from penstock.wires import find_token_counter
 from penstock.wires.shared.token_counts import TokenCounter
 
-logger = logging.getLogger("penstock.gateway")
+logger = get_logger("penstock.gateway")
 
 TIMEOUTS = Timeouts(connect=3.0, first_event=5.0, idle=5.0, total=10.0)
 """An estimate now is worth more than a count in a minute."""

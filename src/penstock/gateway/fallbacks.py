@@ -14,7 +14,6 @@ circuit. A circuit only chooses between upstreams: the only upstream of a reques
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -27,14 +26,16 @@ from penstock.errors import (
     MissingKeyError,
     NotFoundError,
     ProviderError,
+    UnexpectedReplyError,
     UsageError,
 )
 from penstock.gateway.asking import Caller
 from penstock.gateway.attempts import Attempts
-from penstock.gateway.log_text import one_line
 from penstock.gateway.routing import Candidate
+from penstock.jsontext.shown_text import one_line
+from penstock.loggers import get_logger
 
-logger = logging.getLogger("penstock.gateway")
+logger = get_logger("penstock.gateway")
 
 T = TypeVar("T")
 FAILURES = 3
@@ -130,6 +131,8 @@ async def first_response(
                 if caller.servers is not None:  # it may come back with other settings
                     caller.servers.expire(candidate, caller.key)
             attempts.fail(str(error))
+            if isinstance(error, UnexpectedReplyError) and error.location:
+                logger.warning("request %s: %s redirects to %s", caller.id, candidate.upstream.name, error.location)
             if is_last or not may_fall_over(error):
                 raise
             name, why = candidate.upstream.name, one_line(str(error))

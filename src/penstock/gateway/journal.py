@@ -18,15 +18,16 @@ from penstock.gateway.config.settings import NATIVE
 from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.healed import HealedResponse
 from penstock.gateway.inspecting import InspectedCall
-from penstock.gateway.log_text import one_line
 from penstock.gateway.routing import Candidate
 from penstock.gateway.watch.prompt_cache import CacheReport, read_prompt
 from penstock.healing.report import HealingReport
 from penstock.history.client_request import ClientRequest
+from penstock.jsontext.shown_text import one_line
+from penstock.loggers import get_logger
 from penstock.messages import Message
 from penstock.wires.shared.encode_response.response_errors import MALFORMED_CALL
 
-logger = logging.getLogger("penstock.gateway")
+logger = get_logger("penstock.gateway")
 
 CLIENT_LEFT = 499
 """The logged status if the client disconnected before the response."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -17,17 +16,18 @@ from penstock.errors import PenstockError
 from penstock.gateway.asking import wire_of
 from penstock.gateway.config.settings import GatewaySettings, Upstream
 from penstock.gateway.facts import address_of
-from penstock.gateway.log_text import one_line
+from penstock.jsontext.shown_text import one_line
+from penstock.loggers import get_logger
 from penstock.providers import find_provider, join_url
 from penstock.servers.asking import whole_body
 from penstock.servers.reading import listed_window
-from penstock.transport.http.failures import system_reason
+from penstock.transport.http.failures import client_words
 from penstock.wires import find_facts
 
 if TYPE_CHECKING:
     pass
 
-logger = logging.getLogger("penstock.gateway")
+logger = get_logger("penstock.gateway")
 
 KEPT_SECONDS = 30.0
 FAILURE_SECONDS = 3.0
@@ -81,7 +81,8 @@ class UpstreamModels:
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 address = address_of(upstream, client_key)
-                models, windows = _read(await _get(join_url(address.url, _path(upstream)), address.headers))
+                url = join_url(address.url, _path(upstream))
+                models, windows = _read(await _get(upstream.name, url, address.headers))
         except (PenstockError, OSError, TimeoutError, ValueError) as error:
             failure = str(error) or f"no answer within {WAIT_SECONDS:g} seconds"
             logger.warning("the models of %s cannot be listed: %s", upstream.name, one_line(failure))
@@ -103,7 +104,7 @@ def listed_names(lists: Mapping[str, ModelList]) -> list[str]:
     return names
 
 
-async def _get(url: str, headers: Mapping[str, str]) -> bytes:
+async def _get(name: str, url: str, headers: Mapping[str, str]) -> bytes:
     import aiohttp
 
     try:
@@ -117,7 +118,7 @@ async def _get(url: str, headers: Mapping[str, str]) -> bytes:
                 return b'{"data": []}'
             raise OSError(f"it answered with the status {response.status}")
     except aiohttp.ClientError as error:
-        raise OSError(system_reason(error) or str(error)) from None
+        raise OSError(client_words(error, url, name)) from None
 
 
 def _read(data: bytes) -> tuple[tuple[str, ...], dict[str, int]]:

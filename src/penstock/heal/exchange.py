@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from penstock.heal.requests import read_request
@@ -10,9 +9,10 @@ from penstock.heal.response import HealedBody, HealReport, OnHealed, ResponseHea
 from penstock.heal.stream import HealedStream
 from penstock.healing.report import RESCUED_HEADER, rescued_ids
 from penstock.healing.settings import Healing
+from penstock.loggers import get_logger
 from penstock.wires import find_response_frames
 
-_logger = logging.getLogger("penstock.heal")
+_logger = get_logger("penstock.heal")
 
 EVENT_STREAM = "text/event-stream"
 _STREAMS = (EVENT_STREAM, "application/x-ndjson", "application/ndjson", "application/jsonl")

@@ -6,7 +6,6 @@ out with a note. An exchange is removed whole, so that no call is ever without i
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from penstock.events import Refusal, Text, ToolCall, ToolCallInvalid, Usage
 from penstock.history.tokens import estimate_tokens
 from penstock.hooks.large_results import WIRE
 from penstock.jsontext.values import canonical_json
+from penstock.loggers import get_logger
 from penstock.messages import SUMMARY, Message, Part, ToolResult, join_messages, user
 from penstock.model.model import Model
 
@@ -32,7 +32,7 @@ _PROMPT = (
     "that still matter, and what is left to do. Write at most {words} words, and nothing else.\n\n"
 )
 _FAILED = "the summary of a history failed, so a part of it is left out: %s"
-_logger = logging.getLogger("penstock.hooks")
+_logger = get_logger("penstock.hooks")
 Count = Callable[[Sequence[Message]], int]
 
 

@@ -31,7 +31,8 @@ from penstock.events import (
     Unknown,
     Usage,
 )
-from penstock.inspector.excerpts import has_control, one_line
+from penstock.inspector.excerpts import excerpt
+from penstock.jsontext.shown_text import has_hidden
 
 GENERATED_ID = "generated-"
 """The prefix of generated call ids, so that people see where they come from."""
@@ -130,12 +131,12 @@ class Oddities:
             case ToolCall() | ToolCallInvalid():
                 yield from self._calls.ended(event)
             case Unknown():
-                example = (f"{event.note}: " if event.note else "") + one_line(event.raw, 80)
+                example = (f"{event.note}: " if event.note else "") + excerpt(event.raw, 80)
                 yield "unknown", example, UNKNOWN_QUIRKS.get(event.note, 0)
             case Error():
-                yield "error", one_line(f"{event.code} {event.message}".strip(), 80), 0
+                yield "error", excerpt(f"{event.code} {event.message}".strip(), 80), 0
             case Retry():
-                yield "retry", one_line(event.reason, 80), SECOND_START
+                yield "retry", excerpt(event.reason, 80), SECOND_START
             case ToolCallStart() | Opaque() | Usage() | Finish() | ArgumentDelta() | OutputDelta():
                 pass
             case _:
@@ -149,11 +150,11 @@ class Oddities:
             if isinstance(call, ToolCall | ToolCallInvalid):
                 dialect = call.origin.removeprefix("text:")
                 advice = f'calls="{dialect}", rescue=True or `penstock gateway` finds it (quirk {CALL_IN_TEXT})'
-                yield "in_text", f"{one_line(call.name, 40)} as {dialect}; {advice}", CALL_IN_TEXT
+                yield "in_text", f"{excerpt(call.name, 40)} as {dialect}; {advice}", CALL_IN_TEXT
 
     def _ending(self, finish: Finish) -> tuple[str, int]:
         known = self._reasons.get(finish.raw_reason or "")
-        raw = one_line(finish.raw_reason or "", 40)
+        raw = excerpt(finish.raw_reason or "", 40)
         match finish.reason:
             case "cut":
                 return _CUT, CUT
@@ -200,7 +201,7 @@ class CallOddities:
             yield "jump", "", INTERLEAVED
         if call.is_closed and event.piece.strip():
             call.is_closed = False
-            yield "continued", one_line(event.piece, 40), CONTINUED
+            yield "continued", excerpt(event.piece, 40), CONTINUED
         self._last = event.block
         call.size += len(event.piece)
         call.checksum = _checksum(event.piece, call.checksum)
@@ -209,7 +210,7 @@ class CallOddities:
         self._open.setdefault(event.block, OpenCall()).is_closed = True
 
     def ended(self, event: ToolCall | ToolCallInvalid) -> Iterator[Finding]:
-        name = one_line(event.name, 40) or "(no name)"
+        name = excerpt(event.name, 40) or "(no name)"
         call = self._open.pop(event.block, OpenCall())
         if isinstance(event, ToolCallInvalid):
             yield "invalid", f"{name} ({event.why})", INVALID_QUIRKS.get(event.why, 0)
@@ -218,7 +219,7 @@ class CallOddities:
         if event.id.startswith(GENERATED_ID):
             yield "generated_id", f"{event.id} for {name}", NO_ID
         elif (again := _NUMBERED_ID.match(event.id)) and again[1] in self._ids:
-            yield "repeated_id", f"{one_line(again[1], 40)}, renamed to {one_line(event.id, 40)}", REPEATED_ID
+            yield "repeated_id", f"{excerpt(again[1], 40)}, renamed to {excerpt(event.id, 40)}", REPEATED_ID
         self._ids.add(event.id)
 
 
@@ -227,7 +228,7 @@ def _checksum(text: str, before: int = 0) -> int:
 
 
 def _characters(text: str, where: str) -> Iterator[Finding]:
-    if has_control(text):
+    if has_hidden(text):
         yield "control", f"in the {where}", RAW_CONTROLS if where == "arguments" else 0
     if "\ufffd" in text:
         yield "broken", f"in the {where}", HALF_CHARACTERS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
-import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -17,6 +16,7 @@ from mcp_types import methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from penstock.loggers import get_logger
 from penstock.mcp.errors import ServerError
 from penstock.mcp.questions import CALL, RunningCall
 from penstock.results import MAX_PARTS
@@ -27,7 +27,7 @@ MAX_PAGES = 100
 INFO = mcp_types.Implementation(name="penstock", version="2")
 
 _CLOSE_SECONDS = 5.0
-_logger = logging.getLogger("penstock.mcp")
+_logger = get_logger("penstock.mcp")
 
 
 class Connection:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from penstock.errors import UsageError
+from penstock.loggers import get_logger
 from penstock.mcp.errors import ServerError, expect_sdk
 from penstock.mcp.loop import mcp_loop, run_blocking, run_on_loop
 from penstock.results import ToolOutput
@@ -38,7 +38,7 @@ MAX_NAME = 80
 MAX_REPORTED = 20
 """The omitted tools whose reasons are logged; `skipped` has all of them."""
 
-_logger = logging.getLogger("penstock.mcp")
+_logger = get_logger("penstock.mcp")
 
 
 class Address(Struct, frozen=True):

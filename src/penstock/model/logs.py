@@ -12,13 +12,14 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from penstock.loggers import get_logger
 from penstock.transport.commands import Sleep
 
 RUN: ContextVar[tuple[str, str]] = ContextVar("penstock_run", default=("", ""))
 """The id of the run that the code belongs to, and the name of its agent."""
 
 logging.getLogger("penstock").addHandler(logging.NullHandler())
-_logger = logging.getLogger("penstock.model")
+_logger = get_logger("penstock.model")
 
 
 class ToolExceptionPrinter(logging.Handler):

@@ -15,7 +15,6 @@ other's workflows again. Needs the extra `dbos`.
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 import time
 import uuid
@@ -23,6 +22,7 @@ import uuid
 from penstock.errors import UsageError
 from penstock.log.follower import new_owner
 from penstock.log.store import StoreError
+from penstock.loggers import get_logger
 from penstock.runs.runs import Runs
 
 try:
@@ -39,7 +39,7 @@ SWEEP = 5.0
 PAGE = 1000
 """How many workflows are read at a time."""
 
-logger = logging.getLogger("penstock.runs")
+logger = get_logger("penstock.runs")
 
 
 def executor_id() -> str:

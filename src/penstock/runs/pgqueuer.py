@@ -11,13 +11,13 @@ the other one waits: a run has one owner, whatever the queue believes. Needs the
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
 from penstock.errors import UsageError
 from penstock.log.store import StoreError
+from penstock.loggers import get_logger
 from penstock.runs.runs import Runs
 
 try:
@@ -36,7 +36,7 @@ SWEEP = 5.0
 PAGE = 500
 """How many jobs are added at a time."""
 
-logger = logging.getLogger("penstock.runs")
+logger = get_logger("penstock.runs")
 
 
 def register(queuer: PgQueuer, runs: Runs, *, entrypoint: str = ENTRYPOINT, concurrency_limit: int = 0) -> None:

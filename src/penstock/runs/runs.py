@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -47,6 +46,7 @@ from penstock.log.store import (
 )
 from penstock.log.store_retries import awith_retries, with_retries
 from penstock.log.take_up import PAGE, read_run, read_start, take_up
+from penstock.loggers import get_logger
 from penstock.messages import Message
 from penstock.run.events import LogEvent
 from penstock.run.machine import Run
@@ -55,7 +55,7 @@ from penstock.runs.quarantine import Quarantine
 from penstock.runs.sweeper import sweep_forever
 from penstock.runs.worker import Unclaimed, Worker, beginning_text, claim_runs, ending_text
 
-logger = logging.getLogger("penstock.runs")
+logger = get_logger("penstock.runs")
 
 DEPS_PAUSE = 5.0
 """The seconds until a run is tried again whose `deps` failed, or whose model is not known here."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.log.retention.sweep import sweep_page
 from penstock.log.store import RunRow, Store
+from penstock.loggers import get_logger
 from penstock.runs.worker import count_runs
 
-logger = logging.getLogger("penstock.runs")
+logger = get_logger("penstock.runs")
 
 FIRST_SECONDS = 5.0
 """How long after its start a worker deletes runs for the first time."""

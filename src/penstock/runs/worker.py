@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import threading
 import time
@@ -20,9 +19,10 @@ from penstock.log.ending import release_claimed
 from penstock.log.flusher import flusher_of
 from penstock.log.store import QUEUE, Claim, QueuedRuns, Store, StoreError
 from penstock.log.store_retries import awith_retries
+from penstock.loggers import get_logger
 from penstock.run.events import Done
 
-logger = logging.getLogger("penstock.runs")
+logger = get_logger("penstock.runs")
 
 BATCH = 8
 """How many runs are claimed at a time: fewer cost more, and more leave less to other workers."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -11,9 +10,10 @@ from functools import partial
 from penstock.errors import UsageError
 from penstock.log.store import StoreError
 from penstock.log.store_retries import awith_retries
+from penstock.loggers import get_logger
 from penstock.runs.runs import Runs
 
-logger = logging.getLogger("penstock.serve")
+logger = get_logger("penstock.serve")
 
 LONGEST_PAUSE = 5.0
 """The longest time between two checks, in seconds."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
@@ -24,6 +23,7 @@ from penstock.inspector.endpoints import InspectorEndpoints
 from penstock.inspector.inspections import Inspections
 from penstock.log.in_memory import MemoryStore
 from penstock.log.store import Store, StoreError, UnknownRunError
+from penstock.loggers import get_logger
 from penstock.serve.abandonment import Abandonment
 from penstock.serve.ag_ui import api as ag_ui_api
 from penstock.serve.ai_sdk import api as ai_sdk_api
@@ -38,7 +38,7 @@ from penstock.serve.runs import api as runs_api
 from penstock.serve.runs.openapi import description
 from penstock.serve.runs.shared_answers import SharedAnswers
 
-logger = logging.getLogger("penstock.serve")
+logger = get_logger("penstock.serve")
 
 SHUTDOWN_SECONDS = 10.0
 """The seconds that runs have to finish when the server stops; then they are released to another worker."""

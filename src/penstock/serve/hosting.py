@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
@@ -25,6 +24,7 @@ from penstock.log.starts.requests import KeyTakenError, StartRequest, stored_sta
 from penstock.log.store import RunExistsError, RunRow, Store
 from penstock.log.store_retries import awith_retries
 from penstock.log.take_up import fold, read_log
+from penstock.loggers import get_logger
 from penstock.messages import Message
 from penstock.run.events import LogEvent, RunStart
 from penstock.run.machine import Run
@@ -253,7 +253,7 @@ def _next_id(tenant: str, thread: str, last: str) -> str:
     return digest.hexdigest()
 
 
-logger = logging.getLogger("penstock.serve")
+logger = get_logger("penstock.serve")
 
 STEERED = ("waiting", "ready", "damaged", "parked")
 """The states in which a run must be driven after an input."""

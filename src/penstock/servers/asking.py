@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from penstock.jsontext.shown_text import escape
 from penstock.redaction import Mask
 from penstock.servers.facts import ServerFacts
 from penstock.servers.questions import MODELS, Ask, Questions, Reply, T
 from penstock.servers.reading import read_facts
-from penstock.transport.http.failures import system_reason
+from penstock.transport.http.failures import client_words
 
 if TYPE_CHECKING:
     import aiohttp
@@ -75,8 +76,7 @@ async def _reply(session: aiohttp.ClientSession, url: str, question: Ask) -> Rep
             body = _json(await whole_body(response.content, MAX_REPLY)) if response.status == 200 else {}
             return Reply(response.status, body, response.headers.get("server", ""))
     except (aiohttp.ClientError, OSError, ValueError) as error:  # an invalid URL or header is a ValueError
-        reason = system_reason(error) or str(error) or type(error).__name__
-        return Reply(failure=Mask(session.headers, url).text(reason))
+        return Reply(failure=escape(Mask(session.headers, url).text(client_words(error))))
 
 
 async def whole_body(content: aiohttp.StreamReader, most: int, what: str = "reply") -> bytes:

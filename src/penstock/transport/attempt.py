@@ -60,7 +60,7 @@ class Attempt:
             body = yield from self._error_body()
             if self._recorder is not None:
                 self._recorder.refuse(head, body)
-            raise response_error(head.status, head.headers, body, exchange.calendar())
+            raise response_error(head.status, head.headers, body, exchange.calendar(), exchange.request.server)
         self._rules.is_accepted = True
         if self._recorder is not None:
             self._recorder.begin(head, start, self._clock())
@@ -190,7 +190,7 @@ class Attempt:
         self._redactor.mask.learn(headers)
         if self._exchange.recorder is not None:
             self._exchange.recorder.hide(headers)
-        return HTTPRequest(request.url, {**headers, **request.headers}, request.content)
+        return HTTPRequest(request.url, {**headers, **request.headers}, request.content, request.server)
 
     def _error_body(self) -> Generator[Command, Any, bytes]:
         """The start of the body of an error response, with secrets masked before the body is truncated and parsed."""

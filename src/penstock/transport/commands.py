@@ -22,12 +22,14 @@ Take = Callable[[bytes], Awaitable[None] | bool]
 class HTTPRequest(Struct, frozen=True):
     """An HTTP POST request. Its headers hold the API key, so its `repr` leaves them out.
 
-    `content` is its body, in parts if requests of one conversation share them.
+    `content` is its body, in parts if requests of one conversation share them. With the name of a `server`, errors have
+    it in place of addresses: whoever reads them may not know where the server is.
     """
 
     url: str
     headers: Mapping[str, str]
     content: bytes | tuple[bytes, ...]
+    server: str = ""
 
     @property
     def body(self) -> bytes:

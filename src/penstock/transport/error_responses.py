@@ -46,8 +46,8 @@ _PARSER_FAILED = re.compile(
 _MAX_SHOWN = 500
 
 
-def response_error(status: int, headers: Mapping[str, str], body: bytes, now: float) -> ProviderError:
-    """The error for an error response, with the provider's message."""
+def response_error(status: int, headers: Mapping[str, str], body: bytes, now: float, server: str = "") -> ProviderError:
+    """The error for an error response, with the provider's message. With the name of a `server`, it has no address."""
     value = _json(body)
     code, text = _code_and_message(value)
     text = text or _plain_text(body, headers)
@@ -70,10 +70,12 @@ def response_error(status: int, headers: Mapping[str, str], body: bytes, now: fl
             is_final = code in ("insufficient_quota", "billing_hard_limit_reached")
             return RateLimitError(message, retryable=not is_final, retry_after=delay, **fields)
         case _ if 300 <= status < 400:
-            location = without_secrets(_header(headers, "location")) or "nowhere"
-            return UnexpectedReplyError(
-                f"{message}: redirected to {location}; set base_url to the new address", **fields
+            location = without_secrets(_header(headers, "location"))
+            advice = "the log has the address" if server else "set base_url to the new address"
+            target = (
+                f"redirected to {location or 'nowhere'}" if not server else f"{server} redirects to another address"
             )
+            return UnexpectedReplyError(f"{message}: {target}; {advice}", location=location, **fields)
         case _ if status >= 500:
             return OverloadedError(message, retryable=True, retry_after=delay, **fields)
         case _ if is_too_long(text, code):

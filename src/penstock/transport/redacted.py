@@ -1,5 +1,6 @@
 """Errors and chunks of a response without the secrets of its request, which a server may repeat anywhere.
 
+Messages of errors are also without characters that nobody sees, or that act on a terminal.
 What the model produced (text, reasoning, calls, vendor state) is left as it is: it belongs to the caller, and calls and
 vendor state must be sent back unchanged.
 """
@@ -10,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import ProviderError
+from penstock.errors import ProviderError, UnexpectedReplyError
 from penstock.events import Error, Finish, Retry, StreamChunk, Unknown, Usage, encode
 from penstock.jsontext.portable import as_json_value, as_text
+from penstock.jsontext.shown_text import escape
 from penstock.jsontext.surrogates import join_surrogates
 from penstock.redaction import Mask
 
@@ -33,7 +35,11 @@ class Redactor:
 
     def error(self, error: ProviderError) -> ProviderError:
         """The error, with its attributes masked and without the exceptions that led to it: these hold the request."""
-        error.message, error.code, error.request_id = map(self._text, (error.message, error.code, error.request_id))
+        error.message, error.code, error.request_id = (
+            escape(self._text(text)) for text in (error.message, error.code, error.request_id)
+        )
+        if isinstance(error, UnexpectedReplyError):
+            error.location = escape(self._text(error.location))
         error.raw = self._value(error.raw)
         error.args = (error.message,)
         error.__cause__ = error.__context__ = None
@@ -41,6 +47,8 @@ class Redactor:
 
     def chunk(self, chunk: StreamChunk) -> StreamChunk:
         """The chunk, with secrets masked if it is one of `REDACTED`."""
+        if isinstance(chunk, Error):
+            chunk = msgspec.structs.replace(chunk, message=escape(chunk.message))
         if type(chunk) not in REDACTED or (isinstance(chunk, Usage) and self._has_only_counts(chunk.raw)):
             return chunk
         try:

@@ -12,6 +12,7 @@ from penstock.agent import streamer
 from penstock.agent.token_stream import Executor, Tokens
 from penstock.errors import UsageError
 from penstock.events import Refusal, Text
+from penstock.jsontext.shown_text import escape
 from penstock.messages import History
 from penstock.model.model import Model
 from penstock.run.events import Done, ToolEnd, ToolStart
@@ -86,7 +87,7 @@ class AgentStreamer:
 
 def _print(text: str) -> None:
     """The default of `on_text`."""
-    sys.stdout.write(text)
+    sys.stdout.write(escape(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from penstock.agent.config import AgentConfig
 from penstock.errors import UsageError
+from penstock.loggers import get_logger
 from penstock.tools.source import Listing, merge
 
-_logger = logging.getLogger("penstock.agent")
+_logger = get_logger("penstock.agent")
 
 
 class StepTools:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,13 +10,15 @@ from typing import Any
 
 from penstock.agent.run_errors import original
 from penstock.errors import ArgumentsError, ToolError
+from penstock.jsontext.shown_text import one_line
+from penstock.loggers import MAX_VALUE, get_logger
 from penstock.model.logs import RUN
 from penstock.tools.signature import unwrap
 
 MAX_FAILURES = 100
 """How many exceptions of its tools and hooks a run keeps: the first ones."""
 
-_logger = logging.getLogger("penstock.agent")
+_logger = get_logger("penstock.agent")
 
 
 def is_unexpected(error: BaseException) -> bool:
@@ -36,7 +37,7 @@ def log_raised(what: str, function: Callable[..., Any], error: BaseException, pr
     run_id, agent = RUN.get()
     error = original(error)
     place = next((f" in {Path(file).name}, line {line}" for file, line in _places(function, error)), "")
-    line = f"{what} {problem or f'raised {type(error).__name__}'}{place}"
+    line = one_line(f"{what} {problem or f'raised {type(error).__name__}'}{place}", MAX_VALUE)
     _logger.warning("run %s: %s", run_id, line, extra={"run_id": run_id, "agent": agent, "printed_line": line})
 
 

@@ -14,10 +14,11 @@ from penstock.cli.kept_file import HistoryFile
 from penstock.cli.model_options import CommandError, model_options, open_model, print_error, read_prompt, read_tools
 from penstock.cli.questions import NO_ANSWER, ask_result, print_title, prompt_lines
 from penstock.cli.screen.output import show_response
-from penstock.cli.screen.terminal import escape, open_console
+from penstock.cli.screen.terminal import open_console
 from penstock.errors import PenstockError
 from penstock.events import ToolCall
 from penstock.history.repair import repair
+from penstock.jsontext.shown_text import escape
 from penstock.messages import Message, result, tool_results, user
 from penstock.model.model import Model
 from penstock.wires import WireName

@@ -12,8 +12,9 @@ import msgspec
 from penstock.cli.commands.completion import complete_provider
 from penstock.cli.exit_codes import UNSUCCESSFUL
 from penstock.cli.model_options import CommandError, WireOption
-from penstock.cli.screen.terminal import escape, write_lines
+from penstock.cli.screen.terminal import write_lines
 from penstock.errors import PenstockError
+from penstock.jsontext.shown_text import escape
 from penstock.wires import WireName, wire_name
 
 

@@ -18,6 +18,7 @@ from penstock.decoder import Decoder
 from penstock.errors import UsageError
 from penstock.healing.settings import Healing, Repair
 from penstock.inspector.oddities import GENERATED_ID
+from penstock.jsontext.shown_text import escape
 from penstock.wires import WireName
 
 if TYPE_CHECKING:
@@ -143,7 +144,6 @@ def _detect(pieces: Iterator[bytes]) -> tuple[WireName, Iterator[bytes]]:
         wire, pieces = detect_wire(pieces)
     except UsageError as error:
         raise CommandError(str(error)) from None
-    click.secho(
-        f"detected wire: {wire}" if wire else "an error body; it reads the same on every wire", dim=True, err=True
-    )
+    found = f"detected wire: {wire}" if wire else "an error body; it reads the same on every wire"
+    click.secho(escape(found), dim=True, err=True)
     return wire or ANY_WIRE, pieces

@@ -16,6 +16,7 @@ from penstock.cli.exit_signals import exit_signals
 from penstock.cli.model_options import CommandError
 from penstock.cli.printed_log import printed_records
 from penstock.errors import PenstockError, UsageError
+from penstock.jsontext.shown_text import escape
 
 if TYPE_CHECKING:
     from penstock.cli.client_settings import Gateway
@@ -162,9 +163,9 @@ def _show_client(options: Options) -> None:
     gateway = Gateway(f"http://{name}:{options.port}", options.model or "local-model", options.key or KEY)
     gateway = replace(gateway, window=_window(options, gateway) or gateway.window)
     settings = settings_for(options.client or "", gateway)
-    click.echo(settings_text(settings), nl=False)
+    click.echo(escape(settings_text(settings)), nl=False)
     for line in write(settings) if options.write else ():
-        click.echo(line)
+        click.echo(escape(line))
 
 
 def _window(options: Options, gateway: Gateway) -> int | None:
@@ -193,7 +194,7 @@ def _run(options: Options) -> None:
     )  # fmt: skip
     signals = _exit_signals(served)
     with listen(options.host, options.port) as listener, printed_records("penstock.gateway"):
-        click.echo(_welcome(served, address_of(listener)), err=True)
+        click.echo(escape(_welcome(served, address_of(listener))), err=True)
         run_server(served, listener, served.context.limits, signals, access=served.access, on_stop=served.stop_feeds)
 
 

@@ -10,6 +10,7 @@ from penstock.cli.commands.completion import complete_file
 from penstock.cli.exit_signals import exit_signals
 from penstock.cli.model_options import CommandError, WireOption
 from penstock.errors import PenstockError, UsageError
+from penstock.jsontext.shown_text import escape
 from penstock.wires import WireName
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _read(file: str, wire: WireName | None) -> Inspections:
 
 
 def _show(address: str, opens: bool) -> None:
-    click.echo(address)
+    click.echo(escape(address))
     if opens:
         import webbrowser
 

@@ -9,8 +9,8 @@ import click
 from penstock.cli.app import SuggestingGroup
 from penstock.cli.model_options import CommandError
 from penstock.cli.runs.log_options import VARIABLE, count_text, log_option, opened_log, store_error
-from penstock.cli.screen.terminal import escape
 from penstock.errors import PenstockError
+from penstock.jsontext.shown_text import escape
 from penstock.log.retention.status import LogStatus, status_of
 from penstock.redaction import without_secrets
 
@@ -38,7 +38,7 @@ def check_log(log: str | None) -> None:
     click.echo(escape(f"{without_secrets(log or '')}: {_versions_text(status)}, {_size_text(status.size)}"))
     if status.is_current:
         by_state = ", ".join(f"{count:,} {state}" for state, count in status.runs.items())
-        click.echo(f"{count_text(sum(status.runs.values()))}{f': {by_state}' if by_state else ''}")
+        click.echo(escape(f"{count_text(sum(status.runs.values()))}{f': {by_state}' if by_state else ''}"))
     for problem in status.problems:
         click.secho(escape(problem), fg="red")
     if status.problems:
@@ -60,9 +60,9 @@ def migrate_log(log: str | None) -> None:
         pass
     after = _status(log).versions
     if before.version >= after.version:
-        click.echo(f"the tables have version {after.version} already")
+        click.echo(f"the tables have version {after.version:d} already")
     else:
-        click.echo(f"upgraded the tables from version {before.version} to {after.version}")
+        click.echo(f"upgraded the tables from version {before.version:d} to {after.version:d}")
 
 
 def _status(address: str | None) -> LogStatus:

@@ -16,8 +16,9 @@ from rich.text import Text
 from penstock.cli.commands.completion import complete_provider
 from penstock.cli.model_options import CommandError
 from penstock.cli.screen.rows import encodable
-from penstock.cli.screen.terminal import escape, open_console
+from penstock.cli.screen.terminal import open_console
 from penstock.errors import UsageError
+from penstock.jsontext.shown_text import escape
 from penstock.providers import ALIASES, PROVIDERS, Provider, find_base_url, find_provider
 from penstock.redaction import without_secrets
 
@@ -84,7 +85,7 @@ def _print_dialects(as_json: bool) -> None:
 
     known = prompts()
     names = sorted([*known, *(alias for alias, dialect in DIALECT_ALIASES.items() if dialect in known)])
-    click.echo(json.dumps(names, indent=1) if as_json else "\n".join(names))
+    click.echo(json.dumps(names, indent=1) if as_json else escape("\n".join(names)))
 
 
 def _find(provider: str) -> dict[str, Provider]:

@@ -19,9 +19,10 @@ from penstock.cli.model_options import (
     read_tools,
 )
 from penstock.cli.screen.output import decode_batches, show_response
-from penstock.cli.screen.terminal import escape, open_console
+from penstock.cli.screen.terminal import open_console
 from penstock.decoder import Decoder
 from penstock.errors import PenstockError, UsageError
+from penstock.jsontext.shown_text import escape
 from penstock.model.recording import Recording, read_recordings
 from penstock.wires import WireName, wire_name
 

@@ -13,8 +13,9 @@ from penstock.cli.model_options import CommandError
 from penstock.cli.runs.log_options import STEERING_LEASE, find_run, log_arguments, of_log, opened_log
 from penstock.cli.runs.numbered_events import numbered_line
 from penstock.cli.runs.run_table import as_json
-from penstock.cli.screen.terminal import escape, write_lines
+from penstock.cli.screen.terminal import write_lines
 from penstock.errors import ToolError
+from penstock.jsontext.shown_text import escape
 from penstock.log.branches.difference import PartingEvent, difference
 from penstock.log.branches.fork import ForkRequest, fork_of, fork_run
 from penstock.log.store import RunRow, Store

@@ -20,8 +20,8 @@ from penstock.cli.runs.log_options import (
     opened_log,
     seconds_of,
 )
-from penstock.cli.screen.terminal import escape
 from penstock.errors import PenstockError
+from penstock.jsontext.shown_text import escape
 from penstock.log.retention.run_files import lines_of, read_runs
 from penstock.log.retention.sweep import count_old, owner_only, sweep
 from penstock.log.store import Cutoff, RunRow, Store
@@ -99,7 +99,7 @@ def import_runs(log: str, files: tuple[str, ...]) -> None:
 
 def _print_import(added: int, known: int) -> None:
     there = f", {known:,} {'was' if known == 1 else 'were'} there already" if known else ""
-    click.echo(f"{count_text(added)} imported{there}", err=True)
+    click.echo(escape(f"{count_text(added)} imported{there}"), err=True)
 
 
 @click.command("archive", short_help="Move finished runs from the log to files in DIRECTORY.")
@@ -118,7 +118,7 @@ def archive_runs(log: str, age: str, dry_run: bool, directory: str) -> None:
         cutoff = Cutoff(time.time() - seconds_of(age))
         count = count_old(store, cutoff) if dry_run else sweep(store, cutoff, Path(directory), _print_skipped)
         verb = "would be archived" if dry_run else f"archived in {escape(directory)}"
-        click.echo(f"{count_text(count)} {verb}")
+        click.echo(escape(f"{count_text(count)} {verb}"))
 
 
 def _print_skipped(row: RunRow, error: Exception) -> None:

@@ -44,7 +44,8 @@ from penstock.cli.runs.waiting import (
     waiting_text,
 )
 from penstock.cli.screen.output import render_run
-from penstock.cli.screen.terminal import escape, open_console, write_lines
+from penstock.cli.screen.terminal import open_console, write_lines
+from penstock.jsontext.shown_text import escape
 from penstock.log.ending import cancel_claimed, release_claimed
 from penstock.log.follower import new_owner, parked_reason
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
@@ -122,7 +123,7 @@ def list_runs(
         for hint in hints(shown, log):
             click.secho(escape(hint), err=True, fg="yellow")
         if len(rows) > limit:
-            click.echo(f"There are more runs: --limit {limit * 10} lists them.", err=True)
+            click.echo(f"There are more runs: --limit {limit * 10:d} lists them.", err=True)
         warn_if_blocked(log)
 
 

@@ -15,6 +15,7 @@ from penstock.cli.model_options import CommandError
 from penstock.cli.printed_log import printed_records
 from penstock.cli.runs.log_options import VARIABLE, keep_of, keep_options, log_option, show_option, wait_for_store
 from penstock.errors import PenstockError
+from penstock.jsontext.shown_text import escape
 from penstock.log.opening import Show
 
 
@@ -127,7 +128,7 @@ def _serve(options: Options) -> None:
         with listen(host, options.port) as listener, printed_records("penstock.runs", level):
             names = ", ".join(served.context.host.agents)
             kept = f"runs in {Path(log).name if '://' not in log else 'PostgreSQL'}" if log else "runs in memory"
-            click.echo(f"serving {names} on {address_of(listener)} ({kept}); Ctrl-C stops", err=True)
+            click.echo(escape(f"serving {names} on {address_of(listener)} ({kept}); Ctrl-C stops"), err=True)
             stop = served.context.feeds.close
             run_server(served, listener, served.context.limits, exit_signals(), access=served.access, on_stop=stop)
     finally:

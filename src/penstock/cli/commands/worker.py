@@ -18,8 +18,8 @@ from penstock.cli.model_options import CommandError
 from penstock.cli.printed_log import printed_records
 from penstock.cli.runs.log_options import keep_of, keep_options, log_option, opened_log, show_option
 from penstock.cli.runs.owners import parse_owner
-from penstock.cli.screen.terminal import escape
 from penstock.errors import PenstockError
+from penstock.jsontext.shown_text import escape
 from penstock.log.follower import new_owner
 from penstock.log.opening import Show
 from penstock.log.store import LEASE

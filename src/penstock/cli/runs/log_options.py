@@ -16,8 +16,8 @@ from penstock.cli.commands.completion import complete_file
 from penstock.cli.human_time import parse_duration
 from penstock.cli.model_options import CommandError, FailureError
 from penstock.cli.runs.lock_holder import find_lock_holder
-from penstock.cli.screen.terminal import escape
 from penstock.errors import PenstockError
+from penstock.jsontext.shown_text import escape
 from penstock.log.opening import Show
 from penstock.log.opening import open as open_store
 from penstock.log.retention.keep import DAY, Keep

@@ -28,8 +28,8 @@ from penstock.cli.runs.logged_events import past_events
 from penstock.cli.runs.owners import parse_owner
 from penstock.cli.runs.waiting import answer_commands
 from penstock.cli.screen.remark import Remark
-from penstock.cli.screen.terminal import escape
 from penstock.errors import UsageError
+from penstock.jsontext.shown_text import escape
 from penstock.log.bodies import body_of
 from penstock.log.ending import cancel_claimed, release_claimed
 from penstock.log.follower import LoggedStart, new_owner, stored_start

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from penstock.cli.screen.run_log import run_line
 from penstock.events import Reasoning, Refusal, Text, ToolCallDelta
-from penstock.inspector.excerpts import one_line
+from penstock.inspector.excerpts import excerpt
 from penstock.run.events import LogEvent, Nested, innermost
 
 _LENGTH = 200
@@ -34,7 +34,7 @@ def _line(number: int, event: LogEvent, text: str) -> str:
     label, message = (kind, text) if text else run_line(inner) or (kind, "")
     indent = "  " * len(event.path) if isinstance(event, Nested) else ""
     call = getattr(inner, "call_id", None) or (inner.id if inner.type == "tool_call" else "")
-    return f"{number:>6}  {indent}{label:<9}  {one_line(message, _LENGTH)}{f'  [{call}]' if call else ''}".rstrip()
+    return f"{number:>6}  {indent}{label:<9}  {excerpt(message, _LENGTH)}{f'  [{call}]' if call else ''}".rstrip()
 
 
 def _piece(numbered: tuple[int, LogEvent]) -> object:

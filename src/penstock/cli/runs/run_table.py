@@ -14,7 +14,7 @@ from rich.text import Text
 
 from penstock.cli.human_time import ago, duration_text
 from penstock.cli.runs.owners import parse_owner
-from penstock.cli.screen.terminal import escape
+from penstock.jsontext.shown_text import escape
 from penstock.log.store import RunPhase, RunRow
 
 STYLES: dict[RunPhase, str] = {"ready": "cyan", "running": "green", "waiting": "yellow", "over": "dim",
@@ -61,7 +61,7 @@ def _print_plain(console: Console, columns: Mapping[str, Sequence[str]]) -> None
     widths = [max(len(head), *map(len, cells)) for head, cells in columns.items()]
     for cells in ([*columns], *zip(*columns.values(), strict=True)):
         line = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-        console.file.write(f"{line}\n")
+        console.file.write(f"{escape(line)}\n")
 
 
 def short_ids(ids: Sequence[str]) -> list[str]:

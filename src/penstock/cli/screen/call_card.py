@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from penstock.cli.screen.rows import SPINNER, Row, Styled, Width, fit, hang, plain, wrap
 from penstock.cli.screen.terminal import MAX_WIDTH, MIN_WIDTH
-from penstock.inspector.excerpts import as_text, one_line
+from penstock.inspector.excerpts import as_text, excerpt
 from penstock.jsontext.partial import PartialJSON
 
 MAX_LINES = 6
@@ -115,8 +115,8 @@ class CallCard:
 
     def _head(self, width: Width) -> list[Row]:
         if self.is_raw:
-            id = f"  {one_line(self.id, 80)}" if self.id else ""
-            return hang(("╭─ ", "frame"), [(one_line(self.name, 80) or "(no name)", "name"), (id, "aside")], width)
+            id = f"  {excerpt(self.id, 80)}" if self.id else ""
+            return hang(("╭─ ", "frame"), [(excerpt(self.name, 80) or "(no name)", "name"), (id, "aside")], width)
         return [(("╭─ ", "frame"), (fit(self.name, (width or MAX_WIDTH) - 3) or "(no name)", "name"))]
 
     def _arguments(self, width: Width) -> list[Row]:

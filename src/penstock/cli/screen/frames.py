@@ -8,10 +8,11 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from penstock.cli.screen.terminal import escape, write_lines
+from penstock.cli.screen.terminal import write_lines
 from penstock.inspector.entries import Entry, EventEntry, FrameEntry, OddEntry
-from penstock.inspector.excerpts import one_line
+from penstock.inspector.excerpts import excerpt
 from penstock.inspector.frame_reader import FrameReader
+from penstock.jsontext.shown_text import escape
 
 LINE_LENGTH = 400
 """How many characters of a frame or an event are shown."""
@@ -42,13 +43,13 @@ def _line(entry: Entry) -> Text:
         case FrameEntry():
             name = f"{entry.name} " if entry.name else ""
             return Text.assemble(
-                (f"{entry.frame:>5}  ", "dim"), (escape(name), "cyan"), escape(one_line(entry.text, LINE_LENGTH))
+                (f"{entry.frame:>5}  ", "dim"), (escape(name), "cyan"), escape(excerpt(entry.text, LINE_LENGTH))
             )
         case EventEntry():
-            return Text(f"       {escape(one_line(bytes(entry.event).decode(), LINE_LENGTH))}", "green")
+            return Text(f"       {escape(excerpt(bytes(entry.event).decode(), LINE_LENGTH))}", "green")
         case OddEntry():
             number = f"quirk {entry.quirk}: " if entry.quirk else ""
-            return Text(f"       {number}{escape(one_line(entry.text, LINE_LENGTH))}", "yellow")
+            return Text(f"       {number}{escape(excerpt(entry.text, LINE_LENGTH))}", "yellow")
         case _:
             return Text()
 

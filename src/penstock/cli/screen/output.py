@@ -17,8 +17,9 @@ from penstock.cli.screen.renderer import Renderer
 from penstock.cli.screen.response_page import ResponsePage
 from penstock.cli.screen.run_log import RunLog
 from penstock.cli.screen.run_page import RunPage
-from penstock.cli.screen.terminal import escape, open_console, write_lines
+from penstock.cli.screen.terminal import open_console, write_lines
 from penstock.events import Error, Finish, StreamChunk
+from penstock.jsontext.shown_text import escape
 from penstock.run.events import Done, encode
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from penstock.events import (
     Unknown,
     Usage,
 )
-from penstock.inspector.excerpts import one_line
+from penstock.inspector.excerpts import excerpt
 
 AnyEvent = TypeVar("AnyEvent")
 
@@ -72,25 +72,25 @@ class Page(ABC, Generic[AnyEvent]):
                 self._add_detail(event)
 
     def _error(self, event: Error) -> None:
-        code = f" {one_line(event.code, 60)}" if event.code else ""
+        code = f" {excerpt(event.code, 60)}" if event.code else ""
         retryable = "  can be retried" if event.retryable else ""
-        self._note("error", "✗ ", (f"error{code}: {one_line(event.message, 400)}", "bad"), (retryable, "aside"))
+        self._note("error", "✗ ", (f"error{code}: {excerpt(event.message, 400)}", "bad"), (retryable, "aside"))
         if self._is_raw and event.raw is not None:
-            self._note("error", "  ", (one_line(event.raw), "aside"))
+            self._note("error", "  ", (excerpt(event.raw), "aside"))
 
     def _invalid(self, event: ToolCallInvalid) -> None:
         card = self._card(event.block, event.id, event.name)
         if card.is_blank and event.arguments_raw:
             card.write(event.arguments_raw)
-        repaired = "" if event.repaired is None else f"\nprobably meant: {one_line(event.repaired, 400)}"
-        card.end("failed", f"{event.why.replace('_', ' ')}: {one_line(event.message)}{repaired}")
+        repaired = "" if event.repaired is None else f"\nprobably meant: {excerpt(event.repaired, 400)}"
+        card.end("failed", f"{event.why.replace('_', ' ')}: {excerpt(event.message)}{repaired}")
 
     def _retry(self, event: Retry) -> None:
         for card in self._cards.values():
             if card.progress.phase in ("writing", "held"):
                 card.end("void", "withdrawn")
         self._cards = {}
-        self._note("note", "↻ ", (f"retry ({one_line(event.reason)}): ignore the response above", "odd"))
+        self._note("note", "↻ ", (f"retry ({excerpt(event.reason)}): ignore the response above", "odd"))
 
     def _note(self, group: str, mark: str, *texts: Styled) -> None:
         self.blocks.append(Note(group, mark, texts))

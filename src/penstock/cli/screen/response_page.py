@@ -20,7 +20,7 @@ from penstock.events import (
     Unknown,
     Usage,
 )
-from penstock.inspector.excerpts import one_line
+from penstock.inspector.excerpts import excerpt
 from penstock.inspector.oddities import Oddities
 from penstock.wires import find_wire
 
@@ -80,7 +80,7 @@ class ResponsePage(Page[StreamChunk]):
                 self._unknown_frame(event)
             case Opaque():
                 size = len(msgspec.json.encode(event.data))
-                message = f"{one_line(event.kind, 40)}: {size:,} bytes of state to send back untouched"
+                message = f"{excerpt(event.kind, 40)}: {size:,} bytes of state to send back untouched"
                 self._note("aside", "· ", (message, "aside"))
             case Usage():
                 self._usage = event
@@ -102,14 +102,14 @@ class ResponsePage(Page[StreamChunk]):
         self._unknown += 1
         if self._unknown <= MAX_UNKNOWN:
             note = event.note or "unknown frame"
-            self._note("note", "? ", (f"{note}: {one_line(event.raw)}", "odd"))
+            self._note("note", "? ", (f"{note}: {excerpt(event.raw)}", "odd"))
         elif self._unknown == MAX_UNKNOWN + 1:
             self._note("note", "? ", ("… further unknown frames are only counted", "odd"))
 
     def _finish(self, event: Finish) -> None:
         raw = event.raw_reason
-        details = [f'the provider sent "{one_line(raw, 60)}"' if raw is not None and raw != event.reason else ""]
-        details.append(one_line(event.message))
+        details = [f'the provider sent "{excerpt(raw, 60)}"' if raw is not None and raw != event.reason else ""]
+        details.append(excerpt(event.message))
         if self._usage and len(self._choices.numbers) == 1:  # otherwise it counts all choices, and is shown at the end
             details.append(_tokens(self._usage))
             self._usage = None

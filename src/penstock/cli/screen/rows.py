@@ -9,7 +9,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.segment import Segment, Segments
 
-from penstock.cli.screen.terminal import STYLES, escape
+from penstock.cli.screen.terminal import STYLES
+from penstock.jsontext.shown_text import escape
 
 Styled = tuple[str, str]
 """A text and the name of its style."""
@@ -78,8 +79,11 @@ def encodable(console: Console, text: str) -> str:
 
 def write_rows(console: Console, rows: Sequence[Row], *, end: str = "\n", before: str = "", after: str = "") -> None:
     """Writes rows in one write: each followed by `end`, all of them between `before` and `after`."""
+    last = Segment(end, control=[])  # it may clear the line, so it is not text that the console escapes
     segments = [
-        Segment(encodable(console, text), STYLES[style]) for row in rows for text, style in (*row, (end, "")) if text
+        segment
+        for row in rows
+        for segment in (*(Segment(encodable(console, text), STYLES[style]) for text, style in row if text), last)
     ]
     with console.capture() as capture:
         console.print(Segments(segments), end="", crop=False)

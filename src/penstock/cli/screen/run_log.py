@@ -10,7 +10,6 @@ from penstock.cli.runs.owners import parse_owner
 from penstock.cli.screen.remark import RESET, Remark, Shown
 from penstock.cli.screen.rows import write_rows
 from penstock.cli.screen.run_page import cost_text, forked_text, prompt_of, replaced_text
-from penstock.cli.screen.terminal import escape
 from penstock.events import (
     ArgumentDelta,
     Error,
@@ -30,7 +29,8 @@ from penstock.events import (
     Unknown,
     Usage,
 )
-from penstock.inspector.excerpts import one_line
+from penstock.inspector.excerpts import excerpt
+from penstock.jsontext.shown_text import escape
 from penstock.run.events import (
     ApprovalRequest,
     CallReviewed,
@@ -101,7 +101,7 @@ class RunLog:
         elif line := run_line(event):
             self.close()
             label, message = line
-            self._print(now, label, one_line(message, _LIMIT))
+            self._print(now, label, excerpt(message, _LIMIT))
 
     def close(self) -> None:
         """Prints the text that has arrived."""
@@ -146,7 +146,7 @@ def run_line(event: Shown) -> tuple[str, str] | None:
         case ToolStart():
             return "started", f"{event.name}{' early' if event.is_early else ''}"
         case ToolProgress():
-            return "progress", f"{event.name} {one_line(event.data)}"
+            return "progress", f"{event.name} {excerpt(event.data)}"
         case ToolEnd():
             label = "result" if event.ending == "done" else event.ending
             took = "" if event.seconds is None else f" in {event.seconds:.2f} s"
@@ -206,9 +206,9 @@ def _chunk_line(event: StreamChunk) -> tuple[str, str] | None:
         case ToolCallStart():
             return "calls", event.name
         case ToolCallClosed():
-            return "closed", f"{event.name} {one_line(event.arguments, _LIMIT)}"
+            return "closed", f"{event.name} {excerpt(event.arguments, _LIMIT)}"
         case ToolCall():
-            return "call", f"{event.name} {one_line(event.arguments, _LIMIT)}"
+            return "call", f"{event.name} {excerpt(event.arguments, _LIMIT)}"
         case ToolCallInvalid():
             return "invalid", f"{event.name}: {event.why}, {event.message}"
         case Error():

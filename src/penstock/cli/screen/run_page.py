@@ -11,7 +11,7 @@ from penstock.cli.screen.page import Page
 from penstock.cli.screen.remark import RESET, Remark, Shown
 from penstock.cli.screen.rows import Row, Width
 from penstock.events import Finish, Opaque, ToolCall, ToolCallClosed, Unknown, Usage
-from penstock.inspector.excerpts import one_line
+from penstock.inspector.excerpts import excerpt
 from penstock.run.events import (
     ApprovalRequest,
     CallReviewed,
@@ -96,7 +96,7 @@ class RunPage(Page[Shown]):
             case HistoryReplaced():
                 self._note("note", "· ", (replaced_text(event), "aside"))
             case OutputInvalid():
-                self._note("note", "✗ ", (f"the output is not valid: {one_line(event.problem, 400)}", "odd"))
+                self._note("note", "✗ ", (f"the output is not valid: {excerpt(event.problem, 400)}", "odd"))
             case Nested():
                 self._inner_page(event.path[0]).add(unwrap(event), now)
             case Decision() | ToolResults() | CallReviewed() | ToolReturned():
@@ -177,7 +177,7 @@ class RunPage(Page[Shown]):
         if event.usage.cost is not None and event.reason != "paused":
             self._note("cost", "· ", (cost_text(event.usage), "aside"))
         if event.reason != "answered":
-            why = f": {one_line(event.why)}" if event.why else ""
+            why = f": {excerpt(event.why)}" if event.why else ""
             self._note("done", "■ ", (f"{event.reason}{why}", "bad" if event.reason == "error" else "odd"))
 
 

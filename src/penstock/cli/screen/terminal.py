@@ -1,21 +1,21 @@
-"""The console, and text that is safe to print on it.
+"""The console.
 
 Models and servers are not trusted with the terminal: an escape sequence could rewrite earlier output, change the
-window title or fill the clipboard. Every control character is therefore printed escaped.
+window title or fill the clipboard. Everything that is printed goes through `escape`.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterable
 from io import TextIOWrapper
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.style import Style
 
-from penstock.inspector.excerpts import CONTROL
+from penstock.jsontext.shown_text import escape, escape_json
 
 STYLES = {
     name: Style.parse(definition)
@@ -31,33 +31,6 @@ MAX_WIDTH = 100
 MIN_WIDTH = 20
 """Lines are never broken shorter than this, however narrow the terminal is."""
 
-# Letters, marks and symbols without a shape: fillers, joiners, variation selectors, the empty Braille pattern.
-_SHAPELESS = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
-_CONTROL_UTF8 = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
-
-
-def escape(text: str) -> str:
-    """Escapes everything in the text that could act on a terminal; newlines and tabs stay."""
-    return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
-
-
-def spell(text: str) -> str:
-    """Escapes everything in the text that cannot be seen: control characters, and characters without a shape."""
-    return "".join(
-        character.encode("unicode_escape").decode() if _is_invisible(character) else character for character in text
-    )
-
-
-def _is_invisible(character: str) -> bool:
-    return not character.isprintable() or _SHAPELESS.match(character) is not None
-
-
-def escape_json(line: bytes) -> bytes:
-    """Escapes the characters that JSON allows unescaped and that a terminal may act on."""
-    return _CONTROL_UTF8.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), line)
-
 
 def write_lines(lines: Iterable[bytes], *, to_stderr: bool = False) -> None:
     """Writes lines of JSON and flushes them."""
@@ -67,7 +40,11 @@ def write_lines(lines: Iterable[bytes], *, to_stderr: bool = False) -> None:
 
 
 class SafeConsole(Console):
-    """A rich console that raises `BrokenPipeError`, so that the command decides how to exit."""
+    """A rich console that escapes all text, and raises `BrokenPipeError`, so that the command decides how to exit."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield Segment(escape(segment.text), segment.style) if segment.control is None else segment
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

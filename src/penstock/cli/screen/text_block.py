@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from penstock.cli.screen.rows import Row, Styled, Width, hang, plain, wrap
+from penstock.jsontext.shown_text import settled
 
 Kind = Literal["text", "reasoning", "refusal"]
 
@@ -53,7 +54,7 @@ class TextBlock(Struct):
 
     def take_line_start(self) -> Row:
         """Takes the start of the last line, if lines are not broken; call `take` first."""
-        start = self.rest.rstrip()  # spaces may turn out to be the end of the block
+        start = settled(self.rest).rstrip()  # spaces may turn out to be the end of the block
         if not start or "\n" in self.rest:
             return ()
         row = self._row(start)[1 if self.is_mid_line else 0 :]

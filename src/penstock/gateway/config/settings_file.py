@@ -13,7 +13,6 @@ Running requests keep the settings with which they began.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,8 +21,9 @@ from msgspec.structs import replace
 from penstock.errors import UsageError
 from penstock.gateway.config.file import parse_settings, read_content
 from penstock.gateway.config.settings import GatewaySettings, Upstream
+from penstock.loggers import get_logger
 
-logger = logging.getLogger("penstock.gateway")
+logger = get_logger("penstock.gateway")
 
 LOOK_SECONDS = 0.5
 """The seconds between two looks at the file."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from math import inf
 from typing import Any
@@ -20,15 +19,16 @@ from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.failures import rejection
 from penstock.gateway.healed import HealedResponse
 from penstock.gateway.journal import CLIENT_LEFT
-from penstock.gateway.log_text import one_line
 from penstock.gateway.passing.relay import Passed, URLOf, pass_on
 from penstock.gateway.routing import find_candidates
 from penstock.gateway.upstream_keys import uses_client_key
+from penstock.jsontext.shown_text import one_line
+from penstock.loggers import get_logger
 from penstock.wires import find_response_frames
 from penstock.wires.shared.encode_response.response_bodies import encode_error
 from penstock.wires.shared.encode_response.response_head import ResponseHead
 
-logger = logging.getLogger("penstock.gateway")
+logger = get_logger("penstock.gateway")
 
 Rewrite = Callable[[bytes], bytes]
 """Changes a whole response; raises a `ValueError` if it is not what was expected."""

@@ -7,7 +7,6 @@ takes time: what the server counted for earlier requests corrects it.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from msgspec import Struct
 
 from penstock.errors import ContextLengthError
 from penstock.events import Usage
+from penstock.loggers import get_logger
 from penstock.servers.asking import ServerAddress, ask_server
 from penstock.servers.facts import ServerFacts
 from penstock.servers.reading import count_prompt
@@ -25,7 +25,7 @@ from penstock.transport.commands import HTTPRequest
 from penstock.wires.shared.encode_response.response_errors import CONTEXT_LENGTH
 from penstock.wires.shared.encode_response.response_format import ResponseFormat
 
-logger = logging.getLogger("penstock.gateway")
+logger = get_logger("penstock.gateway")
 
 COUNT_SECONDS = 2.0
 """The longest time that a count delays a request."""

@@ -7,7 +7,6 @@ reading costs nothing and delays nobody. Up-to-date readers are written to as ev
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -23,11 +22,12 @@ from penstock.log.follow import last_position, next_events
 from penstock.log.position import OtherPastError, Position, parse_position
 from penstock.log.store import Committed, DamagedRunError, Store, StoreError, UnknownRunError
 from penstock.log.store_retries import awith_retries
+from penstock.loggers import get_logger
 from penstock.run.events import Done, LogEvent
 from penstock.serve.feeds.feed import PAGE, PAGE_BYTES, STEP, Feed, Item, Newest, Page, page_of
 from penstock.serve.public_events import DAMAGED
 
-logger = logging.getLogger("penstock.serve")
+logger = get_logger("penstock.serve")
 
 MakeFrame = Callable[[int | None, float, LogEvent], bytes]
 WriteNow = Callable[[Page], bool]

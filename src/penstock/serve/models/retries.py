@@ -14,7 +14,6 @@ If nobody takes the response over in time, the run is cancelled.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from functools import partial
 
@@ -22,9 +21,10 @@ from penstock.asgi.request import HTTPRequest
 from penstock.log.starts.requests import StartRequest, StoredStart
 from penstock.log.store import StoreError
 from penstock.log.store_retries import awith_retries
+from penstock.loggers import get_logger
 from penstock.serve.hosting import Host
 
-logger = logging.getLogger("penstock.serve")
+logger = get_logger("penstock.serve")
 
 OPEN_SECONDS = 6.0
 """How long a row stays open after its server has last renewed it: then the server counts as dead."""
