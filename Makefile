@@ -23,8 +23,11 @@ CLI := $(VENV)/.installed-cli
 DEV := $(VENV)/.installed-dev
 FUZZ := $(VENV)/.installed-fuzz
 DOCS := $(VENV)/.installed-docs
+RELEASE := $(VENV)/.installed-release
 QUICK := tests/project/test_layers.py tests/framing/test_framing.py tests/wires/test_laws.py tests/dialects/test_texts.py tests/run/test_run.py \
     tests/agent/test_agent.py tests/model/test_model.py tests/history/test_history.py -k 'not cut and not prefix'
+# The parts that use the optional packages; the tests need nothing but these and pytest.
+LOWEST := tests/asgi tests/serve/test_serve.py tests/cli/test_demo.py
 FUZZ_TARGETS = $(sort $(wildcard tests/fuzz/fuzz_*.py))
 SOURCES = $(wildcard src tests benchmarks examples)
 
@@ -32,7 +35,7 @@ say = @printf '==> %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo picture screenshots site site-serve test test-again test-clients test-agents quick test-all pytest check format fuzz chaos siege soak same walk bench clean api
+.PHONY: help demo picture screenshots site site-serve test test-again test-clients test-agents test-lowest lock release release-files quick test-all pytest check format fuzz chaos siege soak same walk bench clean api
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -68,6 +71,23 @@ test-all: ## all tests on each Python from 3.11 to 3.14 that this machine has; T
 	    echo "==> Python $$version"; \
 	    $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON="$$found" pytest || exit 1; \
 	done
+
+test-lowest: $(DEV) ## the quick tests with the lowest versions that pyproject.toml allows, in .venv-lowest
+	@$(BIN)/python -m uv venv --quiet --clear --python $(BIN)/python .venv-lowest
+	@$(BIN)/python -m uv pip install --quiet --python .venv-lowest --resolution lowest-direct --editable '.[all]'
+	@$(BIN)/python -m uv pip install --quiet --python .venv-lowest 'pytest>=9.0' 'pytest-xdist>=3.8' 'hypothesis>=6.150'
+	@$(BIN)/python -m uv pip list --quiet --python .venv-lowest
+	@.venv-lowest/bin/python -m pytest --quiet --numprocesses auto $(LOWEST) $(QUICK) $(PYTEST_ARGS)
+
+lock: $(DEV) ## write requirements.lock: the versions and hashes of what the extra `all` installs
+	@$(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11 --extra all --generate-hashes --upgrade \
+	    --no-header --no-emit-index-url --no-emit-find-links --output-file requirements.lock pyproject.toml
+
+release: ## build wheel, sdist and bill of materials in dist/, and check them; nothing is uploaded
+	@$(MAKE) --no-print-directory VENV=.venv-release release-files
+
+release-files: $(RELEASE)
+	@$(BIN)/python -m tests.release
 
 pytest: $(DEV)
 	@$(BIN)/python -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
@@ -141,7 +161,7 @@ bench: $(DEV) ## measure, as ratios to the cost of parsing the JSON; PEERS=1: ot
 	@$(BIN)/python -m benchmarks $(if $(PEERS),all)
 
 clean: ## remove everything that these targets created
-	rm -rf $(VENV) .venv-3.* .bench .cache .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site
+	rm -rf $(VENV) .venv-3.* .venv-lowest .venv-release .bench .cache .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site
 	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(CLI): pyproject.toml | $(BIN)/pip
@@ -158,6 +178,11 @@ $(FUZZ): pyproject.toml | $(BIN)/pip
 	$(say) 'installing development tools and the fuzzer…'
 	@$(INSTALL) '.[fuzz]'
 	@touch $(CLI) $(DEV) $@
+
+$(RELEASE): pyproject.toml | $(BIN)/pip
+	$(say) 'installing what builds and checks a release…'
+	@$(PIP) --quiet --quiet --editable '.[release]'
+	@touch $@
 
 $(DOCS): pyproject.toml | $(BIN)/pip
 	$(say) 'installing the generator of the site…'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -11,7 +12,9 @@ import venv
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
+from tests import release
 from tests.budget import sample
 from tests.cases import each
 
@@ -69,7 +72,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-FOR_CONTRIBUTORS = {"dev", "docs", "fuzz"}
+FOR_CONTRIBUTORS = {"dev", "docs", "fuzz", "release"}
 
 
 ALONE = sorted(EXTRAS.keys() - FOR_CONTRIBUTORS - {"all", "cli"})
@@ -95,3 +98,49 @@ def test_an_installed_wheel_imports_and_runs(extra: str, wheel: Path, tmp_path_f
         refused = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert refused.returncode == 2
         assert "pip install 'penstock-llm[cli]'" in refused.stderr
+
+
+def test_the_lock_has_every_package_of_the_extra_all_in_an_allowed_version() -> None:
+    locked = {
+        requirement.name.lower(): next(iter(requirement.specifier)).version
+        for line in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+        if re.match(r"[\w.-]+==", line) and (requirement := Requirement(line.rstrip("\\ "))) is not None
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = re.findall(r"\w+", EXTRAS["all"][0].partition("[")[2])
+    wanted = [
+        Requirement(text) for text in (*project["dependencies"], *(one for name in extras for one in EXTRAS[name]))
+    ]
+    assert len(wanted) > len(extras)
+    wrong = [
+        str(one) for one in wanted
+        if canonical(one.name) not in locked or not one.specifier.contains(locked[canonical(one.name)])
+    ]  # fmt: skip
+    assert not wrong, "make lock writes it"
+    assert "://" not in (ROOT / "requirements.lock").read_text(encoding="utf-8"), "it names no index"
+
+
+def test_lower_bounds_admit_no_version_with_a_known_vulnerability() -> None:
+    """The table of the page, which names the vulnerabilities, has the bounds of pyproject.toml."""
+    page = (ROOT / "docs" / "releasing.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (\w+) \| ([\d.]+) \| .*CVE-", page, re.MULTILINE))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    direct = [
+        Requirement(text) for text in (*project["dependencies"], *(one for row in EXTRAS.values() for one in row))
+    ]
+    bounds = {one.name: bound.version for one in direct for bound in one.specifier if bound.operator == ">="}
+    assert len(rows) >= 5
+    assert {name: bounds.get(name) for name in rows} == rows
+    assert all(one.specifier for one in direct if not one.name.startswith("penstock")), "each has a lower bound"
+
+
+def test_the_contents_of_a_release_are_checked() -> None:
+    names = [*release.IN_WHEEL]
+    assert not [*release.content_problems(names, release.IN_WHEEL)]
+    assert [*release.content_problems(names[1:], release.IN_WHEEL)] == [f"{names[0]} is missing"]
+    for bad in ("penstock/__pycache__/a.pyc", "tests/.env", "a/key.pem", ".venv-3.11/x", "docs/node_modules/x.js"):
+        assert [*release.content_problems([*names, bad], release.IN_WHEEL)] == [f"{bad} must not be in it"]
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
