@@ -1,4 +1,7 @@
-"""The records of decisions name only what exists: files, and names of the code, of a protocol or of a library."""
+"""The records of decisions name only what exists: files, and names of the code, of a protocol or of a library.
+
+So do the rows of the threat model: each names a test or an attack.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.siege.attacks import by_name
 
 ROOT = Path(__file__).parents[2]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
@@ -55,3 +60,39 @@ def test_a_name_that_does_not_exist_is_found() -> None:
     assert missing(" ".join(f"`{name}`" for name in names) + ", and *grip*, which did exist") == []
     gone = ["run/no_such.py", "no_such.py", "wires/<wire>/no_such.py", "Model.no_such_method", "no_such_function()"]
     assert missing(" ".join(f"`{name}`" for name in gone)) == gone
+
+
+THREATS = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| \*\*([^*|]+)\*\* \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+ROWS: list[tuple[str, ...]] = ROW.findall(THREATS.partition("<!-- threats -->")[2].partition("<!-- end -->")[0])
+
+
+def untested(cell: str) -> list[str]:
+    """The names in a cell that are neither a file of tests nor words of an attack."""
+    attacks = [*by_name()]
+    return [
+        name
+        for name in map(str.strip, cell.split(", "))
+        if not (
+            any(name.removeprefix("siege: ") in attack for attack in attacks)
+            if name.startswith("siege: ")
+            else re.fullmatch(r"`tests/[\w/]+/test_\w+\.py`", name) and (ROOT / name.strip("`")).is_file()
+        )
+    ]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[1][:40])
+def test_a_row_of_the_threat_model_names_a_test_that_exists(row: tuple[str, ...]) -> None:
+    assert untested(row[2]) == []
+
+
+def test_every_guarantee_has_its_attacks_in_the_threat_model() -> None:
+    table = (ROOT / "SECURITY.md").read_text(encoding="utf-8").partition("| | guarantee |")[2].partition("\n\n")[0]
+    assert [*dict.fromkeys(row[0] for row in ROWS)] == re.findall(r"^\| \*\*([^*]+)\*\* \|", table, re.MULTILINE)
+    assert THREATS.count("\n| **") == len(ROWS) + THREATS.partition("<!-- threats -->")[0].count("\n| **")
+
+
+def test_a_test_or_an_attack_that_does_not_exist_is_found() -> None:
+    assert untested("`tests/run/test_run.py`, siege: empty lists") == []
+    gone = ["`tests/run/test_no_such.py`", "siege: no such attack", "a promise", "`tests/run`"]
+    assert untested(", ".join(gone)) == gone
