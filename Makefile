@@ -27,7 +27,7 @@ RELEASE := $(VENV)/.installed-release
 QUICK := tests/project/test_layers.py tests/framing/test_framing.py tests/wires/test_laws.py tests/dialects/test_texts.py tests/run/test_run.py \
     tests/agent/test_agent.py tests/model/test_model.py tests/history/test_history.py -k 'not cut and not prefix'
 # The parts that use the optional packages; the tests need nothing but these and pytest.
-LOWEST := tests/asgi tests/serve/test_serve.py tests/cli/test_demo.py
+LOWEST := tests/asgi tests/serve/test_serve.py tests/cli/test_shown_runs.py
 FUZZ_TARGETS = $(sort $(wildcard tests/fuzz/fuzz_*.py))
 SOURCES = $(wildcard src tests benchmarks examples)
 

@@ -10,10 +10,10 @@ import pytest
 import penstock
 import penstock.inspector
 import penstock.serve
+from penstock import gateway
 from penstock.inspector import Inspections
 from penstock.testing import Scripted
 from tests.asgi_client import Browser, serving
-from tests.gateways import gateway, upstream
 
 TOKEN = "t" * 20
 PATHS = {
@@ -40,7 +40,7 @@ def serve_app(**options: Any) -> Any:
 
 def gateway_app(**options: Any) -> Any:
     key = {"key": options["token"]} if "token" in options else {}
-    return gateway(upstream(["Hi."]), inspections=Inspections(), **key)
+    return gateway.app(gateway.Upstream(name="a", via=Scripted(["Hi."])), inspections=Inspections(), **key)
 
 
 def inspector_app(**options: Any) -> Any:
@@ -111,5 +111,24 @@ def test_the_health_check_needs_no_token(name: str) -> None:
         async with serving(APPS[name](token=TOKEN)) as browser:
             assert [(await browser.get(path)).status for path in ("/healthz", "/healthz/")] == [200, 200]
             assert (await browser.post("/healthz")).status == 405
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", APPS)
+def test_no_response_can_be_embedded_by_pages_of_other_origins(name: str) -> None:
+    async def main() -> None:
+        async with serving(APPS[name](token=TOKEN), authorization=f"Bearer {TOKEN}") as browser:
+            asked = {"model": "a", "messages": [{"role": "user", "content": "Hi"}]}
+            replies = [
+                await browser.request(method, path) for method, paths in PATHS.items() for path in paths
+            ] + [
+                await browser.get("/"), await browser.get("/inspect"), await browser.get("/healthz"),
+                await browser.post("/v1/chat/completions", asked),
+                await browser.post("/v1/chat/completions", {**asked, "stream": True}),
+                await browser.get("/runs", authorization="wrong"),
+            ]  # fmt: skip
+            assert len({reply.status for reply in replies}) > 2
+            assert {reply.headers.get("cross-origin-resource-policy") for reply in replies} == {"same-origin"}
 
     asyncio.run(main())
