@@ -17,7 +17,7 @@ from penstock.gateway.answer import Answer, learn, open_answer, whole_answer
 from penstock.gateway.asking import Caller, passed_headers, takes_custom_tools
 from penstock.gateway.config.settings import NATIVE
 from penstock.gateway.context import Call, GatewayContext
-from penstock.gateway.failures import in_band, rejection
+from penstock.gateway.failures import in_band, rejection, shown_code
 from penstock.gateway.inspecting import InspectedCall
 from penstock.gateway.journal import Journal, Reads
 from penstock.gateway.memory import ResponseRecord
@@ -34,7 +34,6 @@ from penstock.jsontext.scan import MAX_DEPTH
 from penstock.wires import find_response_frames
 from penstock.wires.shared.encode_response.response_bodies import encode_body, encode_error
 from penstock.wires.shared.encode_response.response_encoder import ResponseEncoder
-from penstock.wires.shared.encode_response.response_errors import CONTEXT_LENGTH, UNKNOWN_RESPONSE
 from penstock.wires.shared.encode_response.response_head import EncodedResponse, ResponseHead
 
 STREAM_HEADERS = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
@@ -238,10 +237,9 @@ class Answering:
     def _failure(self, error: RejectedRequest) -> EncodedResponse:
         """An error in the shape of the protocol."""
         self._journal.fail(error)
-        code = error.code if error.code in (UNKNOWN_RESPONSE, CONTEXT_LENGTH) else ""  # the other codes are our own
         retry_after = error.headers.get("retry-after")
         head = ResponseHead(id=self._caller.id, retry_after=None if retry_after is None else float(retry_after))
-        encoded = encode_error(self._frames, error.status, error.message, code, head)
+        encoded = encode_error(self._frames, error.status, error.message, shown_code(error), head)
         return replace(encoded, headers={**error.headers, **encoded.headers})
 
 

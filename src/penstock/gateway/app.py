@@ -32,6 +32,7 @@ from penstock.gateway.config.upstream_names import read_upstream
 from penstock.gateway.context import LIMITS, Call, Endpoint, FixedSettings, GatewayContext, SettingsSource
 from penstock.gateway.counting import count_tokens
 from penstock.gateway.facts import UpstreamFacts
+from penstock.gateway.failures import shown_code
 from penstock.gateway.fallbacks import Circuits
 from penstock.gateway.healed import HealedResponses
 from penstock.gateway.hosted.runners import WebTools
@@ -140,7 +141,8 @@ class GatewayApp(ASGIApp):
 
     def _settings_changed(self) -> None:
         if self.context.inspections is not None:
-            self.context.inspections.alert = self.context.source.problem
+            problem = self.context.source.problem
+            self.context.inspections.alert = problem and f"The settings before this change are still used: {problem}"
         self._warn_about_keys()
 
     def _warn_about_keys(self) -> None:
@@ -166,7 +168,7 @@ class GatewayApp(ASGIApp):
             await respond_error(request, send, error)
             return
         encoded = encode_error(
-            find_response_frames(wire), error.status, error.message, head=ResponseHead(id=request.id)
+            find_response_frames(wire), error.status, error.message, shown_code(error), ResponseHead(id=request.id)
         )
         headers = {**error.headers, **encoded.headers}
         await respond(request, send, encoded.status, encoded.body, headers=headers)

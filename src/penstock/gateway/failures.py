@@ -22,7 +22,7 @@ from penstock.events import Error
 from penstock.gateway.servers.overflow import overflow_words
 from penstock.transport.error_responses import is_too_long
 from penstock.wires import error_statuses
-from penstock.wires.shared.encode_response.response_errors import CONTEXT_LENGTH, status_in
+from penstock.wires.shared.encode_response.response_errors import CONTEXT_LENGTH, UNKNOWN_RESPONSE, status_in
 from penstock.wires.shared.encode_response.response_format import ResponseFormat
 
 TOO_MANY, BAD_GATEWAY, UNAVAILABLE, GATEWAY_TIMEOUT = 429, 502, 503, 504
@@ -49,6 +49,11 @@ def rejection(
     message = f"the upstream refused the key of the gateway: {error.message}" if is_own_key else error.message
     headers = {} if error.retry_after is None else {"retry-after": str(math.ceil(error.retry_after))}
     return RejectedRequest(status_of(error, is_client_key=is_client_key), "", message, headers)
+
+
+def shown_code(error: RejectedRequest) -> str:
+    """The code that clients look for in an error; empty if there is none: the other codes are our own."""
+    return error.code if error.code in (UNKNOWN_RESPONSE, CONTEXT_LENGTH) else ""
 
 
 def status_of(error: ProviderError, *, is_client_key: bool) -> int:

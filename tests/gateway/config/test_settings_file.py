@@ -194,6 +194,7 @@ def test_a_mistake_is_shown_by_healed_and_by_the_inspector(path: Path, monkeypat
             await feed.reply.until('event: alert\ndata: ""\n\n')
             write(path, "port = 1")
             await feed.reply.until("use --port")
+            await feed.reply.until("The settings before this change are still used: ")
             assert "use --port" in await problem()
             write(path, TWO)
             await until(lambda: feed.reply.body.endswith(b'event: alert\ndata: ""\n\n'))

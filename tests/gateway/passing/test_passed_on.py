@@ -51,6 +51,9 @@ class Server:
             return web.json_response(VECTORS)
         if request.path != "/v1/completions":
             return web.json_response({"error": {"message": "no such page"}}, status=404)
+        if body["prompt"] == "long":
+            message = "This model's maximum context length is 100 tokens. However, you requested 120 tokens."
+            return web.json_response({"error": {"message": message}}, status=400)
         if body["prompt"] == "busy":
             return web.json_response({"error": {"message": "later"}}, status=429, headers={"retry-after": "7"})
         if not body.get("stream"):
@@ -60,7 +63,7 @@ class Server:
     async def _stream(self, request: web.Request, body: Any) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
-        for frame in self.frames[:2] if body["prompt"] in ("cut", "endless") else self.frames:
+        for frame in self.frames[:3] if body["prompt"] in ("cut", "endless") else self.frames:
             await response.write(frame)
         if body["prompt"] == "cut" and request.transport is not None:
             request.transport.abort()
@@ -117,6 +120,46 @@ def test_the_bytes_of_a_stream_stay_as_they_are() -> None:
     run(test)
 
 
+SECRET = "sk-local-4711-4711"
+SPLIT = [
+    b'data: {"choices": [{"index": 0, "text": "sk-local"}]}\n\n',
+    b'data: {"message": "wrong key sk-lo',
+    b'cal-4711-4711", "object": "error"}\n\ndata: {"error": {"message": "Bearer sk-local-4711\\u002d4711"}}\n\n',
+]
+"""A stream that repeats the key of its request, the first time in two reads and the second time with an escape."""
+
+
+@pytest.mark.parametrize("is_streaming", [False, True])
+@pytest.mark.parametrize("frames", [SPLIT, [b'{"error": "wrong key sk-local-4711-4711"}']])
+def test_the_key_in_an_error_is_masked(
+    frames: list[bytes], is_streaming: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_KEY", SECRET)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.headers["authorization"] == f"Bearer {SECRET}"
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        for frame in frames:
+            await response.write(frame)
+            await asyncio.sleep(0.02)
+        return response
+
+    async def main() -> None:
+        async with web_server(answer) as url:
+            upstream = Upstream(name="local", url=f"{url}/v1", provider="vllm", key="env:LOCAL_KEY", retries=0)
+            async with serving(app(upstream)) as browser:
+                reply = await browser.post("/v1/completions", ask(is_streaming=is_streaming))
+                assert reply.status == 200
+                assert b"4711" not in reply.body
+                assert b"wrong key ***" in reply.body
+                if frames is SPLIT:
+                    assert reply.body.startswith(SPLIT[0])
+                    assert reply.body.endswith(b'"}}\n\n')
+
+    asyncio.run(main())
+
+
 def test_a_server_that_does_not_stream_sends_json() -> None:
     async def test(server: Server, browser: Browser) -> None:
         server.frames = [json.dumps(COMPLETION).encode()]
@@ -148,6 +191,16 @@ def test_an_error_keeps_its_status_and_the_pause() -> None:
             reply = await browser.post("/v1/completions", ask("busy", is_streaming=is_streaming))
             assert (reply.status, reply.headers["retry-after"]) == (429, "7")
             assert "later" in reply.json["error"]["message"]
+
+    run(test)
+
+
+def test_a_prompt_that_is_too_long_has_the_code_that_clients_look_for() -> None:
+    async def test(server: Server, browser: Browser) -> None:
+        for is_streaming in (False, True):
+            reply = await browser.post("/v1/completions", ask("long", is_streaming=is_streaming))
+            assert (reply.status, reply.json["error"]["code"]) == (400, "context_length_exceeded")
+        assert (await browser.post("/v1/completions", [])).json["error"]["code"] != "context_length_exceeded"
 
     run(test)
 
@@ -276,8 +329,8 @@ def test_the_words_of_a_server_stay_on_one_line_of_the_log(caplog: pytest.LogCap
 def test_a_stream_that_breaks_off_ends_with_an_error() -> None:
     async def test(server: Server, browser: Browser) -> None:
         reply: Reply = await browser.post("/v1/completions", ask("cut", is_streaming=True))
-        assert reply.body.startswith(b"".join(FRAMES[:2]))
-        assert "error" in events(reply.body.partition(b"\n\n")[2])[0]
+        assert reply.body.startswith(b"".join(FRAMES[:3]))
+        assert "error" in events(reply.body.removeprefix(b"".join(FRAMES[:3])))[0]
         assert b"[DONE]" not in reply.body
         [row] = (await browser.get("/healed")).json["requests"]
         assert "broke off" in row["problem"]

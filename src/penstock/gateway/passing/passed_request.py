@@ -77,7 +77,7 @@ class PassedRequest:
             )
         except (UsageError, ProviderError) as error:
             is_client_key = any(uses_client_key(candidate.upstream, self._caller.key) for candidate in candidates)
-            raise rejection(error, is_client_key=is_client_key) from None
+            raise rejection(error, self._frames.format, is_client_key=is_client_key) from None
         self._upstream = passed.candidate.upstream.name
         return passed
 

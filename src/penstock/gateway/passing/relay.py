@@ -1,4 +1,4 @@
-"""Passes requests on to an upstream: bodies and responses stay as they are, except for the name of the model.
+"""Passes requests on to an upstream: bodies and responses stay as they are, except for the name of the model and keys.
 
 Keys, timeouts, retries, fallbacks and circuits are those of other requests. Responses are not healed, as there are no
 calls in them, and there are no keep-alives, which could fall into the middle of a frame.
@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.errors import ProviderError
-from penstock.events import Error, Finish, Progress, StreamChunk, Text
+from penstock.events import Error, Finish, Progress, StreamChunk, Text, Unknown
 from penstock.gateway.asking import IMPATIENCE, PATIENCE, Caller, RouteRetries, open_stream, passed_exchange
 from penstock.gateway.attempts import Attempts
 from penstock.gateway.failures import from_event
@@ -27,16 +27,38 @@ URLOf = Callable[[Candidate, str], str]
 
 
 class PassedDecoding:
-    """Decodes nothing: each read is a text with one character per byte."""
+    """Decodes nothing: the complete lines of each read are a text with one character per byte.
+
+    Lines with an error are `Unknown`, in which the exchange masks keys: a server may repeat the one that it got.
+    """
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []  # pieces of a line
 
     def feed(self, data: bytes) -> list[StreamChunk]:
-        return [Text(0, data.decode("latin-1"))]
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if not end:
+            self._rest.append(data)
+            return []
+        lines, self._rest = b"".join((*self._rest, data[:end])), [data[end:]]
+        return _chunks(lines)
 
     def progress(self) -> Progress:
         return "open"
 
     def close(self) -> list[StreamChunk]:
-        return [Finish("stop")]
+        rest, self._rest = b"".join(self._rest), []
+        return [*_chunks(rest), Finish("stop")]
+
+
+_ERROR = b'"error"'
+
+
+def _chunks(lines: bytes) -> list[StreamChunk]:
+    if _ERROR not in lines:
+        return [Text(0, lines.decode("latin-1"))] if lines else []
+    texts = ((line.decode("latin-1"), _ERROR in line) for line in lines.splitlines(keepends=True))
+    return [Unknown(text) if has_error else Text(0, text) for text, has_error in texts]
 
 
 class Passed(Struct):
@@ -79,7 +101,16 @@ def bytes_of(chunks: Sequence[StreamChunk]) -> bytes:
     for chunk in chunks:
         if isinstance(chunk, Error):
             raise from_event(chunk)
-    return "".join(chunk.text for chunk in chunks if isinstance(chunk, Text)).encode("latin-1")
+    return "".join(map(_text, chunks)).encode("latin-1")
+
+
+def _text(chunk: StreamChunk) -> str:
+    match chunk:
+        case Text():
+            return chunk.text
+        case Unknown(raw=str(text)):
+            return text
+    return ""
 
 
 async def pass_on(
