@@ -37,6 +37,7 @@ from penstock.healing.report import (
     CALL_IN_REASONING,
     CALL_IN_TEXT,
     DATA_KEEP_ALIVE,
+    ESTIMATED,
     REASONING_MARKS,
     HealingReport,
 )
@@ -288,7 +289,7 @@ class HealedDecoding:
                     self.output.has_usage = True
                 case Finish() if self._context.estimate is not None and not self.output.has_usage:
                     self.output.has_usage = True
-                    self._report.note("the usage is an estimate: the server sent none")
+                    self._report.note(ESTIMATED)
                     yield replace(self._context.estimate, output_tokens=tokens_of(self.output.size))
                 case _:
                     pass

@@ -18,6 +18,9 @@ REPEATED_ID, STOP_WITH_CALLS, NO_REASON, REASONING_MARKS, CALL_IN_TEXT, DATA_KEE
     181,
 )
 
+ESTIMATED = "the usage is an estimate: the server sent none"
+"""The note of a response whose token counts are not those of its server."""
+
 RESCUED_HEADER = "x-penstock-rescued"
 """The header of a response with calls that were found in its text: their ids."""
 
@@ -110,6 +113,13 @@ class HealingReport:
         """Add a note about something left unchanged; duplicates are ignored."""
         if len(self.notes) < MAX_NOTES and text not in self.notes:
             self.notes.append(text)
+
+    def withdraw(self, text: str, start: int) -> bool:
+        """Remove a note that is not among the first ones: it is about a response that nobody gets."""
+        if text not in self.notes[start:]:
+            return False
+        self.notes.remove(text)
+        return True
 
     def note_text(self, name: str, fault: Fault | None) -> None:
         """Note a call in the text that stays text: it has a fault, or its tool is not declared."""

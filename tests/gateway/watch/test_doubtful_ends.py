@@ -12,7 +12,7 @@ from aiohttp import web
 from penstock import Usage
 from penstock.gateway import GatewaySettings, Watch, app
 from penstock.gateway.servers.overflow import TokenRatios
-from penstock.testing import Raw, ReceivedRequest, Reply, Scripted, call, drop, fail, think
+from penstock.testing import Raw, ReceivedRequest, Reply, Scripted, call, drop, fail, think, wait
 from tests.asgi_client import serving
 from tests.gateway.test_gateway_pairs import CLIENTS, MODELS
 from tests.gateways import TOOLS, chat, delta, events, sse, text_of, upstream, web_server
@@ -191,6 +191,33 @@ def test_a_second_request_that_fails_passes_the_first_end_on(failure: str, strea
     else:
         assert json.loads(asked.body)["choices"][0]["finish_reason"] == "stop"
     assert any("the first end was passed on" in note for note in asked.notes)
+    assert b"Well" not in asked.body
+    assert not any("estimate" in note for note in asked.notes)
+
+
+def test_the_counts_of_a_second_response_that_fails_are_added_if_the_server_sent_them() -> None:
+    counted = Raw(
+        sse(delta(reasoning_content="Well"), {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}},
+            {"error": {"message": "busy", "code": "overloaded"}}, done=False)
+    )  # fmt: skip
+    asked = Asked([Reply(usage=Usage(10, 1)), counted])
+    usage = events(asked.body)[-1]["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"], asked.reason) == (17, 3, ["stop"])
+    assert b"Well" not in asked.body
+
+
+def test_an_estimate_of_the_first_response_keeps_its_note() -> None:
+    asked = Asked([Raw(sse(delta("stop"))), Reply(think("Well"), drop())])
+    assert any("estimate" in note for note in asked.notes)
+
+
+def test_a_second_response_with_very_much_reasoning_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    second = Reply(*(part for _ in range(4) for part in (think("Well"), wait(0.001))), drop())
+    assert b"Well" not in Asked([Reply(), second]).body
+    monkeypatch.setattr("penstock.gateway.watch.doubtful_ends.MAX_SECOND", 2)
+    asked = Asked([Reply(), second])
+    assert b"Well" in asked.body
+    assert asked.error
 
 
 def test_a_failure_after_the_second_answer_began_is_an_error() -> None:

@@ -5,8 +5,9 @@
 | nothing, or only white space | a tool result | `stop` or the one for calls | `empty_answers` |
 | reasoning, and else only white space | any message | `stop` or the one for calls | `reasoning_only` |
 
-Reasoning and white space are passed on at once. The end, and vendor state, which belongs to a response that the client
-may never see, are held back until there is content, or until it is clear that there is none.
+Reasoning and white space of the first response are passed on at once. Its end, and vendor state, which belongs to a
+response that the client may never see, are held back until there is content, or until it is clear that there is none.
+Of the second response everything is held back so: if it fails, the client sees nothing of it.
 
 | state | text, refusal or call | end | error |
 |---|---|---|---|
@@ -28,7 +29,7 @@ from penstock.gateway.attempts import Attempts
 from penstock.gateway.config.settings import Watch
 from penstock.gateway.watch.continued import ContinuedAnswer
 from penstock.gateway.watch.reminders import is_reminder, reminder
-from penstock.healing.report import HealingReport
+from penstock.healing.report import ESTIMATED, HealingReport
 from penstock.history.client_request import ClientRequest
 from penstock.messages import Message
 from penstock.wires import find_wire
@@ -37,6 +38,8 @@ EMPTY = "Your last response was empty. Go on with the task: write the answer, or
 REASONING = "Your last response had only reasoning, which nobody else can see. Write the answer, or call the next tool."
 ENDS = ("stop", "tool_calls")
 """The reasons after which a response should have content."""
+MAX_SECOND = 50_000
+"""How many events of the second response are held back; with more, it is passed on as it comes."""
 
 
 def watch_answer(
@@ -66,6 +69,7 @@ class DoubtfulEnd:
         self._current = _End()
         self._first: _End | None = None  # the end that was not passed on, once the model was asked again
         self._has_failed = False  # the second response
+        self._notes = 0  # those of the first response
         self.is_done = False
 
     def feed(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
@@ -79,7 +83,7 @@ class DoubtfulEnd:
         return passed
 
     def _read(self, chunk: StreamChunk) -> list[StreamChunk]:
-        end = self._current
+        end, is_second = self._current, self._first is not None
         match chunk:
             case Reasoning():
                 end.has_reasoning = end.has_reasoning or bool(chunk.text.strip())
@@ -87,8 +91,8 @@ class DoubtfulEnd:
                 pass
             case Usage():
                 end.has_usage = True
-                return end.hold(chunk) if end.reason else [chunk]
-            case Finish(reason="cut" | "error") | Error() if self._first is not None:
+                return end.hold(chunk) if end.reason or is_second else [chunk]
+            case Finish(reason="cut" | "error") | Error() if is_second:
                 self._has_failed = True
                 self._report.note("the second response failed: the first end was passed on")
                 return []
@@ -98,10 +102,11 @@ class DoubtfulEnd:
             case Opaque():
                 return end.hold(chunk)
             case Unknown() | Retry():
-                return [chunk]
+                return end.hold(chunk) if is_second else [chunk]
             case _:
                 self.is_done = True
-        return end.release(chunk)
+        self.is_done = self.is_done or len(end.held) >= MAX_SECOND
+        return end.hold(chunk) if is_second and not self.is_done else end.release(chunk)
 
     def _reason(self, finish: Finish) -> str:
         """The reason of an end; without calls, the reason for calls is `other`."""
@@ -120,7 +125,7 @@ class DoubtfulEnd:
         if not is_due:
             return None
         self._report.note(f"the response {what}: the model was asked once more")
-        self._first, self._current = self._current, _End()
+        self._first, self._current, self._notes = self._current, _End(), len(self._report.notes)
         return replace(self._request, messages=(*self._request.messages, reminder(text)))
 
     def fail(self, error: ProviderError | UsageError) -> None:
@@ -132,9 +137,11 @@ class DoubtfulEnd:
         """The end of the response."""
         if self._first is None or not self._has_failed:
             return self._current.held
-        if not self._current.has_usage:
+        is_estimate = self._report.withdraw(ESTIMATED, self._notes)
+        usage = [chunk for chunk in self._current.held if isinstance(chunk, Usage) and not is_estimate]
+        if not usage:
             return self._first.held
-        return [chunk for chunk in self._first.held if not isinstance(chunk, Usage)]  # the client has the sum
+        return _with_usage(self._first.held, usage[-1])
 
 
 class _End:
@@ -156,6 +163,13 @@ class _End:
         """All events up to this one, in order."""
         released, self.held = [*self.held, chunk], []
         return released
+
+
+def _with_usage(held: list[StreamChunk], usage: Usage) -> list[StreamChunk]:
+    """The end of a response with another token count: the sum of both responses."""
+    kept = [chunk for chunk in held if not isinstance(chunk, Usage)]
+    place = next((place for place, chunk in enumerate(kept) if isinstance(chunk, Finish)), len(kept))
+    return [*kept[:place], usage, *kept[place:]]
 
 
 def ends_with_result(messages: tuple[Message, ...]) -> bool:
