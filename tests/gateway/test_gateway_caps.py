@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from penstock import Finish, Reasoning, ToolCallInvalid, Unknown
 from penstock.declarations import read_declarations
-from penstock.gateway import GatewaySettings, ModelRoute, Target, app, endpoints, healed, upstream_models
+from penstock.gateway import GatewaySettings, ModelRoute, Target, app, endpoints, healed
 from penstock.gateway.healed import HealedResponse, HealedResponses
 from penstock.healing import habits, report
 from penstock.healing import repairs as repair
@@ -21,6 +21,7 @@ from penstock.healing.habits import Habits
 from penstock.healing.reasoning_tail import ReasoningTail
 from penstock.healing.report import HealingReport
 from penstock.jsontext import shown_text
+from penstock.servers import asking
 from penstock.testing import Raw, Reply, fail
 from tests.asgi_client import serving
 from tests.gateways import HABITS, TOOLS, chat, gateway, upstream, web_server
@@ -138,12 +139,12 @@ def test_a_list_of_models_is_read_up_to_its_cap(monkeypatch: pytest.MonkeyPatch)
         return web.json_response({"object": "list", "data": [{"id": "qwen3"}]})
 
     async def names(cap: int) -> Any:
-        monkeypatch.setattr(upstream_models, "MAX_LIST", cap)
+        monkeypatch.setattr(asking, "MAX_REPLY", cap)
         async with web_server(models) as url, serving(gateway(upstream([], via=None, url=f"{url}/v1"))) as browser:
             return (await browser.get("/v1/models")).json
 
     assert [row["id"] for row in asyncio.run(names(10_000))["data"]] == ["qwen3"]
-    assert "its list is larger than 5 bytes" in asyncio.run(names(5))["error"]["message"]
+    assert "its reply is larger than 5 bytes" in asyncio.run(names(5))["error"]["message"]
 
 
 def test_a_healed_response_is_json() -> None:

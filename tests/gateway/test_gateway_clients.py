@@ -44,6 +44,11 @@ def test_the_settings_of_a_client_name_the_gateway_and_the_model(client: str) ->
     assert "qwen3" in output or client in ("openai", "anthropic")
 
 
+def test_settings_without_a_model_say_that_its_name_is_a_placeholder() -> None:
+    assert "note: local-model stands for the model" in gateway("--for", "opencode")
+    assert "note" not in gateway("--for", "opencode", "--model", "qwen3")
+
+
 def test_an_unknown_client_is_an_error_that_names_the_known_ones() -> None:
     assert "codex" in gateway("--for", "nobody", is_error=True)
     assert "did you mean 'codex'?" in gateway("--for", "Codex", is_error=True)

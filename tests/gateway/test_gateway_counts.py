@@ -124,12 +124,12 @@ def test_a_count_that_fails_is_replaced_by_an_estimate_that_is_marked(
     assert len(server.paths) == 1, "it is asked once"
 
 
-def counted(face: Face, model: str, body: Any = CLAUDE) -> Reply:
+def counted(face: Face, model: str, body: Any = CLAUDE, path: str = "/v1", **settings: Any) -> Reply:
     """The reply to a client of Messages in front of a simulated server."""
 
     async def main() -> Reply:
         async with serving_face(face) as url:
-            served = gateway(upstream([], provider="llamacpp", via=None, url=f"{url}/v1"))
+            served = gateway(upstream([], provider="llamacpp", via=None, url=f"{url}{path}", **settings))
             async with serving(served) as browser:
                 return await browser.post("/v1/messages/count_tokens", {**body, "model": model})
 
@@ -163,6 +163,13 @@ def test_a_server_without_a_counter_gets_an_estimate_that_is_marked(face: Face, 
     reply = counted(face, model)
     assert 20 < reply.json["input_tokens"] < 200
     assert reply.headers["x-penstock-estimated"] == "true"
+
+
+def test_a_server_is_not_asked_to_count_a_request_of_another_protocol() -> None:
+    face = faces.llamacpp()
+    reply = counted(face, "qwen3-8b", path="/", wire="ollama")
+    assert reply.headers["x-penstock-estimated"] == "true"
+    assert "/v1/chat/completions/input_tokens" not in face.paths
 
 
 def test_responses_has_an_endpoint_for_counts() -> None:

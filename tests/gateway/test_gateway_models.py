@@ -119,7 +119,7 @@ def test_a_list_may_come_in_pieces() -> None:
 
 FAILURES = {
     "an error": (answering(500), "it answered with the status 500"),
-    "a page": (answering(text="<html>"), "JSON is malformed"),
+    "a page": (answering(text="<html>"), "it sent no list of models"),
     "another object": (answering(text='{"models": []}'), "it sent no list of models"),
     "silence": (silent, "no answer within 0.3 seconds"),
 }

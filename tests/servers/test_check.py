@@ -63,6 +63,8 @@ CASES: dict[str, tuple[Callable[[], Face], str, int, list[str]]] = {
     "sglang": (faces.sglang, QWEN, 0, ["window          16,384 tokens", "no problems"]),
     "lm studio": (faces.lmstudio, GEMMA, 1, [
         f"lms load {GEMMA} --context-length 32768", "does not take a tool choice by name"]),
+    "llama.cpp and another name": (lambda: faces.llamacpp(window=32768), "nosuch", 0, [
+        "model           another one, loaded: qwen3-8b", "no model 'nosuch'", "'qwen3-8b'.", "no problems"]),
     "llama.cpp": (faces.llamacpp, "", 1, ["qwen3-8b on local", "llama-server --ctx-size 32768", "1 problem"]),
     "another server": (lambda: Face(pages={"/v1/models": {"data": [{"id": "m"}]}}), "m", 0, [
         "unknown server", "Declare it in gateway.toml:", "context = 32768", "no problems"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from aiohttp import web
 from penstock.gateway import GatewaySettings, Upstream
 from penstock.gateway.facts import UpstreamFacts
 from penstock.gateway.routing import find_candidates
+from penstock.servers import kept_facts
 from penstock.servers.asking import ServerAddress, ask_server, server_facts
 from penstock.servers.facts import LABELS, ServerFacts
 from penstock.servers.kept_facts import KEPT_SECONDS, KeptFacts
@@ -74,8 +76,8 @@ KNOWN: dict[str, tuple[Callable[[], Face], str, ServerFacts]] = {
     "lm studio, another model": (faces.lmstudio, "x", ServerFacts(
         server="lmstudio", model="x", has_model=False, tool_choices="words")),
     "llama.cpp": (faces.llamacpp, "any name", ServerFacts(
-        server="llamacpp", version="b7000-abcdef0", model="any name", has_model=True, is_loaded=True, window=8192,
-        longest_window=40960, tools=True, tool_choices="words", thinking=True, overflow="refused")),
+        server="llamacpp", version="b7000-abcdef0", model="any name", actual_model="qwen3-8b", has_model=True,
+        is_loaded=True, window=8192, longest_window=40960, tools=True, tool_choices="words", thinking=True, overflow="refused")),
     "older llama.cpp": (lambda: faces.llamacpp(caps=False), "qwen3-8b", ServerFacts(
         server="llamacpp", version="b7000-abcdef0", model="qwen3-8b", has_model=True, is_loaded=True, window=8192,
         longest_window=40960, tools=True, tool_choices="words", thinking=True, overflow="refused")),
@@ -197,12 +199,13 @@ BODY: Any = {"model": "m", "messages": [{"role": "user", "content": "twenty-one 
 def test_a_server_counts_the_prompt(face: Face, server: Any, expected: int | None) -> None:
     async def main() -> int | None:
         async with serving_face(face) as url:
-            questions = count_prompt(server, BODY)
+            questions = count_prompt(server, "openai-chat", BODY)
             assert questions is not None
             return await ask_server(ServerAddress(f"{url}/v1"), questions)
 
     assert asyncio.run(main()) == expected
-    assert count_prompt("ollama", BODY) is None
+    assert count_prompt("ollama", "openai-chat", BODY) is None
+    assert count_prompt(server, "openai-responses", BODY) is None
 
 
 # Facts that are kept.
@@ -236,6 +239,11 @@ def test_facts_are_read_once() -> None:
         assert readings.models == ["a", "b"]
 
     asyncio.run(main())
+
+
+def test_the_import_of_the_client_does_not_use_up_the_time_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_facts, "load_client", lambda: time.sleep(0.2))
+    assert asyncio.run(Readings().find(seconds=0.1)) == 1
 
 
 def test_an_upstream_with_another_url_has_other_facts() -> None:

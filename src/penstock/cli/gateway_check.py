@@ -56,7 +56,8 @@ def facts_rows(facts: ServerFacts) -> Iterator[tuple[str, str]]:
     yield "server", facts.label
     if facts.has_model is not None:
         loaded = {True: ", loaded", False: ", not loaded", None: ""}[facts.is_loaded]
-        yield "model", f"found{loaded}" if facts.has_model else "not found"
+        found = f"another one{loaded}: {facts.actual_model}" if facts.actual_model else f"found{loaded}"
+        yield "model", found if facts.has_model else "not found"
     if facts.has_model is False:
         return
     yield "window", _window(facts)

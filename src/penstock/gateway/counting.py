@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,8 +21,7 @@ from penstock.healing.estimate import estimate_input
 from penstock.history.client_request import ClientRequest, decode_request
 from penstock.jsontext.shown_text import one_line
 from penstock.loggers import get_logger
-from penstock.servers.asking import ask_server
-from penstock.servers.reading import count_prompt
+from penstock.servers import asking as servers
 from penstock.transport.policy import Retries, Timeouts
 from penstock.wires import find_token_counter
 from penstock.wires.shared.token_counts import TokenCounter
@@ -96,14 +94,8 @@ async def _count(candidate: Candidate, request: ClientRequest, caller: Caller, c
 async def _tokenized(candidate: Candidate, prepared: Prepared, caller: Caller, context: GatewayContext) -> int | None:
     """The count of a server with an endpoint of its own for it; None if there is none, or it does not answer."""
     facts = await context.facts.of(candidate, caller.key)
-    questions = count_prompt(facts.server, msgspec.json.decode(prepared.exchange.request.body))
-    if questions is None:
-        return None
-    try:
-        async with asyncio.timeout(TIMEOUTS.total):
-            return await ask_server(address_of(candidate.upstream, caller.key), questions)
-    except TimeoutError:
-        return None
+    address, sent = address_of(candidate.upstream, caller.key), prepared.exchange.request
+    return await servers.count_tokens(address, facts.server, prepared.wire, sent.body, TIMEOUTS.total)
 
 
 async def _ask(candidate: Candidate, prepared: Prepared, counter: TokenCounter) -> int:

@@ -11,13 +11,12 @@ from penstock.gateway.context import Call, GatewayContext
 from penstock.gateway.routing import model_names
 from penstock.gateway.servers.model_windows import model_windows
 from penstock.gateway.upstream_models import ModelList, listed_names
-from penstock.wires.ollama.other_endpoints import listed_model
+from penstock.wires.ollama.other_endpoints import NO_TIME, listed_model
 
 ListForm = Callable[[Mapping[str, int | None]], dict[str, Any]]
 """Writes a list of models, by their names with their context windows, in the form of a protocol."""
 MAX_LISTED = 100
 """How many requests a list has."""
-_NO_TIME = "1970-01-01T00:00:00Z"
 
 
 async def list_models(form: ListForm, context: GatewayContext, call: Call) -> None:
@@ -47,7 +46,7 @@ def with_ids(models: Mapping[str, int | None]) -> dict[str, Any]:
     """
     rows = [
         {"id": name, "object": "model", "created": 0, "owned_by": "penstock", "type": "model", "display_name": name,
-         "created_at": _NO_TIME, **_windows(size, "max_model_len", "context_length", "max_input_tokens")}
+         "created_at": NO_TIME, **_windows(size, "max_model_len", "context_length", "max_input_tokens")}
         for name, size in models.items()
     ]  # fmt: skip
     names = [*models]

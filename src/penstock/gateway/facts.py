@@ -13,11 +13,11 @@ from penstock.gateway.routing import Candidate
 from penstock.gateway.servers.fitting import known_window
 from penstock.gateway.servers.overflow import TokenRatios, check_window, cut_note
 from penstock.gateway.upstream_keys import upstream_key
-from penstock.providers import complete_url, find_base_url, find_key, find_provider
+from penstock.providers import complete_url, find_base_url, find_key, find_provider, join_url
 from penstock.servers.asking import ServerAddress
 from penstock.servers.facts import ServerFacts
 from penstock.servers.kept_facts import WAIT_SECONDS, KeptFacts
-from penstock.servers.reading import COUNTED
+from penstock.wires import find_facts
 
 UNKNOWN = ServerFacts()
 
@@ -58,8 +58,8 @@ class UpstreamFacts:
         ratio = self._ratios.of(upstream.name, candidate.model)
         if facts.window is None or request.estimate * ratio < facts.window:
             return
-        address = address_of(upstream, client_key) if wire_of(upstream) == COUNTED else None
-        for note in await check_window(facts, address, request.sent, request.estimate):
+        address, wire = address_of(upstream, client_key), wire_of(upstream)
+        for note in await check_window(facts, address, wire, request.sent, request.estimate):
             request.report.note(note)
 
     def learn(self, candidate: Candidate, request: UpstreamRequest, usage: Usage, client_key: str) -> None:
@@ -89,9 +89,10 @@ def has_facts(upstream: Upstream) -> bool:
 
 def address_of(upstream: Upstream, client_key: str) -> ServerAddress:
     """The address of an upstream, with its headers and its key; raises if the key is missing."""
-    provider = find_provider(upstream.provider)[1]
+    provider, paths = find_provider(upstream.provider)[1], find_facts(wire_of(upstream)).passed_paths
     url = complete_url(provider, upstream.url) if upstream.url else find_base_url(upstream.name, provider)
-    return ServerAddress(url, request_headers(upstream, client_key))
+    models = join_url(url, "/models") if paths is None or not paths.root else ""
+    return ServerAddress(url, request_headers(upstream, client_key), models)
 
 
 def request_headers(upstream: Upstream, client_key: str) -> dict[str, str]:

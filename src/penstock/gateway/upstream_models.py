@@ -6,26 +6,18 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import Struct
 
 from penstock.asgi.access import key_digest
 from penstock.errors import PenstockError
-from penstock.gateway.asking import wire_of
 from penstock.gateway.config.settings import GatewaySettings, Upstream
 from penstock.gateway.facts import address_of
 from penstock.jsontext.shown_text import one_line
 from penstock.loggers import get_logger
-from penstock.providers import find_provider, join_url
-from penstock.servers.asking import whole_body
-from penstock.servers.reading import listed_window
-from penstock.transport.http.failures import client_words
-from penstock.wires import find_facts
-
-if TYPE_CHECKING:
-    pass
+from penstock.providers import find_provider
+from penstock.servers.asking import ask_server
+from penstock.servers.reading import ModelRows, list_models
 
 logger = get_logger("penstock.gateway")
 
@@ -33,11 +25,8 @@ KEPT_SECONDS = 30.0
 FAILURE_SECONDS = 3.0
 """How long a failure is cached: short, because a server may just be starting."""
 WAIT_SECONDS = 3.0
-MAX_LIST = 4 * 1024 * 1024
-"""How many bytes of a list of models are read."""
 MAX_LISTS = 100
 """How many lists are kept: one per upstream and key."""
-_NO_LIST = (404, 405, 501)  # the statuses of a server without a list of models
 
 
 class ModelList(Struct, frozen=True):
@@ -80,20 +69,16 @@ class UpstreamModels:
     async def _request(self, upstream: Upstream, client_key: str) -> ModelList:
         try:
             async with asyncio.timeout(WAIT_SECONDS):
-                address = address_of(upstream, client_key)
-                url = join_url(address.url, _path(upstream))
-                models, windows = _read(await _get(upstream.name, url, address.headers))
-        except (PenstockError, OSError, TimeoutError, ValueError) as error:
-            failure = str(error) or f"no answer within {WAIT_SECONDS:g} seconds"
-            logger.warning("the models of %s cannot be listed: %s", upstream.name, one_line(failure))
-            return ModelList(self.clock() + FAILURE_SECONDS, failure=failure)
-        return ModelList(self.clock() + KEPT_SECONDS, models, windows=windows)
-
-
-def _path(upstream: Upstream) -> str:
-    """The path of the list below the base URL."""
-    paths = find_facts(wire_of(upstream)).passed_paths
-    return f"{paths.root if paths is not None else ''}/models"
+                models = await ask_server(address_of(upstream, client_key), list_models())
+        except PenstockError as error:
+            models = ModelRows(failure=str(error))
+        except TimeoutError:
+            models = ModelRows(failure=f"no answer within {WAIT_SECONDS:g} seconds")
+        if models.failure:
+            logger.warning("the models of %s cannot be listed: %s", upstream.name, one_line(models.failure))
+            return ModelList(self.clock() + FAILURE_SECONDS, failure=models.failure)
+        windows = {id: window for id, window in models.windows.items() if window}
+        return ModelList(self.clock() + KEPT_SECONDS, (*models.windows,), windows=windows)
 
 
 def listed_names(lists: Mapping[str, ModelList]) -> list[str]:
@@ -102,31 +87,3 @@ def listed_names(lists: Mapping[str, ModelList]) -> list[str]:
     for number, (upstream, listed) in enumerate(lists.items()):
         names += listed.models if not number else [f"{upstream}/{model}" for model in listed.models]
     return names
-
-
-async def _get(name: str, url: str, headers: Mapping[str, str]) -> bytes:
-    import aiohttp
-
-    try:
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(url, headers=headers, allow_redirects=False) as response,
-        ):
-            if response.status == 200:
-                return await whole_body(response.content, MAX_LIST, "list")
-            if response.status in _NO_LIST:
-                return b'{"data": []}'
-            raise OSError(f"it answered with the status {response.status}")
-    except aiohttp.ClientError as error:
-        raise OSError(client_words(error, url, name)) from None
-
-
-def _read(data: bytes) -> tuple[tuple[str, ...], dict[str, int]]:
-    """The ids of the models, and the windows of those that have one."""
-    value: Any = msgspec.json.decode(data)
-    rows = value.get("data") if isinstance(value, dict) else None
-    if not isinstance(rows, list):
-        raise ValueError("it sent no list of models")
-    named = {row["id"]: row for row in rows if isinstance(row, dict) and isinstance(row.get("id"), str)}
-    windows = {id: window for id, row in named.items() if (window := listed_window(row))}
-    return tuple(named), windows

@@ -137,6 +137,11 @@ _WITHOUT_TOOLS: dict[ServerKind, tuple[str, str]] = {
 
 def _notes(facts: ServerFacts) -> Iterator[Advice]:
     label = LABELS[facts.server]
+    if facts.actual_model:
+        yield Advice(
+            what=f"The server has no model {facts.model!r}: it answers for every name with {facts.actual_model!r}.",
+            is_problem=False,
+        )
     if facts.server in _UNKNOWN_PARSER:
         yield Advice(
             what=f"{label} does not report whether it parses calls.",

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from penstock.jsontext.shown_text import escape
 from penstock.redaction import Mask
-from penstock.servers.facts import ServerFacts
+from penstock.servers.facts import ServerFacts, ServerKind
 from penstock.servers.questions import MODELS, Ask, Questions, Reply, T
-from penstock.servers.reading import read_facts
+from penstock.servers.reading import count_prompt, read_facts
 from penstock.transport.http.failures import client_words
 
 if TYPE_CHECKING:
@@ -28,13 +28,19 @@ _VERSION = re.compile(r"/v\d+\w*$")
 
 
 class ServerAddress(Struct, frozen=True):
-    """The base URL of a server, with the version of its API if it has one, and the headers of requests to it."""
+    """The base URL of a server, with the version of its API if it has one, and the headers of requests to it.
+
+    `models` is the URL of its list of models, if that is not `/models` below the version.
+    """
 
     url: str
     headers: Mapping[str, str] = {}
+    models: str = ""
 
     def url_of(self, path: str) -> str:
         """The URL of a path of a question."""
+        if path == MODELS and self.models:
+            return self.models
         base, _, query = self.url.partition("?")
         base = base.rstrip("/")
         root = _VERSION.sub("", base)
@@ -67,25 +73,44 @@ async def server_facts(address: ServerAddress, model: str, seconds: float = READ
         return ServerFacts(model=model, failure=f"no answer within {seconds:g} seconds")
 
 
+async def count_tokens(
+    address: ServerAddress, server: ServerKind, wire: str, body: bytes, seconds: float
+) -> int | None:
+    """The tokens of a request of a wire by the server's own count; None if it cannot count, or takes too long."""
+    questions = count_prompt(server, wire, msgspec.json.decode(body))
+    if questions is None:
+        return None
+    try:
+        async with asyncio.timeout(seconds):
+            return await ask_server(address, questions)
+    except TimeoutError:
+        return None
+
+
+def load_client() -> None:
+    """Import the HTTP client. The first time this takes long, which is not the time of a server."""
+    import aiohttp  # noqa: F401
+
+
 async def _reply(session: aiohttp.ClientSession, url: str, question: Ask) -> Reply:
     import aiohttp
 
     method = "GET" if question.body is None else "POST"
     try:
         async with session.request(method, url, json=question.body, allow_redirects=False) as response:
-            body = _json(await whole_body(response.content, MAX_REPLY)) if response.status == 200 else {}
+            body = _json(await _whole_body(response.content)) if response.status == 200 else {}
             return Reply(response.status, body, response.headers.get("server", ""))
     except (aiohttp.ClientError, OSError, ValueError) as error:  # an invalid URL or header is a ValueError
         return Reply(failure=escape(Mask(session.headers, url).text(client_words(error))))
 
 
-async def whole_body(content: aiohttp.StreamReader, most: int, what: str = "reply") -> bytes:
-    """The complete body of a reply; a `ValueError` if it has more than this many bytes."""
+async def _whole_body(content: aiohttp.StreamReader) -> bytes:
+    """The complete body of a reply; a `ValueError` if it has more than `MAX_REPLY` bytes."""
     data = bytearray()  # which grows in place
     async for piece in content.iter_any():
         data += piece
-        if len(data) > most:
-            raise ValueError(f"its {what} is larger than {most} bytes")
+        if len(data) > MAX_REPLY:
+            raise ValueError(f"its reply is larger than {MAX_REPLY} bytes")
     return bytes(data)
 
 

@@ -18,12 +18,14 @@ class ServerFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a server reports about itself and a model; None and empty values are unknown.
 
     `window` is how many tokens a prompt and its response may have now, `longest_window` how many the model can have if
-    the server is set up for it. `failure` says why nothing is known: the server does not answer, or refuses the key.
+    the server is set up for it. `actual_model` is the model that answers, if the server has not this one and answers
+    for every name. `failure` says why nothing is known: the server does not answer, or refuses the key.
     """
 
     server: ServerKind = ""
     version: str = ""
     model: str = ""
+    actual_model: str = ""
     has_model: bool | None = None
     is_loaded: bool | None = None
     window: int | None = None

@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 
-from penstock.servers.asking import ServerAddress, server_facts
+from penstock.servers.asking import ServerAddress, load_client, server_facts
 from penstock.servers.facts import ServerFacts
 
 WAIT_SECONDS = 0.5
@@ -56,6 +56,7 @@ class KeptFacts:
         """Read the facts, unless that is under way on this event loop."""
         loop = asyncio.get_running_loop()
         if reading.task is None or reading.task.done() or reading.task.get_loop() is not loop:
+            load_client()  # before anybody waits
             reading.task = asyncio.ensure_future(self._keep(reading, address, model))
 
     async def _keep(self, reading: _Reading, address: ServerAddress, model: str) -> None:

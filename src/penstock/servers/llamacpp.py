@@ -17,14 +17,16 @@ _THINKING = ("enable_thinking", "<think>", "reasoning_content")  # in chat templ
 
 def read(model: str, listed: list[Mapping[str, Any]]) -> Questions[ServerFacts]:
     """The facts of a model. A server with one model answers for every name."""
-    row = row_of(listed, model) or (listed[0] if len(listed) == 1 and "status" not in listed[0] else None)
+    own = row_of(listed, model)
+    row = own or (listed[0] if len(listed) == 1 and "status" not in listed[0] else None)
     is_router = any("status" in one for one in listed)
     path = f"/props?model={quote(model, safe='')}&autoload=false" if is_router else "/props"
     props = (yield Ask(path)).body if row is not None else {}
     meta = table(row or {}, "meta")
     template = text(props, "chat_template")
     return ServerFacts(
-        server="llamacpp", version=text(props, "build_info"), model=model, has_model=row is not None,
+        server="llamacpp", version=text(props, "build_info"), model=model,
+        actual_model=text(row, "id") if own is None and row is not None else "", has_model=row is not None,
         is_loaded=bool(props) if is_router else True,
         window=count(table(props, "default_generation_settings"), "n_ctx") or count(meta, "n_ctx"),
         longest_window=count(meta, "n_ctx_train"), tools=_tools(props, template), tool_choices="words",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from penstock.servers import llamacpp, lmstudio, ollama, vllm
 from penstock.servers.facts import ServerFacts, ServerKind
 from penstock.servers.questions import MODELS, Ask, Json, Questions, count, row_of, rows, table, text
@@ -17,22 +19,52 @@ _BY_OWNER: dict[str, Reader] = {
     vllm.SGLANG_OWNER: vllm.read_sglang,
 }
 """The servers that name themselves in their list of models."""
-_REFUSED = (401, 403)
+_OK, _REFUSED = 200, (401, 403)
 _GATEWAY = "penstock"  # its list has the facts of the servers behind it
+
+
+class ModelRows(Struct, frozen=True):
+    """The list of models of a server: its rows, or why there are none; `server` is the name in its header.
+
+    One that `is_silent` does not answer at all, or not to this key.
+    """
+
+    rows: tuple[Mapping[str, Any], ...] = ()
+    failure: str = ""
+    is_silent: bool = False
+    server: str = ""
+
+    @property
+    def windows(self) -> dict[str, int | None]:
+        """The models by their ids, each with the window that its row has."""
+        return {id: listed_window(row) for row in self.rows if (id := text(row, "id"))}
+
+
+def list_models() -> Questions[ModelRows]:
+    """The models of the server. A server without a list has none, and no failure."""
+    reply = yield Ask(MODELS)
+    if reply.failure:
+        return ModelRows(failure=reply.failure, is_silent=True)
+    if reply.status in _REFUSED:
+        return ModelRows(failure=f"the server refused the key (status {reply.status})", is_silent=True)
+    if reply.is_missing:
+        return ModelRows(server=reply.server)
+    if reply.status != _OK:
+        return ModelRows(failure=f"it answered with the status {reply.status}", server=reply.server)
+    failure = "" if isinstance(reply.body.get("data"), list) else "it sent no list of models"
+    return ModelRows(tuple(rows(reply.body, "data")), failure, server=reply.server)
 
 
 def read_facts(model: str) -> Questions[ServerFacts]:
     """The facts of the server and one of its models."""
-    reply = yield Ask(MODELS)
-    if reply.failure:
-        return ServerFacts(model=model, failure=reply.failure)
-    if reply.status in _REFUSED:
-        return ServerFacts(model=model, failure=f"the server refused the key (status {reply.status})")
-    listed = rows(reply.body, "data")
+    models = yield from list_models()
+    if models.is_silent:
+        return ServerFacts(model=model, failure=models.failure)
+    listed = [*models.rows]
     owner = text(listed[0], "owned_by") if listed else ""
     if owner == _GATEWAY:
         return _any_server(model, listed)
-    reader = _BY_OWNER.get(owner) or (llamacpp.read if reply.server == llamacpp.HEADER else None)
+    reader = _BY_OWNER.get(owner) or (llamacpp.read if models.server == llamacpp.HEADER else None)
     if reader is not None:
         return (yield from reader(model, listed))
     if version := text((yield Ask(ollama.VERSION)).body, "version"):
@@ -58,15 +90,14 @@ def listed_window(row: Mapping[str, Any]) -> int | None:
     return own or count(table(row, "meta"), "n_ctx")
 
 
-COUNTED = "openai-chat"
-"""The protocol of the requests that servers count."""
+_COUNTED = "openai-chat"  # the protocol of the requests that servers count
 _COUNTERS: dict[ServerKind, Callable[[Json], Questions[int | None]]] = {
     "llamacpp": llamacpp.count_prompt,
     "vllm": vllm.count_prompt,
 }
 
 
-def count_prompt(server: ServerKind, body: Json) -> Questions[int | None] | None:
-    """The questions for the tokens of a Chat Completions request; None if the server cannot count."""
-    counter = _COUNTERS.get(server)
+def count_prompt(server: ServerKind, wire: str, body: Json) -> Questions[int | None] | None:
+    """The questions for the tokens of a request; None if the server cannot count those of this protocol."""
+    counter = _COUNTERS.get(server) if wire == _COUNTED else None
     return None if counter is None else counter(body)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from penstock.gateway.context import SettingsSource
 
 CONFIG = "gateway.toml"
+UNNAMED = "local-model"
+"""The name in the settings of a client whose model is not given."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -158,9 +160,11 @@ def _show_client(options: Options) -> None:
 
     if options.write and not options.model:
         raise UsageError("--write needs --model NAME, the model that the client will request")
+    if not options.model:
+        click.echo(f"note: {UNNAMED} stands for the model that the client will request; use --model NAME", err=True)
     host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host  # it is only shown
     name = f"[{host}]" if ":" in host else host
-    gateway = Gateway(f"http://{name}:{options.port}", options.model or "local-model", options.key or KEY)
+    gateway = Gateway(f"http://{name}:{options.port}", options.model or UNNAMED, options.key or KEY)
     gateway = replace(gateway, window=_window(options, gateway) or gateway.window)
     settings = settings_for(options.client or "", gateway)
     click.echo(escape(settings_text(settings)), nl=False)

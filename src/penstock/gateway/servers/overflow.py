@@ -6,21 +6,18 @@ takes time: what the server counted for earlier requests corrects it.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from penstock.errors import ContextLengthError
 from penstock.events import Usage
 from penstock.loggers import get_logger
-from penstock.servers.asking import ServerAddress, ask_server
+from penstock.servers.asking import ServerAddress, count_tokens
 from penstock.servers.facts import ServerFacts
-from penstock.servers.reading import count_prompt
 from penstock.transport.commands import HTTPRequest
 from penstock.wires.shared.encode_response.response_errors import CONTEXT_LENGTH
 from penstock.wires.shared.encode_response.response_format import ResponseFormat
@@ -68,7 +65,7 @@ class TokenRatios:
 
 
 async def check_window(
-    facts: ServerFacts, address: ServerAddress | None, request: HTTPRequest, estimate: int
+    facts: ServerFacts, address: ServerAddress, wire: str, request: HTTPRequest, estimate: int
 ) -> tuple[str, ...]:
     """Raises a `ContextLengthError` if the server counts more tokens than its window has.
 
@@ -77,24 +74,12 @@ async def check_window(
     window = facts.window
     if window is None:
         return ()
-    count = None if address is None else await _count(facts, address, request)
+    count = await count_tokens(address, facts.server, wire, request.body, COUNT_SECONDS)
     if count is not None and count >= window:  # the response needs at least one token
         raise overflow_error(count, window)
     if count is None and estimate > window:
         return (f"the prompt may not fit: it has about {estimate} tokens (an estimate), and the window has {window}",)
     return ()
-
-
-async def _count(facts: ServerFacts, address: ServerAddress, request: HTTPRequest) -> int | None:
-    """The tokens of the prompt by the server's own count; None if it cannot count, or takes too long."""
-    questions = count_prompt(facts.server, msgspec.json.decode(request.body))
-    if questions is None:
-        return None
-    try:
-        async with asyncio.timeout(COUNT_SECONDS):
-            return await ask_server(address, questions)
-    except TimeoutError:
-        return None
 
 
 def overflow_error(tokens: int, window: int) -> ContextLengthError:
