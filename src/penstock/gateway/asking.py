@@ -145,7 +145,9 @@ def ask(
     estimate = estimate_input(prepared.messages, prepared.tools)
     if caller.first is None:
         is_in_text = prepared.in_text is not None
-        expectations = expectations_of(request, prepared.simplified, report, is_in_text=is_in_text)
+        expectations = expectations_of(
+            request, prepared.simplified, report, has_tools=bool(prepared.tools), is_in_text=is_in_text
+        )
     else:
         expectations = caller.first.expectations
     context = ResponseContext(

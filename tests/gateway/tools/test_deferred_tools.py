@@ -102,6 +102,20 @@ def test_a_called_tool_and_a_chosen_tool_are_loaded() -> None:
     assert names([], *tools, tool_choice={"type": "tool", "name": "a"}) == ["ToolSearch", "a"]
 
 
+def test_a_required_call_without_a_loaded_tool_is_not_demanded_of_the_server() -> None:
+    server = Scripted(["Which tool?"], strict=True)
+
+    async def main() -> Any:
+        async with serving(gateway(upstream("", via=server, key=""))) as browser:
+            asked = body([], tool("a"), tool("b"), tool_choice={"type": "any"})
+            reply = await browser.post("/v1/messages", asked)
+            assert reply.status == 200
+            return (await browser.get("/healed")).json["requests"][0]["notes"]
+
+    assert asyncio.run(main()) == ["the tool choice 'required' was not sent: none of the tools could be sent"]
+    assert "tool_choice" not in server.requests[0].body
+
+
 def test_the_report_says_which_tools_are_not_loaded() -> None:
     tools = [tool(f"t{number}") for number in range(8)]
     with patch.object(client_request, "MAX_NAMED", 3):

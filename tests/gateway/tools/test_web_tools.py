@@ -250,6 +250,13 @@ def test_a_command_gets_no_secrets_and_no_shell(monkeypatch: pytest.MonkeyPatch)
     assert quoting.requests[1].results[0].text == "You asked for $(echo broken); `ls`"
 
 
+def test_a_query_with_line_breaks_is_one_line_for_the_command() -> None:
+    lines = python("import sys; print(sys.stdin.readlines())")
+    server = Scripted([Reply(call("web_search", {"query": "weather\r\nin  Rome\n"})), "Done."])
+    message(server, SEARCH, web={"web_search": lines})
+    assert server.requests[1].results[0].text.strip() == str(["weather in Rome\n"])
+
+
 def test_a_client_that_leaves_stops_the_command(tmp_path: Path) -> None:
     started, ended = tmp_path / "started", tmp_path / "ended"
     code = (

@@ -71,7 +71,8 @@ class WebTools:
         variables = {name: os.environ[name] for name in tool.env if name in os.environ}
         domains = {"PENSTOCK_ALLOWED_DOMAINS": use.allowed, "PENSTOCK_BLOCKED_DOMAINS": use.blocked}
         variables |= {name: ",".join(hosts) for name, hosts in domains.items() if hosts}
-        return await run_command(Command(tool.command, variables), argument, tool.seconds)
+        line = " ".join(argument.split())  # a command may read one line
+        return await run_command(Command(tool.command, variables), line, tool.seconds)
 
     async def _call(self, use: WebToolUse, argument: str) -> str:
         """The text that a tool of an MCP server returns."""

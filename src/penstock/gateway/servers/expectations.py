@@ -129,14 +129,22 @@ def is_simplified(tool: ToolDeclaration) -> bool:
 
 
 def expectations_of(
-    request: ClientRequest, tools: Sequence[ToolDeclaration], report: HealingReport, *, is_in_text: bool = False
+    request: ClientRequest,
+    tools: Sequence[ToolDeclaration],
+    report: HealingReport,
+    *,
+    has_tools: bool,
+    is_in_text: bool = False,
 ) -> Expectations | None:
     """The demands of a request; None if it has none. The server may have got simpler schemas of the `tools`.
 
-    If calls are asked for in the text (`is_in_text`), the tool choice is a sentence in the prompt.
+    A request that `has_tools` was sent with some: those of the client may all be deferred, or run at its provider. If
+    calls are asked for in the text (`is_in_text`), the tool choice is a sentence in the prompt.
     """
     settings = request.settings
-    choice = settings.tool_choice if settings.tools else ""
+    choice = settings.tool_choice if has_tools else ""
+    if settings.tool_choice not in (*_FREE, choice) and settings.tools:
+        report.note(f"the tool choice {settings.tool_choice!r} was not sent: none of the tools could be sent")
     schema = None if settings.output is None else settings.output.schema or {}
     if choice in _FREE and schema is None and not tools:
         return None
