@@ -77,8 +77,9 @@ def fields(source: Source, keys: Keys = USUAL, name: str = "") -> Reading[None]:
         else:
             yield from read.others.read(source, key)
     call = begin(source, name, read)
+    beside = add_beside(source, call, read.others, is_empty=not read.arguments)
     yield from object_end_ahead(source)
-    end_object(source, call, read.others, is_empty=not read.arguments)
+    end_object(source, call, read.others, beside, is_empty=not read.arguments)
 
 
 def rest_of_object(source: Source, keys: Keys, name: str, read: FieldsBeforeName) -> Reading[None]:
@@ -109,9 +110,10 @@ def rest_of_object(source: Source, keys: Keys, name: str, read: FieldsBeforeName
                 call.doubt("the call has two names")
         else:
             yield from read.others.read(source, key)
+    beside = add_beside(source, call, read.others, is_empty=is_empty)
     if not is_inner:
         yield from object_end_ahead(source)
-    end_object(source, call, read.others, is_empty=is_empty)
+    end_object(source, call, read.others, beside, is_empty=is_empty)
     yield from skip_fields(source) if is_inner else ()
 
 
@@ -165,17 +167,23 @@ META = ("type", "id", "index", "call_id", "tool_call_id", "thought", "thoughts",
 """Fields about a call that are never its arguments."""
 
 
-def end_object(source: Source, call: TextCall, others: OtherFields, *, is_empty: bool) -> None:
-    """Ends the call of a call object. Arguments outside of the arguments' object make it invalid.
+def add_beside(source: Source, call: TextCall, others: OtherFields, *, is_empty: bool) -> dict[str, str]:
+    """Adds the arguments outside of the arguments' object to the call, and returns them: key to JSON.
 
-    `is_empty`: the object had no field with the arguments.
+    `is_empty`: the object had no field with the arguments. Otherwise those of the call are no longer JSON: text that
+    follows in its line shows that a brace closed them too early.
     """
-    if others.are_too_many:
-        call.doubt(f"the call has more than {MAX_OTHER_FIELDS} fields besides its name and its arguments")
     beside = arguments_beside(source, call, others, is_empty=is_empty)
-    why = f"write all arguments into one object; outside of it: {', '.join(map(repr, beside))}"
     if is_empty or beside:
         call.add("{" + ", ".join(f"{quote(key)}: {raw}" for key, raw in beside.items()) + "}")
+    return beside
+
+
+def end_object(source: Source, call: TextCall, others: OtherFields, beside: dict[str, str], *, is_empty: bool) -> None:
+    """Ends the call of a call object. Arguments outside of the arguments' object make it invalid."""
+    if others.are_too_many:
+        call.doubt(f"the call has more than {MAX_OTHER_FIELDS} fields besides its name and its arguments")
+    why = f"write all arguments into one object; outside of it: {', '.join(map(repr, beside))}"
     if beside and not is_empty:
         call.fail("malformed", why)
         source.call = None
