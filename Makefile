@@ -35,7 +35,7 @@ say = @printf '==> %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo picture screenshots site site-serve test test-again test-clients test-agents test-lowest lock release release-files quick test-all pytest check format fuzz chaos siege soak same walk bench clean api
+.PHONY: help demo picture screenshots site site-serve test test-again test-clients test-agents test-lowest lock release release-files quick test-all pytest check format fuzz chaos siege soak same walk bench clean api test-prefix
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -102,6 +102,9 @@ test-clients: $(DEV) ## real clients of a served agent, from npm: the AI SDK, AG
 test-agents: $(DEV) ## nine real coding agents through the gateway, from npm (2.3 GB, about 15 minutes); AGENTS=… HABITS=…
 	@$(BIN)/python -m tests.agents --agents "$(AGENTS)" --habits "$(HABITS)" --routes "$(ROUTES)" --jobs $(JOBS) \
 	    $(if $(AGAIN),--again) $(if $(WRITE),--write)
+
+test-prefix: $(DEV) ## a session of a hundred steps of each agent: is the history upstream an exact prefix? AGENTS=…
+	@$(BIN)/python -m tests.agents.prefix --agents "$(AGENTS)" --jobs $(JOBS) $(if $(WRITE),--write)
 
 test-again: check ## the checks, then the tests that failed last, one after the other
 	$(say) 'pytest, the tests that failed'

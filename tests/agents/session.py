@@ -111,7 +111,7 @@ class Session:
             self._has_ended = True
             return LAST
         self._open, self._results = self._steps.pop(0), results
-        return reply(self._open.habit, _calls(self._agent, tools, self._open, self._work), self._open.id)
+        return reply(self._open.habit, calls_of(self._agent, tools, self._open, self._work), self._open.id)
 
     def _fail(self, problem: str) -> None:
         """The habit is wrong, with all its steps."""
@@ -154,7 +154,8 @@ def _problem(step: Step, results: int, work: Path) -> str:
     return "" if results == len(step.files) else f"{results} results: there should be {len(step.files)}"
 
 
-def _calls(agent: CodingAgent, tools: dict[str, ToolDeclaration], step: Step, work: Path) -> Calls:
+def calls_of(agent: CodingAgent, tools: dict[str, ToolDeclaration], step: Step, work: Path) -> Calls:
+    """The calls of a step, by the schemas of the agent's tools."""
     return [_call(agent, tools, file, step.by_shell, work) for file in step.files]
 
 

@@ -109,6 +109,8 @@ def gemini(home: Path, url: str, wire: str) -> Mapping[str, str]:
         "privacy": {"usageStatisticsEnabled": False},
         "telemetry": {"enabled": False},
         "general": {"enableAutoUpdate": False, "disableAutoUpdate": True},
+        # From the thirtieth step on, it would ask the model whether it runs in circles, and wait for an answer as JSON.
+        "model": {"maxSessionTurns": -1, "disableLoopDetection": True, "skipNextSpeakerCheck": True},
     }
     _write(home / ".gemini" / "settings.json", json.dumps(settings))
     return {"GEMINI_API_KEY": "dummy", "GOOGLE_GEMINI_BASE_URL": url, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
@@ -120,7 +122,13 @@ def qwen(home: Path, url: str, wire: str) -> Mapping[str, str]:
         "privacy": {"usageStatisticsEnabled": False},
         "telemetry": {"enabled": False},
         "general": {"enableAutoUpdate": False, "disableAutoUpdate": True},
-        "model": {"name": MODEL, "generationConfig": {"contextWindowSize": CONTEXT}},
+        "model": {
+            "name": MODEL,
+            "generationConfig": {"contextWindowSize": CONTEXT},
+            "maxSessionTurns": -1,
+            "skipLoopDetection": True,
+            "skipNextSpeakerCheck": True,
+        },
     }
     _write(home / ".qwen" / "settings.json", json.dumps(settings))
     return {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "dummy", "OPENAI_MODEL": MODEL}

@@ -77,7 +77,8 @@ KNOWN: dict[str, tuple[Callable[[], Face], str, ServerFacts]] = {
         server="lmstudio", model="x", has_model=False, tool_choices="words")),
     "llama.cpp": (faces.llamacpp, "any name", ServerFacts(
         server="llamacpp", version="b7000-abcdef0", model="any name", actual_model="qwen3-8b", has_model=True,
-        is_loaded=True, window=8192, longest_window=40960, tools=True, tool_choices="words", thinking=True, overflow="refused")),
+        is_loaded=True, window=8192, longest_window=40960, tools=True, tool_choices="words", thinking=True,
+        overflow="refused")),
     "older llama.cpp": (lambda: faces.llamacpp(caps=False), "qwen3-8b", ServerFacts(
         server="llamacpp", version="b7000-abcdef0", model="qwen3-8b", has_model=True, is_loaded=True, window=8192,
         longest_window=40960, tools=True, tool_choices="words", thinking=True, overflow="refused")),
