@@ -38,7 +38,7 @@ from tests.agents.session import LAST, File, Step, calls_of, content
 from tests.habits import ALL_HABITS, reply
 
 STEPS = 100
-IDLE_SECONDS = 120.0
+IDLE_SECONDS = 240.0
 _OUTPUT = 600
 _SHELL_EVERY = 4
 

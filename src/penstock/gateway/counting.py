@@ -28,8 +28,9 @@ from penstock.wires.shared.token_counts import TokenCounter
 
 logger = get_logger("penstock.gateway")
 
-TIMEOUTS = Timeouts(connect=3.0, first_event=5.0, idle=5.0, total=10.0)
+COUNT_SECONDS = 10.0
 """An estimate now is worth more than a count in a minute."""
+TIMEOUTS = Timeouts(connect=3.0, first_event=5.0, idle=5.0, total=COUNT_SECONDS)
 MAX_COUNT = 64 * 1024
 """How many bytes of a count are read."""
 ESTIMATED = {"x-penstock-estimated": "true"}
@@ -95,7 +96,7 @@ async def _tokenized(candidate: Candidate, prepared: Prepared, caller: Caller, c
     """The count of a server with an endpoint of its own for it; None if there is none, or it does not answer."""
     facts = await context.facts.of(candidate, caller.key)
     address, sent = address_of(candidate.upstream, caller.key), prepared.exchange.request
-    return await servers.count_tokens(address, facts.server, prepared.wire, sent.body, TIMEOUTS.total)
+    return await servers.count_tokens(address, facts.server, prepared.wire, sent.body, COUNT_SECONDS)
 
 
 async def _ask(candidate: Candidate, prepared: Prepared, counter: TokenCounter) -> int:
