@@ -99,7 +99,7 @@ def _step(number: int, agent: CodingAgent) -> Step:
     habit = next(islice(ALL_HABITS, number % len(ALL_HABITS), None))
     by_shell = agent.write is None or number % _SHELL_EVERY == _SHELL_EVERY - 1
     names = [f"f{number + 1:03}-{habit}-{place}" for place in range(2 if habit == "one_index" else 1)]
-    id = "call" if habit == "same_id" else f"call_{number}"
+    id = "same" if habit == "same_id" else f"call_{number}"
     return Step(habit, tuple(File(f"{name}.txt", content(name)) for name in names), by_shell, id)
 
 

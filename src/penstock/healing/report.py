@@ -114,13 +114,6 @@ class HealingReport:
         if len(self.notes) < MAX_NOTES and text not in self.notes:
             self.notes.append(text)
 
-    def withdraw(self, text: str, start: int) -> bool:
-        """Remove a note that is not among the first ones: it is about a response that nobody gets."""
-        if text not in self.notes[start:]:
-            return False
-        self.notes.remove(text)
-        return True
-
     def note_text(self, name: str, fault: Fault | None) -> None:
         """Note a call in the text that stays text: it has a fault, or its tool is not declared."""
         why = "no such tool is declared" if fault is None else IN_TEXT.get(fault, fault)

@@ -137,7 +137,8 @@ class DoubtfulEnd:
         """The end of the response."""
         if self._first is None or not self._has_failed:
             return self._current.held
-        is_estimate = self._report.withdraw(ESTIMATED, self._notes)
+        if is_estimate := ESTIMATED in self._report.notes[self._notes :]:
+            self._report.notes.remove(ESTIMATED)  # nobody gets this response
         usage = [chunk for chunk in self._current.held if isinstance(chunk, Usage) and not is_estimate]
         if not usage:
             return self._first.held
