@@ -34,7 +34,9 @@ CHANGES: dict[str, tuple[bytes, bytes, str]] = {
     "another choice": (body(A, tool_choice="auto"), body(A, B, tool_choice="required"), "tool_choice"),
     "another order of keys": (body(A), body({"content": "a", "role": "user"}), "message 1 of 1"),
     "another spelling of a character": (
-        b'{"messages": [{"content": "\\u00e9"}]}', b'{"messages": [{"content": "\xc3\xa9"}]}', "message 1 of 1"
+        b'{"messages": [{"content": "\\u00e9"}]}',
+        b'{"messages": [{"content": "\xc3\xa9"}]}',
+        "message 1 of 1",
     ),
     "other fields": (body(A, max_tokens=1), body(A, B, max_tokens=2), ""),
 }
