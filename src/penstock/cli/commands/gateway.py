@@ -160,14 +160,14 @@ def _show_client(options: Options) -> None:
 
     if options.write and not options.model:
         raise UsageError("--write needs --model NAME, the model that the client will request")
-    if not options.model:
-        click.echo(f"note: {UNNAMED} stands for the model that the client will request; use --model NAME", err=True)
     host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host  # it is only shown
     name = f"[{host}]" if ":" in host else host
     gateway = Gateway(f"http://{name}:{options.port}", options.model or UNNAMED, options.key or KEY)
     gateway = replace(gateway, window=_window(options, gateway) or gateway.window)
     settings = settings_for(options.client or "", gateway)
     click.echo(escape(settings_text(settings)), nl=False)
+    if not options.model:
+        click.echo(f"note: {UNNAMED} stands for the model that the client will request; use --model NAME", err=True)
     for line in write(settings) if options.write else ():
         click.echo(escape(line))
 
