@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -89,7 +90,7 @@ async def count_tokens(
 
 def load_client() -> None:
     """Import the HTTP client. The first time this takes long, which is not the time of a server."""
-    import aiohttp  # noqa: F401
+    import_module("aiohttp")
 
 
 async def _reply(session: aiohttp.ClientSession, url: str, question: Ask) -> Reply:
