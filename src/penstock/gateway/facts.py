@@ -92,7 +92,7 @@ def address_of(upstream: Upstream, client_key: str) -> ServerAddress:
     provider, paths = find_provider(upstream.provider)[1], find_facts(wire_of(upstream)).passed_paths
     url = complete_url(provider, upstream.url) if upstream.url else find_base_url(upstream.name, provider)
     models = join_url(url, "/models") if paths is None or not paths.root else ""
-    return ServerAddress(url, request_headers(upstream, client_key), models)
+    return ServerAddress(url, request_headers(upstream, client_key), models, upstream.name)
 
 
 def request_headers(upstream: Upstream, client_key: str) -> dict[str, str]:

@@ -31,12 +31,14 @@ _VERSION = re.compile(r"/v\d+\w*$")
 class ServerAddress(Struct, frozen=True):
     """The base URL of a server, with the version of its API if it has one, and the headers of requests to it.
 
-    `models` is the URL of its list of models, if that is not `/models` below the version.
+    `models` is the URL of its list of models, if that is not `/models` below the version. With a `name`, failures
+    have it in place of the address.
     """
 
     url: str
     headers: Mapping[str, str] = {}
     models: str = ""
+    name: str = ""
 
     def url_of(self, path: str) -> str:
         """The URL of a path of a question."""
@@ -62,7 +64,7 @@ async def ask_server(address: ServerAddress, questions: Questions[T]) -> T:
             except StopIteration as end:
                 result: T = end.value
                 return result
-            reply = await _reply(session, address.url_of(question.path), question)
+            reply = await _reply(session, address, question)
 
 
 async def server_facts(address: ServerAddress, model: str, seconds: float = READ_SECONDS) -> ServerFacts:
@@ -93,16 +95,17 @@ def load_client() -> None:
     import_module("aiohttp")
 
 
-async def _reply(session: aiohttp.ClientSession, url: str, question: Ask) -> Reply:
+async def _reply(session: aiohttp.ClientSession, address: ServerAddress, question: Ask) -> Reply:
     import aiohttp
 
+    url = address.url_of(question.path)
     method = "GET" if question.body is None else "POST"
     try:
         async with session.request(method, url, json=question.body, allow_redirects=False) as response:
             body = _json(await _whole_body(response.content)) if response.status == 200 else {}
             return Reply(response.status, body, response.headers.get("server", ""))
     except (aiohttp.ClientError, OSError, ValueError) as error:  # an invalid URL or header is a ValueError
-        return Reply(failure=escape(Mask(session.headers, url).text(client_words(error))))
+        return Reply(failure=escape(Mask(session.headers, url).text(client_words(error, url, address.name))))
 
 
 async def _whole_body(content: aiohttp.StreamReader) -> bytes:
