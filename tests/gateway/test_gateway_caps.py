@@ -107,6 +107,16 @@ def test_only_the_end_of_reasoning_is_kept(monkeypatch: pytest.MonkeyPatch) -> N
     assert not kept.notes, "the call is not in the end"
 
 
+@pytest.mark.parametrize(("cap", "notes"), [(1000, 1), (20, 0)])
+def test_of_reasoning_with_many_marks_little_is_read(cap: int, notes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.healing.reasoning_tail.MAX_MARKS", cap)
+    kept = HealingReport()
+    tail = ReasoningTail(("hermes",), read_declarations(TOOLS), kept)
+    tail.feed([Reasoning(0, "<" * 50 + '\n<tool_call>{"name": "shell", "arguments": {}}</tool_call>')])
+    tail.feed([Finish("stop")])
+    assert len(kept.notes) == notes
+
+
 def test_a_long_name_of_a_tool_is_cut_in_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "MAX_NAME", 4)
     notes = HealingReport()

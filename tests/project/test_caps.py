@@ -627,6 +627,7 @@ CAPS = [
     Cap("wires.MAX_PLAN", 100, plan_pieces, 2, 1),
     Cap("wires.MAX_COUNTS", 4, kept_counts, 2, 10),
     # dialects
+    Cap("dialects.MAX_MARKS", 3, reports_of_another_dialect, 0, 1),
     Cap("dialects.MAX_WATCHED", 10, reports_of_another_dialect, 0, 1),
     Cap("dialects.MAX_HELD", 100, pieces_of_held_text, 14, 0),
     Cap("dialects.MAX_INDENT", 10, repaired_value, None, "ann"),
@@ -721,6 +722,14 @@ CAPS = [
 ]  # fmt: skip
 
 ELSEWHERE = {
+    "calls.MAX_ARGUMENT_VALUES": "wires/test_response_limits.py",
+    "calls.MAX_BLOCKS": "wires/test_response_limits.py",
+    "calls.MAX_CALLS": "wires/test_response_limits.py",
+    "framing.MAX_COMMENT_BYTES": "wires/test_response_limits.py",
+    "healing.MAX_MARKS": "gateway/test_gateway_caps.py",
+    "wires.MAX_CHOICES": "wires/test_response_limits.py",
+    "wires.MAX_FRAME_ESCAPES": "wires/test_response_limits.py",
+    "wires.MAX_FRAME_VALUES": "wires/test_response_limits.py",
     "gateway.hosted.commands.MAX_ERRORS": "gateway/tools/test_web_tools.py",
     "gateway.hosted.commands.MAX_OUTPUT": "gateway/tools/test_web_tools.py",
     "gateway.hosted.pages.MAX_PAGES": "gateway/tools/test_web_tools.py",

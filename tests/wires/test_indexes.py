@@ -56,7 +56,12 @@ every_frame = pytest.mark.parametrize(("wire", "frames"), FRAMES, ids=[frames.__
 
 
 @every_frame
-def test_indexes_with_equal_hashes_take_no_longer(wire: str, frames: Callable[[int, int], list[Any]]) -> None:
+def test_indexes_with_equal_hashes_take_no_longer(
+    wire: str, frames: Callable[[int, int], list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.calls.numbering.MAX_CALLS", 10_000)
+    monkeypatch.setattr("penstock.wires.shared.decode_response.answers.MAX_CHOICES", 10_000)
+
     def body(step: int) -> list[bytes]:
         return [frame_bytes(wire, frame) for at in range(3_000) for frame in frames(at * step, at)]
 

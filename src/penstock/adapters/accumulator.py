@@ -85,7 +85,7 @@ class StreamingToolCallAccumulator:
         A wrapper call (`multi_tool_use.parallel`) is replaced by the calls inside it, as `decode` does.
         """
         calls = [self._call(call) for call in self._complete_calls()]
-        numbering = Numbering("call_")  # a new one: a wrapper may be asked for its calls again
+        numbering = Numbering("call_", is_capped=False)  # a new one: a wrapper may be asked for its calls again
         numbering.next_block = len(self._answer.calls) and self._answer.calls[-1].block + 1
         for known in self._answer.calls:
             numbering.unique_id(known.id)
@@ -114,7 +114,7 @@ class StreamingToolCallAccumulator:
             self._forgotten |= {call.block for call in self._complete_calls()}
             return
         self._forgotten: set[int] = set()  # the blocks of calls
-        self._answer = AnswerWriter([], 0, Numbering("call_"), "openai-chat")
+        self._answer = AnswerWriter([], 0, Numbering("call_", is_capped=False), "openai-chat")
         self._choice = ChatChoice(self._answer, self._tools, ReasoningState(0), _ignore, self._damage_calls)
 
     def _by_index(self) -> dict[int, OpenCall]:

@@ -15,12 +15,16 @@ import msgspec
 
 from penstock.events import Fault
 from penstock.jsontext.controls import lenient_json
+from penstock.jsontext.meter import is_complex
 from penstock.jsontext.partial import PartialJSON
 from penstock.jsontext.portable import as_json_value
 from penstock.jsontext.scan import MAX_DEPTH, is_too_deep
 
-MAX_ARGUMENTS = 32 * 1024 * 1024
+MAX_ARGUMENTS = 8 * 1024 * 1024
 """How many characters of arguments a call may have; the rest is dropped, and the call is invalid (`too_large`)."""
+MAX_ARGUMENT_VALUES = 200_000
+"""How many values arguments may have, as `jsontext.meter` counts them; a call with more is invalid (`too_large`)."""
+_LARGE = 128 * 1024  # the size from which it may take long to decode arguments
 
 Diagnosis = tuple[Fault, str, dict[str, Any] | None]
 """The fault, a message, and the repaired arguments if they are clear."""
@@ -35,11 +39,20 @@ def strict_object(raw: str) -> dict[str, Any] | None:
     """Parses a strict JSON object, None if it is not one; see also `WITHOUT_ARGUMENTS`."""
     if raw.strip(" \t\r\n") in WITHOUT_ARGUMENTS:
         return {}
+    if are_complex(raw):
+        return None
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return checked_object(raw, value)
+
+
+def are_complex(raw: str) -> bool:
+    """Whether arguments have too many values: nothing else could happen while they are decoded."""
+    if len(raw) <= _LARGE:
+        return False
+    return is_complex(raw.encode("utf-8", "surrogatepass"), MAX_ARGUMENT_VALUES, MAX_ARGUMENTS)
 
 
 def checked_object(raw: str, value: Any) -> dict[str, Any] | None:
@@ -129,6 +142,8 @@ def diagnose(raw: str, last_piece: str | None) -> Diagnosis:
 
     `last_piece` is the last piece if every piece began with the previous one, else None.
     """
+    if are_complex(raw):
+        return "too_large", f"the arguments have more than MAX_ARGUMENT_VALUES ({MAX_ARGUMENT_VALUES}) values", None
     text = lenient_json(raw.strip())
     if is_too_deep(text):
         return "malformed", f"the arguments are nested deeper than MAX_DEPTH ({MAX_DEPTH})", None

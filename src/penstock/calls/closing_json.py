@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.calls.arguments import checked_object, strict_object
+from penstock.calls.arguments import are_complex, checked_object, strict_object
 from penstock.calls.rope import Rope
 from penstock.jsontext.scan import ValueScanner
 from penstock.jsontext.surrogates import join_surrogates
@@ -41,6 +41,8 @@ class ClosingJSON:
         known_size, has_ended = self._ended_at
         if known_size != size:
             has_ended = self._has_ended(self._rope.text(), size) if self._may_read(size) else None
+        if self._scanner is None:
+            return False
         if has_ended is None:
             has_ended = self._has_end or scanner.feed(self._rope.read_new()) >= 0
         if has_ended:
@@ -84,6 +86,9 @@ class ClosingJSON:
     def _has_ended(self, text: str, size: int) -> bool | None:
         """Whether the text is a whole value or the beginning of one; None if it is neither."""
         text = join_surrogates(text)
+        if are_complex(text):
+            self._scanner = None  # the call is invalid, wherever it ends
+            return False
         try:
             if self._tried == size:  # the first time; mostly there are no objects in the arguments, and they end here
                 value = msgspec.json.decode(text)

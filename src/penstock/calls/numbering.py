@@ -14,7 +14,25 @@ A call's id is made unique at these places, each with a `UniqueIds` of its own:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+
+MAX_CALLS = 1000
+"""How many calls a response may have; with one more, it ends with the error `too_many_calls`."""
+MAX_BLOCKS = 10_000
+"""How many blocks (texts, pieces of reasoning, calls, items) it may have; with one more, `too_many_blocks`."""
+
+
+class ResponseLimit(Exception):
+    """A response has more of something than a response may have: it ends here, with an error of this code.
+
+    It is raised where the limit is reached, however deep in a frame or a text, and caught by the stage.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
 
 
 class UniqueIds:
@@ -53,27 +71,58 @@ class UniqueIds:
 
 
 class Numbering:
-    """The numbers of one response: blocks in the order of their first appearance, and unique call ids."""
+    """The numbers of one response: blocks in the order of their first appearance, and unique call ids.
 
-    __slots__ = ("_ids", "_prefix", "calls", "next_block")
+    Without a cap, it may have any number of calls: for parts that have no event for an error.
+    """
 
-    def __init__(self, id_prefix: str) -> None:
+    __slots__ = ("_ids", "_most", "_most_blocks", "_prefix", "calls", "next_block")
+
+    def __init__(self, id_prefix: str, *, is_capped: bool = True) -> None:
         self._prefix = id_prefix
         self._ids = UniqueIds()
+        self._most = MAX_CALLS if is_capped else sys.maxsize
+        self._most_blocks = MAX_BLOCKS if is_capped else sys.maxsize
         self.calls = 0  # how many ids were given out
         self.next_block = 0
 
     def new_block(self) -> int:
         block = self.next_block
+        if block >= self._most_blocks:
+            raise ResponseLimit(
+                "too_many_blocks", f"the response has more than {self._most_blocks} blocks, and was ended there"
+            )
         self.next_block += 1
         return block
 
     def unique_id(self, id: str) -> str:
         """The provider's id, made unique if it was used before (QUIRKS 21); a generated one if it is empty."""
-        self.calls += 1
+        self.count_call()
         if id:
             return self._ids.take(id)
         return self._ids.take(f"{self._prefix}0", lambda number: f"{self._prefix}{number - 1}")
+
+    def count_call(self) -> None:
+        """Counts a call; raises a `ResponseLimit` if there is one too many."""
+        if self.calls >= self._most:
+            raise ResponseLimit(
+                "too_many_calls", f"the response has more than {self._most} tool calls, and was ended there"
+            )
+        self.calls += 1
+
+    def lift_limit(self) -> None:
+        """Lets the response end, although it has too many calls or blocks."""
+        self._most = self._most_blocks = sys.maxsize
+
+    def has_room_for(self, calls: int) -> bool:
+        """Whether the response may have this many more calls."""
+        return self.calls + calls <= self._most
+
+    def rename(self, id: str, new: str) -> str:
+        """The new id of a call, made unique; its old one is free again."""
+        self._ids.release(id)
+        self.calls -= 1
+        return self.unique_id(new)
 
     def release(self, id: str) -> None:
         """Makes the id free again."""

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from penstock.calls.numbering import Numbering
+from penstock.calls.numbering import Numbering, ResponseLimit
 from penstock.dialects.mark_table import DialectMarks, mark_table
 from penstock.dialects.provenance import Provenance
 from penstock.dialects.reading.reader import Reader
@@ -19,6 +19,7 @@ from penstock.dialects.registry import find_dialects
 from penstock.dialects.unmarked import TextBefore, Unsettled
 from penstock.events import (
     Confirm,
+    Error,
     Finish,
     Opaque,
     Reasoning,
@@ -31,6 +32,8 @@ from penstock.events import (
     ToolCallDelta,
     ToolCallInvalid,
     ToolCallStart,
+    Unknown,
+    Usage,
 )
 
 _CUT = ("length", "cut", "error", "content_filter")  # finish reasons after which the text is incomplete
@@ -74,16 +77,22 @@ class TextCalls:
         )  # fmt: skip
         self._reasoning = reasoning
         self._inside = inside_reasoning
+        self._numbering = numbering
         self._blocks = BlockNumbers(numbering)
         self._provenance = provenance
         self._own: set[int] = set()  # the blocks of reasoning and calls: their vendor state is the model's own
         self._choices: dict[int, ChoiceText] = {}
+        self._is_stopped = False  # the response has too many calls: its content is dropped from here on
 
     def feed(self, event: StreamChunk) -> list[StreamChunk]:
         """Reads an event, and returns the events that it completes."""
+        if self._is_stopped:
+            return _after_stop(event)
         match event:
             case Text():
                 return self._read(event)
+            case ToolCallStart() if (stop := self._counted()) is not None:
+                return stop
             case Reasoning() | ToolCallStart() | ToolCall() | ToolCallInvalid():
                 self._own.add(event.block)
                 return [*self._end(event.choice), self._blocks.renumber(event)]
@@ -127,14 +136,26 @@ class TextCalls:
         """Whether a call is open, or text is held back that may begin one."""
         return any(choice.reader is not None and not choice.reader.flows for choice in self._choices.values())
 
+    def _counted(self) -> list[StreamChunk] | None:
+        """Counts a native call; returns an error if there are too many, with those in the text."""
+        try:
+            self._numbering.count_call()
+        except ResponseLimit as limit:
+            self._is_stopped = True
+            return [Error(limit.message, limit.code)]
+        return None
+
     def _read(self, event: Text) -> list[StreamChunk]:
         choice = self._choices.get(event.choice)
         ended: list[StreamChunk] = []
         if choice is None or choice.reader is None or choice.block != event.block:
             ended = self._end(event.choice)
             choice = self._start(event)
-        assert choice.reader is not None
-        return ended + self._register(choice.reader.feed(event.text), event.choice, choice)
+        reader = choice.reader
+        assert reader is not None
+        events = ended + self._register(reader.feed(event.text), event.choice, choice)
+        self._is_stopped = reader.is_stopped
+        return events
 
     def _start(self, event: Text) -> ChoiceText:
         """Starts to read another block of text; only the first one of a choice can start inside reasoning."""
@@ -153,7 +174,9 @@ class TextCalls:
         if choice is None or choice.reader is None:
             return []
         reader, choice.reader = choice.reader, None
-        return self._register(reader.close(is_cut=is_cut, is_last=is_last), index, choice)
+        events = self._register(reader.close(is_cut=is_cut, is_last=is_last), index, choice)
+        self._is_stopped |= reader.is_stopped
+        return events
 
     def _register(self, events: list[StreamChunk], index: int, choice: ChoiceText) -> list[StreamChunk]:
         for event in events:
@@ -164,12 +187,27 @@ class TextCalls:
                     choice.has_call = True
                 case _:
                     pass
-        return [msgspec.structs.replace(event, choice=index) for event in events] if index else events
+        if not index:
+            return events
+        return [event if isinstance(event, Error) else msgspec.structs.replace(event, choice=index) for event in events]
 
     def _finish(self, event: Finish) -> Finish:
+        if self._is_stopped:
+            return msgspec.structs.replace(event, reason="error")
         choice = self._choices.get(event.choice)
         is_stop = event.reason == "stop" and choice is not None and choice.has_call
         return msgspec.structs.replace(event, reason="tool_calls") if is_stop else event
+
+
+def _after_stop(event: StreamChunk) -> list[StreamChunk]:
+    """What is left of an event after the error that ended the response."""
+    match event:
+        case Finish():
+            return [msgspec.structs.replace(event, reason="error")]
+        case Usage() | Error() | Unknown() | Retry():
+            return [event]
+        case _:
+            return []
 
 
 class ChoiceText(Struct):

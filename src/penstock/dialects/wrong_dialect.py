@@ -21,6 +21,8 @@ LOOKED_FOR = (
 """The dialects that are looked for: also those that are too much like prose for `Rescue`, as nothing runs here."""
 ALONE = ("cohere_r_plus", "muse_glimmer", "functionary_v32")
 """Dialects that are looked for after these, each alone, because they read the marks of others or others theirs."""
+MAX_MARKS = 1000
+"""How many characters that may begin a call are looked at; of a text with more, only so many characters are read."""
 MAX_WATCHED = 200_000
 """How many characters of a response are searched for calls in another dialect."""
 
@@ -69,6 +71,8 @@ class WrongDialect:
 
     def _reports(self, choice: int) -> list[StreamChunk]:
         text = "".join(self._texts.pop(choice, ()))
+        if sum(map(text.count, "<{[|")) > MAX_MARKS:  # each takes time, and nothing else can happen meanwhile
+            text = text[:MAX_MARKS]
         if not text or not self._has_tools or choice in self._with_calls or self._first_call(text, self._dialects):
             return []  # a call in its own dialect that stays text has another reason
         groups = (LOOKED_FOR, *([name] for name in ALONE))

@@ -10,6 +10,10 @@ MAX_FRAME_BYTES = 32 * 1024 * 1024
 """How many bytes a frame may have (images come whole, up to about 20 MB). A larger one is skipped, and reported as an
 `Error` with the code `frame_too_large`."""
 
+MAX_COMMENT_BYTES = 1024 * 1024
+"""How many bytes of comments, keep-alives and blank lines a response may have between its frames. Beyond it, the
+response ends with the error `too_many_comments`."""
+
 
 class Frames(Struct, gc=False):
     """Consecutive frames with the same event name: all those of one read, so that work is done per read.
@@ -29,6 +33,7 @@ class Stray(Struct, gc=False):
 
     `code` names the fault if something was lost, and is empty if the bytes are merely unexpected. `is_foreign` says
     that nothing of this kind occurs in a stream with this framing, `is_ignored` that the framing's rules ignore it.
+    With `ends_response`, nothing that follows is read.
     """
 
     data: bytes
@@ -36,6 +41,7 @@ class Stray(Struct, gc=False):
     code: str = ""
     is_foreign: bool = False
     is_ignored: bool = False
+    ends_response: bool = False
 
 
 Framed = Frames | Stray
@@ -71,3 +77,22 @@ def too_large(data: bytes) -> Stray:
         f"a frame is longer than MAX_FRAME_BYTES ({MAX_FRAME_BYTES} bytes); it was skipped",
         "frame_too_large",
     )
+
+
+class Comments:
+    """Counts the bytes of a stream that are not part of a frame."""
+
+    __slots__ = ("_size",)
+
+    def __init__(self) -> None:
+        self._size: int | None = 0  # None once it was reported that they are too many
+
+    def add(self, size: int, out: list[Framed]) -> None:
+        """Counts some more; reports it once if they are too many."""
+        if self._size is None:
+            return
+        self._size += size
+        if self._size > MAX_COMMENT_BYTES:
+            self._size = None
+            note = f"more than MAX_COMMENT_BYTES ({MAX_COMMENT_BYTES} bytes) of comments and blank lines"
+            out.append(Stray(b"", note, "too_many_comments", ends_response=True))

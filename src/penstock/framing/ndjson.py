@@ -6,7 +6,7 @@ stream line by line through both and expects the same frames.
 
 from __future__ import annotations
 
-from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, add_frame, missing_line_ends, too_large
+from penstock.framing.frames import MAX_FRAME_BYTES, Comments, Framed, Frames, add_frame, missing_line_ends, too_large
 from penstock.jsontext.scan import ValueScanner
 
 _LF = 10  # a number, because bytes are searched for it without a detour
@@ -19,6 +19,7 @@ class NDJSON:
 
     def __init__(self) -> None:
         self._line = bytearray()  # the beginning of the current line
+        self._comments = Comments()
         self._is_skipping = False  # the line is longer than the cap
         self._is_lost = False  # a line within a value was skipped: the rest of the value is ignored
         self._value = Value()
@@ -102,6 +103,8 @@ class NDJSON:
             self._value.add(line, out)
         elif text:
             add_frame(text, out)
+        else:
+            self._comments.add(len(line) + 1, out)
 
 
 class Value:

@@ -16,7 +16,7 @@ from bisect import bisect_right
 from functools import lru_cache
 from itertools import accumulate
 
-from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, missing_line_ends, too_large
+from penstock.framing.frames import MAX_FRAME_BYTES, Comments, Framed, Frames, missing_line_ends, too_large
 from penstock.framing.sse_block import is_json, parse_block
 
 _BOM = b"\xef\xbb\xbf"
@@ -35,6 +35,7 @@ class SSE:
     def __init__(self) -> None:
         self._open = bytearray()  # the block whose end has not arrived
         self._skipped = 0  # how many bytes of it were dropped because it is larger than the cap
+        self._comments = Comments()
         self._may_be_bom = True
         self._is_between = False  # a block begins with the next byte
         self._is_after_cr = False  # the last byte was a CR: a following LF belongs to the same line end
@@ -124,7 +125,7 @@ class SSE:
                 self._hold(data, out)
             return len(data)
         if not self._skipped:
-            self._dispatch_open(bytes(self._open) + data[:stop], out)
+            self._dispatch_open(b"".join((self._open, data[:stop])), out)
         self._open.clear()
         self._skipped = 0
         return stop
@@ -235,6 +236,7 @@ class SSE:
         """Parses a block of any kind; one without data is not a frame (QUIRKS 116)."""
         lines = block.strip(b"\r\n")
         if not lines or (lines.startswith(b":") and _is_one_line(lines)):
+            self._comments.add(len(block), out)
             return
         if len(lines) > MAX_FRAME_BYTES:
             out.append(too_large(lines))
@@ -245,8 +247,13 @@ class SSE:
             if _REPLACED not in event:
                 self._remember(plain, block)
                 out.append(Frames(event, [payload]))
+                if not payload:
+                    self._comments.add(len(block), out)
                 return
+        count = len(out)
         parse_block(lines, out)
+        if len(out) == count:
+            self._comments.add(len(block), out)
 
     def _remember(self, plain: re.Match[bytes], block: bytes) -> None:
         """Remembers the heading of this block, unless its space is missing, which the next payload might begin with."""

@@ -32,6 +32,7 @@ from penstock.healing.habits import Habits
 from penstock.healing.ids import CallIds
 from penstock.healing.in_text import InTextCalls, InTextNotes
 from penstock.healing.names import ToolNames
+from penstock.healing.parts import PART_CHARACTERS, EventParts
 from penstock.healing.reasoning_tail import ReasoningTail
 from penstock.healing.report import (
     CALL_IN_REASONING,
@@ -128,6 +129,7 @@ class HealedDecoding:
         self._texts = self._text_stage()
         self._tail = self._reasoning_tail()  # until something else comes
         self._deferred = None if self._texts is None else self._texts.deferred
+        self.parts = EventParts() if self._deferred is None else None  # else a thread reads what takes long
         is_long = self._deferred is not None or (self._tail is not None and self._tail.is_long)
         self.is_slow = self._takes_long if is_long else None
         self.output = Output()
@@ -135,12 +137,14 @@ class HealedDecoding:
 
     def feed(self, data: bytes) -> list[StreamChunk]:
         """The healed events that these bytes complete."""
+        if self.parts is not None and self.parts.has_more:
+            return self._heal(self._read_text(self.parts.next()))
         chunks = self._decoder.feed(data)
         if self._deferred is not None:
             chunks = self._deferred.take(chunks)
-        if len(chunks) != 1 or type(chunks[0]) is not Text:
+        if len(chunks) != 1 or type(chunks[0]) is not Text or len(chunks[0].text) > PART_CHARACTERS:
             self._habits.feed(data)
-            return self._heal(self._read_text(chunks))
+            return self._heal(self._read_text(chunks if self.parts is None else self.parts.first(chunks)))
         self._habits.feed_text(data)  # as nearly all reads are while a model writes text
         self._tail = None
         chunks = self._read_text(chunks)

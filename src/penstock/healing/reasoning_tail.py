@@ -20,6 +20,9 @@ from penstock.healing.report import CALL_IN_REASONING, HealingReport
 
 MAX_TAIL = 16 * 1024
 """How many characters of the end of the reasoning are looked at."""
+MAX_MARKS = 1500
+"""How many characters that may begin a call are looked at; of an end with more, only so many characters are read."""
+_MARK_STARTS = "<{[|"
 _CALL_ENDS = frozenset(">])}")
 _WHOLE = ("stop", "tool_calls")
 """The finish reasons of a response that has ended as the model wanted."""
@@ -102,6 +105,8 @@ class ReasoningTail:
     def _read(self) -> list[StreamChunk]:
         """The end of the reasoning, read as text."""
         text = "".join(self._pieces)[-MAX_TAIL:]
+        if sum(map(text.count, _MARK_STARTS)) > MAX_MARKS:  # each takes time, and nothing else can happen meanwhile
+            text = text[-MAX_MARKS:]
         marked = tuple(name for name in self._dialects if name in LEAKS)
         dialects = self._dialects if self._provenance is None else marked
         if not text or not dialects:

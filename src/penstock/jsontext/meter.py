@@ -30,6 +30,7 @@ MAX_DIGITS = 400
 LONGEST_NUMBER = MAX_DIGITS + 100
 """How many characters of a number are kept that may go on in the next piece."""
 
+_PIECE = 64 * 1024  # of a text that is measured: it need not be measured to its end
 _LEVELS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[{]}")
 _ONE_DIGIT = bytes.maketrans(b"123456789E", b"000000000e")
@@ -66,6 +67,11 @@ class JSONMeter:
     def values(self) -> int:
         """How many values there are, or as how many the text counts."""
         return self._values + self._escapes // ESCAPES_PER_VALUE + self._wide // WIDE_PER_VALUE
+
+    @property
+    def escapes(self) -> int:
+        """How many escapes its strings have."""
+        return self._escapes
 
     def feed(self, piece: bytes) -> None:
         """Measure another piece."""
@@ -121,3 +127,15 @@ def _weight(text: bytes) -> int:
     exponents = text.count(b"0e")
     large = sum(map(text.count, _EXPONENTS)) if exponents else 0
     return FRACTION * (text.count(b".") + exponents) + LARGE_EXPONENT * large + text.count(_TOO_LONG[:DIGITS_PER_VALUE])
+
+
+def is_complex(text: bytes, values: int, escapes: int) -> bool:
+    """Whether it takes long to decode this JSON: it has more values, or more escapes in strings, than these."""
+    if len(text) <= min(values, escapes):
+        return False
+    meter = JSONMeter()
+    for start in range(0, len(text), _PIECE):
+        meter.feed(text[start : start + _PIECE])
+        if meter.values > values or meter.escapes > escapes:
+            return True
+    return False

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from array import array
+from itertools import accumulate
 
 MAX_DEPTH = 512
 """How deep values may be nested; deeper JSON is malformed. Recursive parsers fail a little above this as well."""
 
 _TO_BRACKET = re.compile(r'[^"{}\[\]]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}\[\]]*+)*+', re.DOTALL)
 TO_QUOTE = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}\[\]]', re.DOTALL)
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_LEVELS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[{]}")
 SPACE = re.compile(r"[ \t\r\n]*")
 SCALAR = re.compile(r'[^\s,:"{}\[\]]*')
 
@@ -18,13 +22,9 @@ def is_too_deep(text: str, most: int = MAX_DEPTH) -> bool:
     """Whether JSON text is nested deeper than this."""
     if len(text) <= 2 * most or text.count("{") + text.count("[") <= most:
         return False
-    depth = 0
-    for token in _BRACKET.finditer(text):
-        bracket = text[token.start()]
-        depth += 1 if bracket in "{[" else -1 if bracket in "}]" else 0
-        if depth > most:
-            return True
-    return False
+    outside = _STRING.sub("", text).encode("ascii", "ignore")
+    levels = array("b", outside.translate(_LEVELS, _NO_BRACKETS))
+    return max(accumulate(levels), default=0) > most
 
 
 class ValueScanner:

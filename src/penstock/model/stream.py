@@ -28,6 +28,7 @@ from penstock.transport.commands import (
     Command,
     HTTPResponseHead,
     OpenRequest,
+    Parts,
     ReadBytes,
     Sleep,
     Take,
@@ -48,6 +49,12 @@ else:
 
 IsSlow = Callable[[bytes], bool]
 """Whether it takes long to decode these bytes; the next bytes that are fed are decoded as a whole."""
+
+
+BATCH_CHUNKS = 128
+"""How many chunks are delivered at once on an event loop; between two batches other tasks run."""
+PART_SECONDS = 0.002
+"""How long parts of a read are read by the stages before their chunks are delivered."""
 
 
 class Stream(StreamedResponse[Output]):
@@ -187,15 +194,24 @@ class AsyncStream(StreamedResponse[Output]):
         self._connection = connection
         self._chunks: AsyncIterator[StreamChunk] | None = None
         self._is_slow: IsSlow | None = None  # whether it may take long to decode some bytes, if it ever does
+        self._parts: Parts | None = None  # what of a read the stages have not read yet
+        self._waiting: list[StreamChunk] = []  # the chunks of a long batch that were not delivered yet
 
     def _new_decoding(self, exchange: Exchange) -> Decoding:
         decoding = exchange.new_decoding()
         self._is_slow = getattr(decoding, "is_slow", None)
+        self._parts = getattr(decoding, "parts", None)
+        if self._parts is not None:
+            self._parts.is_used = True
         return decoding
 
     async def __aenter__(self) -> Self:
         try:
-            self._before_loop = await self._advance()
+            chunks = await self._advance()
+            while chunks is not None and not chunks:  # only a part of the first read that begins nothing yet
+                await asyncio.sleep(0)
+                chunks = await self._advance()
+            self._before_loop = self._first_of(chunks)
         except BaseException:
             await self.close()
             raise
@@ -225,25 +241,51 @@ class AsyncStream(StreamedResponse[Output]):
         For callers that started the stream with `start` and close it themselves: it costs less than an iterator. `take`
         is called with the bytes of each read; bytes that it does not pass on are decoded.
         """
+        if self._waiting:
+            await asyncio.sleep(0)
+            return self._first_of(self._waiting)
         data, body, clock, read = None, self._body, self._clock, self._connection.read
+        parts = self._parts
+        if parts is not None and parts.has_more:
+            await asyncio.sleep(0)
         while body is not None and clock() <= body.steady_until:
             try:
+                if parts is not None and parts.has_more:
+                    return self._first_of(self._read_parts(parts, body.feed))
                 data = await read(body.timeout)
                 if not data:
                     break
                 if take is None or body.passed > MAX_PASSED or not (taken := take(data)):
                     if self._is_slow is None or not self._is_slow(data):
-                        return body.feed(data)
-                    return await run_off_loop(body.feed, data)
+                        chunks = body.feed(data)
+                    else:
+                        chunks = await run_off_loop(body.feed, data)
+                    return chunks if len(chunks) <= BATCH_CHUNKS else self._first_of(chunks)
             except ProviderError as failure:
-                return await self._advance(error=failure)
+                return self._first_of(await self._advance(error=failure))
             body.passed += len(data)
             if body.record is not None:
                 body.record(data)
             if taken is not True:
                 await taken
             data = None
-        return await self._advance(data)
+        return self._first_of(await self._advance(data))
+
+    def _first_of(self, chunks: list[StreamChunk] | None) -> list[StreamChunk] | None:
+        """The first chunks of a batch; the others are delivered next, after a turn of the event loop."""
+        if chunks is None or len(chunks) <= BATCH_CHUNKS:
+            self._waiting = []
+            return chunks
+        self._waiting = chunks[BATCH_CHUNKS:]
+        return chunks[:BATCH_CHUNKS]
+
+    def _read_parts(self, parts: Parts, feed: Callable[[bytes], list[StreamChunk]]) -> list[StreamChunk]:
+        """The chunks of the next parts of a read, of as many as take a moment."""
+        end = self._clock() + PART_SECONDS
+        chunks = [*feed(b"")]
+        while parts.has_more and self._clock() < end:
+            chunks += feed(b"")
+        return chunks
 
     def batches(self) -> AsyncIterator[list[StreamChunk]]:
         """Iterate over the chunks of each network read as a list, instead of one by one.

@@ -22,6 +22,7 @@ from penstock.wires.shared.request import Request
 if TYPE_CHECKING:
     from penstock.dialects.provenance import Provenance
     from penstock.dialects.sources.deferred_text import DeferredText
+    from penstock.healing.parts import EventParts
     from penstock.healing.settings import Healing
 
 
@@ -133,6 +134,7 @@ def find_calls(
     from penstock.dialects.sources.deferred_text import DeferredText
     from penstock.dialects.stage import TextCalls
     from penstock.dialects.wrong_dialect import WrongDialect
+    from penstock.healing.parts import EventParts
 
     if calls != "native":
         text_calls = TextCalls(
@@ -140,12 +142,13 @@ def find_calls(
             is_structured=is_structured,
         )  # fmt: skip
         return StagedDecoding(
-            decoder, text_calls, WrongDialect(calls, tools), deferred=DeferredText.of(text_calls, provenance)
-        )
+            decoder, text_calls, WrongDialect(calls, tools), deferred=DeferredText.of(text_calls, provenance),
+            parts=EventParts(),
+        )  # fmt: skip
     dialects = LEAKS if rescue is True else rescue or ()
     prefix = f"text_{options.id_prefix}"
     stage = Rescue(tools, dialects, id_prefix=prefix, provenance=provenance, is_structured=is_structured)
-    return StagedDecoding(decoder, stage, deferred=DeferredText.of(stage, provenance))
+    return StagedDecoding(decoder, stage, deferred=DeferredText.of(stage, provenance), parts=EventParts())
 
 
 def heal_response(
@@ -171,16 +174,29 @@ class Stage(Protocol):
 class StagedDecoding:
     """Stages as one: bytes to chunks, and the stages that follow, such as calls out of the text."""
 
-    def __init__(self, decoder: Decoding, *stages: Stage, deferred: DeferredText | None = None) -> None:
+    def __init__(
+        self,
+        decoder: Decoding,
+        *stages: Stage,
+        deferred: DeferredText | None = None,
+        parts: EventParts | None = None,
+    ) -> None:
         self._decoder = decoder
+        self._parts = parts if deferred is None else None  # else a thread reads what takes long
+        self.parts: EventParts | None = self._parts or getattr(decoder, "parts", None)
         self._stages = stages
         self._deferred = deferred
         self.is_slow = None if deferred is None else self._takes_long
 
     def feed(self, data: bytes) -> list[StreamChunk]:
+        parts = self._parts
+        if parts is not None and parts.has_more:
+            return self._through(parts.next(), self._stages)
         chunks = self._decoder.feed(data)
         if self._deferred is not None:
             chunks = self._deferred.take(chunks)
+        if parts is not None and parts.is_used and chunks:
+            chunks = parts.first(chunks)
         return self._through(chunks, self._stages)
 
     def close(self) -> list[StreamChunk]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConnectionFailed, ProviderError, UnexpectedReplyError
 from penstock.events import Error, Finish, Progress, StreamChunk, ToolCall, Unknown, Usage
-from penstock.transport.commands import Command, Commands, Deliver, HTTPRequest, ReadTimedOut, SteadyBody
+from penstock.transport.commands import Command, Commands, Deliver, HTTPRequest, Parts, ReadTimedOut, SteadyBody
 from penstock.transport.deadlines import Deadlines
 from penstock.transport.error_responses import response_error
 from penstock.transport.redacted import REDACTED, Redactor
@@ -42,6 +42,7 @@ class Attempt:
         self._clock = exchange.clock
         self._recorder = exchange.recorder
         self._body = SteadyBody(exchange.timeouts.idle, self._feed, -inf, self._record if self._recorder else None)
+        self._parts: Parts | None = getattr(self.decoding, "parts", None)
         self._progress: Progress = "open"
         self._size = 0
         self._held: list[StreamChunk] = []  # chunks that do not begin the response yet
@@ -66,9 +67,9 @@ class Attempt:
             self._recorder.begin(head, start, self._clock())
 
     def _response(self) -> Commands:
-        while self._progress != "ended" and (data := (yield from self._read())):
+        while self._progress != "ended" and (data := (yield from self._next())) is not None:
             chunks = self._feed(data)
-            if chunks and (yield Deliver(chunks, self._steady_body())) is not None:
+            if (chunks or self._has_parts) and (yield Deliver(chunks, self._steady_body())) is not None:
                 break
         if not self._size:
             raise ConnectionFailed("the provider closed the connection without sending a response", retryable=True)
@@ -79,6 +80,15 @@ class Attempt:
             yield from self._drain()
         if self._recorder is not None:
             self._recorder.end(self._clock())
+
+    @property
+    def _has_parts(self) -> bool:
+        """Whether a part of the last read waits to be read by the stages."""
+        return self._parts is not None and self._parts.has_more
+
+    def _next(self) -> Generator[Command, Any, bytes | None]:
+        """The next bytes to feed, empty for a part of the last read that waits; None at the end."""
+        return b"" if self._has_parts else (yield from self._read()) or None
 
     def _read(self) -> Generator[Command, Any, bytes]:
         """The next bytes of the response; empty at its end, and if nothing follows the finish reason."""
@@ -125,6 +135,8 @@ class Attempt:
                 chunks = self._first()
             elif not _NOTABLE.isdisjoint(map(type, chunks)):
                 chunks = self._noted(chunks)
+        if self._parts is not None and self._parts.has_more:
+            return chunks
         progress = self.decoding.progress()
         if progress != "open":
             self._note_end(progress, chunks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -17,6 +17,16 @@ MAX_PASSED = 1024 * 1024
 
 Take = Callable[[bytes], Awaitable[None] | bool]
 """Passes on the bytes of a read if they are text: False if they must be decoded; else True, or what must be awaited."""
+
+
+class Parts(Protocol):
+    """What of the last read the stages have not read yet, if a driver on an event loop has set `is_used`.
+
+    While there is more, empty bytes are fed, and each time the stages read a part.
+    """
+
+    is_used: bool
+    has_more: bool
 
 
 class HTTPRequest(Struct, frozen=True):

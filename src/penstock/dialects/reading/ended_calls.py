@@ -66,8 +66,7 @@ class EndedCalls:
         event = output.events[-1] if self._restores is not None else None
         self._is_restored = bool(markup) and isinstance(event, ToolCallInvalid) and self._restores(event)  # type: ignore[misc]
         if self._is_restored:
-            output.events.pop()
-            output.add(markup)
+            output.restore(markup)
 
     def add_ends(self, output: Output, markup: str) -> None:
         """Adds end tags to the text of their call: it has become text again, or it may if it is not confirmed."""

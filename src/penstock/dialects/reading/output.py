@@ -108,6 +108,12 @@ class Output:
         if self.unconfirmed is not None and self.unconfirmed.find_end(token):
             self.fail("ambiguous", AMBIGUOUS)
 
+    def restore(self, markup: str) -> None:
+        """Replaces the call that has just ended by its markup: it does not count as a call of the response."""
+        self.events.pop()
+        self._numbering.calls -= 1
+        self.add(markup)
+
     def confirm(self) -> None:
         """Emits the calls that wait for what follows them."""
         if self.unconfirmed is not None:

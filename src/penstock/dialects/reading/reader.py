@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from penstock.calls.numbering import Numbering
+from penstock.calls.numbering import Numbering, ResponseLimit
 from penstock.dialects.dialect import END_TOKENS, Dialects
 from penstock.dialects.mark_table import STRIKE, STRIKE_END, DialectMarks, mark_table
 from penstock.dialects.reading.held_text import MAX_HELD
@@ -14,7 +14,7 @@ from penstock.dialects.reading.recovery import give_up
 from penstock.dialects.reading.source import Mismatch, Reading, Source
 from penstock.dialects.reading.unconfirmed import AMBIGUOUS
 from penstock.dialects.unmarked import BROKEN, FOLLOWED, TOO_LONG, UnmarkedForms, next_form
-from penstock.events import Reasoning, StreamChunk, Text
+from penstock.events import Error, Reasoning, StreamChunk, Text
 
 _AFTER_FORM = ("}", "]", "</tool_call>", "</tool_calls>", "</function>", *END_TOKENS)
 
@@ -31,31 +31,49 @@ class Reader:
         table = mark_table(dialects, tuple(source.tools.names), source.only_declared)
         self._marks = DialectMarks(table, has_unmarked=source.unsettled is not None)
         self._strikes = 0  # how many `<s>` are open
+        self.is_stopped = False  # it has too many calls: what follows is not read
         self._is_last = True  # whether nothing follows the text in its message; known at its end
         self._reading = self.read()
 
     def feed(self, text: str) -> list[StreamChunk]:
         """Parses a piece of text, and returns the events that it completes."""
+        if self.is_stopped:
+            return []
         source = self._source
         source.push(text)
         if source.markup is not None:
             source.markup.add(text)
         if source.recording is not None:
             source.recording.add(text)
-        next(self._reading, None)
+        try:
+            next(self._reading, None)
+        except ResponseLimit as limit:
+            return self._stop(limit)
         events = self._events.copy()  # as `Output.take` does, without a method call per piece
         self._events.clear()
         return events
+
+    def _stop(self, limit: ResponseLimit) -> list[StreamChunk]:
+        """Ends the text, whatever follows: it has more calls than a response may have."""
+        self.is_stopped = True
+        source = self._source
+        source.output.fail("cut", "the response was ended before it was clear where the call ends")
+        return [*source.output.take(), Error(limit.message, limit.code)]
 
     def close(self, *, is_cut: bool = False, is_last: bool = True) -> list[StreamChunk]:
         """Ends the text, and returns the events that were held back.
 
         `is_cut`: the model did not finish its text. `is_last`: nothing follows it in its message.
         """
+        if self.is_stopped:
+            return []
         self._source.is_over = True
         self._source.is_cut = is_cut
         self._is_last = is_last
-        next(self._reading, None)
+        try:
+            next(self._reading, None)
+        except ResponseLimit as limit:
+            return self._stop(limit)
         if is_cut:
             self._source.output.fail("cut", "the text was cut off before it was clear where the call ends")
         else:
@@ -71,7 +89,7 @@ class Reader:
     def flows(self) -> bool:
         """Whether nothing is held back, and no call is open or waits for what follows it."""
         source = self._source
-        return source.is_read and source.output.unconfirmed is None and source.forms is None
+        return source.is_read and source.output.unconfirmed is None and source.forms is None and not self.is_stopped
 
     @property
     def find_start(self) -> FindStart:

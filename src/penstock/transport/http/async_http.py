@@ -17,6 +17,7 @@ from penstock.transport.http.client_logs import redacted_logs
 from penstock.transport.http.decompression import DecompressedContent, content_encoding
 from penstock.transport.http.failures import client_error
 from penstock.transport.http.pools import AnyPool
+from penstock.transport.http.read_slices import ReadSlices
 
 
 class AsyncHTTPConnection:
@@ -38,12 +39,13 @@ class AsyncHTTPConnection:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf  # when it fires
         self._is_expired = False
+        self._slices = ReadSlices()
         self._loop: asyncio.AbstractEventLoop
 
     async def open(self, command: OpenRequest) -> HTTPResponseHead:
         """Send a request and return the head of the response."""
         self._command, self._loop = command, asyncio.get_running_loop()
-        self._is_expired, self._deadline = False, None
+        self._is_expired, self._deadline, self._slices = False, None, ReadSlices()
         client = await self._pooled(command.request.url) if self._client is None else self._client
         try:
             async with asyncio.timeout(command.first_byte):
@@ -61,7 +63,10 @@ class AsyncHTTPConnection:
         return self._lease[1].client
 
     async def read(self, seconds: float | None) -> bytes:
-        """The next bytes of the body, empty at its end."""
+        """The next bytes of the body, empty at its end: those of a network read, or a slice of them."""
+        slices = self._slices
+        if slices.rest:
+            return await slices.next()
         if seconds is not None:
             self._deadline = deadline = self._loop.time() + seconds
             if deadline < self._timer_at:
@@ -78,7 +83,7 @@ class AsyncHTTPConnection:
             self._deadline = None  # the time between reads does not count
         if not data and (reset := _hidden_reset(self._response, self._content)) is not None:
             raise client_error(reset, self._command) from reset
-        return data
+        return data if len(data) <= slices.size else slices.first(data)
 
     def _set_timer(self) -> None:
         if self._timer is not None:

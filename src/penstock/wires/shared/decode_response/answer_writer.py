@@ -132,8 +132,7 @@ class AnswerWriter:
 
     def identify(self, call: OpenCall, id: str) -> None:
         """Sets the id of a call, which came late."""
-        self._blocks.release(call.id)
-        call.id = self._blocks.unique_id(id)
+        call.id = self._blocks.rename(call.id, id)
         self._copies.opened(call, id)
 
     def seal(self, call: OpenCall, sealed_by: SealedBy) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from penstock.calls.numbering import Numbering
+from penstock.calls.numbering import Numbering, ResponseLimit
 from penstock.events import StreamChunk
 from penstock.wires.shared.decode_response.answer_writer import AnswerWriter, EndSigns
 from penstock.wires.shared.decode_response.open_call import OpenCall
+
+MAX_CHOICES = 256
+"""How many answers (choices) a response may have; with one more, it ends with the error `too_many_choices`."""
 
 
 class Answers:
@@ -18,17 +21,27 @@ class Answers:
         self.end_signs = EndSigns()
         self._wire = wire
         self._at_risk: list[OpenCall] = []  # open calls, which a lost frame may damage
+        self._is_unlimited = False
         self._has_loss = False  # something was lost that may have been a piece of any call
 
     def writer(self, choice: int = 0) -> AnswerWriter:
         """The writer of this answer."""
         answer = self.writers.get(choice)
         if answer is None:
+            if len(self.writers) >= MAX_CHOICES and not self._is_unlimited:
+                raise ResponseLimit(
+                    "too_many_choices", f"the response has more than {MAX_CHOICES} choices, and was ended there"
+                )
             answer = self.writers[choice] = AnswerWriter(
                 self.out, choice, self.blocks, self._wire, self._at_risk, self.end_signs
             )
             answer.has_loss = self._has_loss
         return answer
+
+    def lift_limits(self) -> None:
+        """Lets the response end, although a limit was reached."""
+        self._is_unlimited = True
+        self.blocks.lift_limit()
 
     def damage_calls(self) -> None:
         """Marks the open calls as damaged: a part of the stream could not be read."""

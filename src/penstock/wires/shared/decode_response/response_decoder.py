@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from penstock.events import StreamChunk
+from penstock.calls.numbering import ResponseLimit
+from penstock.events import Error, StreamChunk
 from penstock.framing import Framed, Frames, Stray
 from penstock.jsontext.leading import object_end
+from penstock.jsontext.meter import is_complex
 from penstock.wires.shared.decode_response.invalid_bytes import with_replaced_bytes
 from penstock.wires.shared.decode_response.loose_frames import UNREADABLE, MoreThanJSON
 from penstock.wires.shared.decode_response.wire import Wire
@@ -20,6 +22,13 @@ from penstock.wires.shared.decode_response.wrapped_calls import WrappedCalls
 T = TypeVar("T")
 
 DONE = b"[DONE]"
+MAX_FRAME_VALUES = 500_000
+"""How many values a frame may have, as `jsontext.meter` counts them. One with more is skipped, as nothing else could
+happen while it is decoded, and reported as an `Error` with the code `frame_too_complex`."""
+MAX_FRAME_ESCAPES = 1_000_000
+"""The same for the escapes in its strings."""
+TOO_COMPLEX = "a frame has more than MAX_FRAME_VALUES values, or MAX_FRAME_ESCAPES escapes; it was skipped"
+_LARGE = 128 * 1024  # the size from which a frame may take long to decode
 _BATCH = 512  # how many frames are decoded at once, so that they are still in the cache when they are read
 
 
@@ -37,13 +46,26 @@ class ResponseDecoder:
     def feed(self, framed: list[Framed]) -> list[StreamChunk]:
         """The events that these frames complete."""
         wire = self._wire
-        for item in framed:
-            if not isinstance(item, Stray):
-                read = self._read_bodies if item.is_json and wire.ends_with_body else self._read_frames
-                read(item)
-            elif not wire.is_ended:
-                wire.reports.stray(item)
+        try:
+            for item in framed:
+                if not isinstance(item, Stray):
+                    read = self._read_bodies if item.is_json and wire.ends_with_body else self._read_frames
+                    read(item)
+                elif item.ends_response and not wire.is_ended:
+                    raise ResponseLimit(item.code, item.note)
+                elif not wire.is_ended:
+                    wire.reports.stray(item)
+        except ResponseLimit as limit:
+            self._stop(limit)
         return self._take()
+
+    def _stop(self, limit: ResponseLimit) -> None:
+        """Ends the response, whatever follows: it has more of something than a response may have."""
+        wire = self._wire
+        wire.inner.clear()
+        wire.answers.lift_limits()
+        wire.reports.error(Error(limit.message, limit.code))
+        wire.end()
 
     def _read_bodies(self, frames: Frames) -> None:
         """Reads JSON values one by one: the first whole body ends the response."""
@@ -53,7 +75,23 @@ class ResponseDecoder:
                 self._wire.end_body()
 
     def _read_frames(self, frames: Frames) -> None:
+        if max(map(len, frames.data)) > _LARGE:
+            frames = self._without_complex(frames)
+            if not frames.data:
+                return
         self._read(self._read_start(frames) if self._wire.model.is_wanted else frames)
+
+    def _without_complex(self, frames: Frames) -> Frames:
+        """Reads the frames up to the last that would take too long to decode, and skips those. Returns the others."""
+        event, start = frames.event, 0
+        for number, payload in enumerate(frames.data):
+            if len(payload) > _LARGE and is_complex(payload, MAX_FRAME_VALUES, MAX_FRAME_ESCAPES):
+                if number > start:
+                    self._read_frames(Frames(event, frames.data[start:number], frames.is_ascii))
+                if not self._wire.is_ended:
+                    self._wire.reports.stray(Stray(payload[:200], TOO_COMPLEX, "frame_too_complex"))
+                start = number + 1
+        return Frames(event, frames.data[start:], frames.is_ascii)
 
     def _read_start(self, frames: Frames) -> Frames:
         """Reads frames one by one while the model's name is wanted: a later one may have it. Returns the others."""
@@ -70,22 +108,27 @@ class ResponseDecoder:
     def feed_one(self, payload: bytes, event: str) -> list[StreamChunk]:
         """`feed` for a read that is exactly one frame, as reads are while a model streams."""
         wire = self._wire
-        if wire.is_ended or wire.loose.surrogates is not None or not (payload.isascii() or is_utf8(payload)):
+        is_plain = len(payload) <= _LARGE and (payload.isascii() or is_utf8(payload))
+        if wire.is_ended or wire.loose.surrogates is not None or not is_plain:
             return self.feed([Frames(event, [payload])])
         model = wire.model
-        if model.is_wanted:
-            model.look([payload])
         try:
-            value = wire.decode(payload)
-        except UNREADABLE:
-            self._read_misfit(payload, event)
-            return self._take()
-        if wire.has_short_path:
-            wire.read_typed_one(value, payload, event)
             if model.is_wanted:
-                wire.plain_text = wire.plain_call = None  # the next frames have to be searched for the name
-        else:
-            wire.read_typed([value], [payload], event)
+                model.look([payload])
+            try:
+                value = wire.decode(payload)
+            except UNREADABLE:
+                self._read_misfit(payload, event)
+                return self._take()
+            if wire.has_short_path:
+                wire.read_typed_one(value, payload, event)
+                if model.is_wanted:
+                    wire.plain_text = wire.plain_call = None  # the next frames have to be searched for the name
+            else:
+                wire.read_typed([value], [payload], event)
+        except ResponseLimit as limit:
+            self._stop(limit)
+            return self._take()
         out, wrapped = self._out, self._wrapped
         chunks = out[:]
         out.clear()
@@ -149,6 +192,8 @@ class ResponseDecoder:
 
     def _read_misfit(self, payload: bytes, event: str) -> None:
         wire = self._wire
+        if not payload and not event:
+            return
         if payload.lstrip().startswith(DONE):  # only at the start: it may also occur in a text (QUIRKS 112)
             wire.end_mark()
             return
@@ -172,7 +217,10 @@ class ResponseDecoder:
         chunks += self.feed(last)
         if not wire.is_ended:
             reports.has_unknown = had_unknown
-            wire.end()
+            try:
+                wire.end()
+            except ResponseLimit as limit:
+                self._stop(limit)
         if wire.loose.surrogates:
             chunks += self._expanded(wire.loose.surrogates.close())
         return chunks + self._take()

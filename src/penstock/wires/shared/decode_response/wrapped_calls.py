@@ -95,7 +95,10 @@ class WrappedCalls:
         return events
 
     def calls_in(self, wrapper: ToolCall) -> list[ToolCall]:
-        """The calls inside of a call, each with its own id and block; none if it is not a wrapper."""
+        """The calls inside of a call, each with its own id and block; none if it is not a wrapper.
+
+        One with more calls than a response may have stays the call that it is, which no tool takes.
+        """
         if wrapper.name not in self._wrappers:
             return []
         return [
@@ -110,6 +113,8 @@ class WrappedCalls:
         try:
             uses = _decode(wrapper.arguments_raw).tool_uses
         except msgspec.MsgspecError:
+            return []
+        if not self._numbering.has_room_for(len(uses)):
             return []
         calls: list[InnerCall] = []
         for use in uses:
