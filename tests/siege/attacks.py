@@ -32,13 +32,13 @@ class Named(Struct, frozen=True):
 
 def filled(unit: bytes, size: int) -> bytes:
     """A request whose body is full of one thing."""
-    return b'{"model":"good","messages":[{"role":"user","content":"x"}],"z":[' + unit * (size // len(unit)) + b"0]}"
+    return b'{"model":"bad/good","messages":[{"role":"user","content":"x"}],"z":[' + unit * (size // len(unit)) + b"0]}"
 
 
 def in_text(unit: bytes, size: int) -> bytes:
     """A request whose message is full of one thing."""
     text = unit * (size // len(unit))
-    return b'{"model":"good","stream":true,"messages":[{"role":"user","content":"' + text + b'"}]}'
+    return b'{"model":"bad/good","stream":true,"messages":[{"role":"user","content":"' + text + b'"}]}'
 
 
 BODIES: dict[str, Callable[[int], bytes]] = {
@@ -167,9 +167,9 @@ async def long_thread(place: Place) -> None:
     await every(client() for _ in range(20))
 
 
-def ask(model: str, *contents: str, clients: int = 2) -> Attack:
+def ask(model: str, *contents: str, clients: int = 2, is_streamed: bool = True) -> Attack:
     """Clients that ask a model of the upstream again and again."""
-    body = json.dumps(chat(model, *contents or ("hello",), tools=True)).encode()
+    body = json.dumps(chat(f"bad/{model}", *contents or ("hello",), tools=True, stream=is_streamed)).encode()
 
     async def client(place: Place) -> None:
         while True:
@@ -253,7 +253,7 @@ SOURCES: dict[str, Callable[[str], str]] = {
 
 RUNS, CHAT = "/runs", "/v1/chat/completions"
 LONG_ANSWER = json.dumps(chat("agent", "long")).encode()
-LONG_STREAM = json.dumps(chat("endless", "hello")).encode()
+LONG_STREAM = json.dumps(chat("bad/endless", "hello")).encode()
 
 
 def _never_read(body: bytes, count: int) -> Attack:
@@ -287,7 +287,19 @@ ATTACKS: list[Named] = [
             "calls": "100,000 calls", "line": "a line without end", "endless": "text without end",
             "comments": "comments without end", "bomb": "200 MB in 200 KB", "deep": "nesting",
             "head": "a head without end", "arguments": "arguments without end", "events": "600,000 events",
-            "values": "frames of empty lists",
+            "values": "frames of empty lists", "marks": "a frame of marks", "braces": "a frame of braces",
+            "written": "a frame of calls in the text", "body": "100,000 calls in a body",
+            "choices": "choices without end",
+            "listed": "arguments of empty lists", "chunks": "chunks of one byte", "empty": "empty data without end",
+            "deltas": "empty deltas without end", "strays": "odd lines without end",
+            "unknown": "unknown frames without end",
+            "blocks": "blocks without end",
+        }.items()
+    ),
+    *(
+        Named(f"upstream, not streamed: {name}", "gateway", ask(model, is_streamed=False))
+        for model, name in {
+            "calls": "100,000 calls", "endless": "text without end", "braces": "a frame of braces",
         }.items()
     ),
 ]  # fmt: skip
@@ -295,3 +307,12 @@ ATTACKS: list[Named] = [
 
 def by_name() -> dict[str, Any]:
     return {f"{attack.kind}: {attack.name}": attack for attack in ATTACKS}
+
+
+SHORT = (
+    "serve: 4 MB of empty lists", "serve: unfinished bodies", "gateway: 32 MB of nesting",
+    "gateway: upstream: 100,000 calls", "gateway: upstream: 200 MB in 200 KB",
+    "gateway: upstream: frames of empty lists",
+    "gateway: upstream: a frame of braces", "gateway: upstream: 100,000 calls in a body",
+)  # fmt: skip
+"""The attacks of the short form."""

@@ -1,4 +1,4 @@
-"""One siege: a server, an attacker and a good client, each in a process of its own."""
+"""One siege: a server, an attacker and a good client, each in a process of its own, and so are their upstreams."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from msgspec import Struct
 
 from tests.siege.attacks import Named, by_name
-from tests.siege.targets import BAD, GOOD, WATCH
+from tests.siege.targets import BAD, GOOD, WATCH, allow_sockets
 from tests.siege.upstream import start as start_upstream
 from tests.siege.wire import Place, chat, request
 
@@ -29,6 +29,17 @@ MEMORY = 512_000_000
 """How much more memory than idle a server may use."""
 PAUSE = 0.05
 """The pause between two requests of the good client, in seconds."""
+WORN = 200_000_000
+"""How much more memory than idle a server may have after an attack to be used for the next."""
+
+processes = multiprocessing.get_context("spawn")
+
+
+class Bounds(Struct, frozen=True):
+    """What an attack may cost the good client and the server."""
+
+    p99: float = P99
+    longest: float = LONGEST
 
 
 class Seen(Struct):
@@ -43,15 +54,36 @@ class Seen(Struct):
     def p99(self) -> float:
         return sorted(self.times)[int(len(self.times) * 0.99)] if self.times else float("inf")
 
-    def problems(self, calm: Seen) -> list[str]:
+    def problems(self, calm: Seen, bounds: Bounds) -> list[str]:
         """What is worse than it may be, compared with the time without an attack."""
         checks = {
-            f"p99 {self.p99 * 1000:.0f} ms": self.p99 > max(P99, TIMES * calm.p99),
+            f"p99 {self.p99 * 1000:.0f} ms": self.p99 > max(bounds.p99, TIMES * calm.p99),
             f"{self.refused} refused": self.refused > 0,
-            f"{self.longest * 1000:.0f} ms in one piece": self.longest > LONGEST,
+            f"{self.longest * 1000:.0f} ms in one piece": self.longest > bounds.longest,
             f"{(self.memory - calm.memory) / 1e6:.0f} MB more": self.memory - calm.memory > MEMORY,
         }
         return [text for text, is_wrong in checks.items() if is_wrong]
+
+
+Found = tuple[str, Seen, list[str]]
+"""An attack, what was seen, and what was worse than it may be."""
+
+
+def show(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+async def ask(kind: str, port: int) -> int:
+    """The status of one request of the good client; 0 if there was no response."""
+    try:
+        async with asyncio.timeout(15):
+            if kind == "serve":
+                return (await request(port, GOOD, "GET", "/runs"))[0]
+            return (await request(port, GOOD, "POST", "/v1/chat/completions", chat("good/good", "hello")))[0]
+    except (OSError, TimeoutError):
+        return 0
 
 
 async def good_client(kind: str, port: int, seconds: float) -> Seen:
@@ -60,15 +92,7 @@ async def good_client(kind: str, port: int, seconds: float) -> Seen:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         begin = time.monotonic()
-        try:
-            async with asyncio.timeout(15):
-                if kind == "serve":
-                    status, _ = await request(port, GOOD, "GET", "/runs")
-                else:
-                    status, _ = await request(port, GOOD, "POST", "/v1/chat/completions", chat("good", "hello"))
-        except (OSError, TimeoutError):
-            status = 0
-        seen.refused += status != 200
+        seen.refused += await ask(kind, port) != 200
         seen.times.append(time.monotonic() - begin)
         await asyncio.sleep(PAUSE)
     return seen
@@ -81,10 +105,27 @@ async def watch(port: int) -> dict[str, Any]:
 
 
 @contextmanager
-def target(kind: str, url: str) -> Iterator[int]:
+def upstreams() -> Iterator[list[str]]:
+    """The URLs of two upstreams: one for attackers, one for the good client."""
+    started = []
+    try:
+        urls = []
+        for _ in range(2):
+            queue = processes.Queue()
+            started.append(processes.Process(target=run_upstream, args=(queue,), daemon=True))
+            started[-1].start()
+            urls.append(queue.get())
+        yield urls
+    finally:
+        for process in started:
+            process.kill()
+
+
+@contextmanager
+def target(kind: str, urls: list[str]) -> Iterator[int]:
     """The port of a server in a process."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.siege.targets", kind, *([url] if kind == "gateway" else [])],
+        [sys.executable, "-m", "tests.siege.targets", kind, *(urls if kind == "gateway" else [])],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     try:
@@ -95,8 +136,21 @@ def target(kind: str, url: str) -> Iterator[int]:
         process.communicate()
 
 
-def attack(name: str, port: int) -> None:
+@contextmanager
+def attacker(name: str, port: int) -> Iterator[None]:
     """The process of an attacker."""
+    process = processes.Process(target=attack, args=(name, port), daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+def attack(name: str, port: int) -> None:
+    """What the process of an attacker does."""
+    allow_sockets()
     named: Named = by_name()[name]
     token = BAD if named.kind == "serve" else GOOD  # the clients of a gateway have one key
     with contextlib.suppress(KeyboardInterrupt):
@@ -107,41 +161,60 @@ async def _attack(named: Named, place: Place) -> None:
     await named.play(place)
 
 
-async def siege(kind: str, names: list[str], seconds: float) -> list[tuple[str, Seen, list[str]]]:
+class Besieged:
+    """A server that is attacked again and again; a fresh one follows when an attack has left too much behind."""
+
+    def __init__(self, kind: str, urls: list[str]) -> None:
+        self._kind = kind
+        self._urls = urls
+        self._stack = ExitStack()
+        self.port = 0
+        self.calm = Seen([], 0)
+
+    async def begin(self) -> None:
+        """Start the server, and measure the good client without an attack."""
+        self.end()
+        self.port = self._stack.enter_context(target(self._kind, self._urls))
+        await good_client(self._kind, self.port, 0.5)
+        await watch(self.port)
+        self.calm = await good_client(self._kind, self.port, 1.5)
+        self.calm.memory = (await watch(self.port))["memory"]
+
+    def end(self) -> None:
+        self._stack.close()
+        self.port = 0
+
+    async def attacked(self, name: str, seconds: float, bounds: Bounds) -> Found:
+        """What the good client sees while the server is attacked."""
+        if not self.port:
+            await self.begin()
+        await watch(self.port)
+        with attacker(name, self.port):
+            await asyncio.sleep(0.5)
+            seen = await good_client(self._kind, self.port, seconds)
+        report = await watch(self.port)
+        seen.longest, seen.memory = report["longest"], report["peak"]
+        problems = seen.problems(self.calm, bounds)
+        line = f"{seen.p99 * 1000:7.0f} ms ({self.calm.p99 * 1000:.0f}) {seen.refused:4} refused "
+        line += f"{seen.longest * 1000:5.0f} ms {(seen.memory - self.calm.memory) / 1e6:6.0f} MB"
+        show(f"{name:68} {line}  {'; '.join(problems) or 'right'}")
+        if problems or report["memory"] - self.calm.memory > WORN:
+            self.end()
+        return name, seen, problems
+
+
+async def siege(kind: str, names: list[str], seconds: float, bounds: Bounds) -> list[Found]:
     """Attack a server of one kind."""
-    processes = multiprocessing.get_context("spawn")
-    found = []
-    upstream = processes.Queue()
-    upstream_process = processes.Process(target=run_upstream, args=(upstream,), daemon=True)
-    upstream_process.start()
-    url = await asyncio.to_thread(upstream.get)
-    try:
-        for name in names:
-            with target(kind, url) as port:
-                await good_client(kind, port, 1.0)
-                await watch(port)
-                calm = await good_client(kind, port, min(2.0, seconds))
-                calm.memory = (await watch(port))["memory"]
-                attacker = processes.Process(target=attack, args=(name, port), daemon=True)
-                attacker.start()
-                await asyncio.sleep(0.5)
-                seen = await good_client(kind, port, seconds)
-                attacker.kill()
-                report = await watch(port)
-                seen.longest, seen.memory = report["longest"], report["memory"]
-                problems = seen.problems(calm)
-                found.append((name, seen, problems))
-                line = f"{seen.p99 * 1000:7.0f} ms ({calm.p99 * 1000:.0f}) {seen.refused:4} refused "
-                line += f"{seen.longest * 1000:5.0f} ms {(seen.memory - calm.memory) / 1e6:6.0f} MB"
-                sys.stdout.write(f"{name:60} {line}  {'; '.join(problems) or 'right'}\n")
-                sys.stdout.flush()
-    finally:
-        upstream_process.kill()
-    return found
+    with upstreams() as urls:
+        besieged = Besieged(kind, urls)
+        try:
+            return [await besieged.attacked(name, seconds, bounds) for name in names]
+        finally:
+            besieged.end()
 
 
 def run_upstream(urls: Any) -> None:
-    """The process of the upstream."""
+    """The process of an upstream."""
 
     async def run() -> None:
         server, url = await start_upstream()

@@ -1,6 +1,7 @@
 """The servers that are attacked, each in a process of its own, with a watch over its event loop.
 
-`python -m tests.siege.targets serve` prints the port of a server; `gateway URL` that of a gateway before an upstream.
+`python -m tests.siege.targets serve` prints the port of a server; `gateway BAD GOOD` that of a gateway before two
+upstreams, so that what an attack makes its upstream do does not slow the good client's.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from penstock.testing import ReceivedRequest, Reply, Scripted
 
 GOOD, BAD = "good-token-0123456789", "bad-token-0123456789"
 """The tokens of the two tenants."""
+
+NAMES = "bad", "good"
+"""The names of the upstreams, that of the attacks first."""
 
 WATCH = "/siege"
 """Where a server says what it has used since the last look."""
@@ -52,24 +56,34 @@ class Watch:
 
     def __init__(self) -> None:
         self.longest = 0.0
+        self.peak = 0
         self._last = 0.0
+        self._ticks = 0
 
     def start(self) -> None:
         self._last = time.thread_time()
         asyncio.get_running_loop().call_later(TICK, self._tick)
 
     def _tick(self) -> None:
-        now = time.thread_time()
+        now = time.thread_time()  # of this thread: other processes that take the core do not count
         self.longest = max(self.longest, now - self._last)
         self._last = now
+        self._ticks += 1
+        if self._ticks % 10 == 0:
+            self.peak = max(self.peak, memory())
         asyncio.get_running_loop().call_later(TICK, self._tick)
 
     def report(self) -> bytes:
+        used, now = resource.getrusage(resource.RUSAGE_SELF), memory()
+        peak, self.peak = max(self.peak, now), 0
         longest, self.longest = self.longest, 0.0
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
-        found = {"longest": longest, "cpu": used.ru_utime + used.ru_stime, "memory": pages * resource.getpagesize()}
+        found = {"longest": longest, "cpu": used.ru_utime + used.ru_stime, "memory": now, "peak": peak}
         return json.dumps(found).encode()
+
+
+def memory() -> int:
+    """The resident memory of this process, in bytes."""
+    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * resource.getpagesize()
 
 
 def watched(app: Callable[..., Awaitable[None]], watch: Watch) -> Callable[..., Awaitable[None]]:
@@ -89,14 +103,21 @@ def watched(app: Callable[..., Awaitable[None]], watch: Watch) -> Callable[..., 
     return call
 
 
+def allow_sockets() -> None:
+    """Let this process have as many sockets as it may."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def main() -> None:
     served: Any
+    allow_sockets()
     if sys.argv[1] == "serve":
         agent = Agent(Model("openai:gpt-5", via=Scripted(answer, pace=0.0)), [look], name="agent")
         served = serve_app([agent], auth=tenant, hosts=["localhost"])
     else:
-        upstream = Upstream(name="upstream", url=sys.argv[2], retries=0)
-        served = gateway_app(upstream, key=GOOD, hosts=["localhost"])
+        upstreams = [Upstream(name=name, url=url, retries=0) for name, url in zip(NAMES, sys.argv[2:], strict=True)]
+        served = gateway_app(*upstreams, key=GOOD, hosts=["localhost"])
     with listen("127.0.0.1", 0) as listener:
         sys.stdout.write(f"{listener.getsockname()[1]}\n")
         sys.stdout.flush()

@@ -84,11 +84,62 @@ def values() -> Iterable[bytes]:
     return itertools.chain([SSE + b"\r\n"], itertools.repeat(frame, 10), [END])
 
 
+def again(frame: bytes, count: int | None = None) -> Callable[[], Iterable[bytes]]:
+    """A stream of one frame, again and again; without a count, endless."""
+    frames = frame * max(1, 16_384 // len(frame))
+
+    def model() -> Iterable[bytes]:
+        endless = itertools.repeat(frames) if count is None else itertools.repeat(frames, count)
+        return itertools.chain([SSE + b"\r\n"], endless, [END])
+
+    return model
+
+
+def one_frame(words: str, size: int) -> Callable[[], Iterable[bytes]]:
+    """A frame with a long text."""
+    return lambda: [SSE + b"\r\n", text(words * (size // len(words))), END]
+
+
+def calls_in_body() -> Iterable[bytes]:
+    """A body that is not streamed, with many calls."""
+    function = {"name": "bash", "arguments": "{}"}
+    calls = [{"id": f"c{number}", "type": "function", "function": function} for number in range(100_000)]
+    choice = {"index": 0, "message": {"role": "assistant", "tool_calls": calls}, "finish_reason": "tool_calls"}
+    body = json.dumps({"choices": [choice]}).encode()
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    return [head + b"content-length: %d\r\n\r\n" % len(body), body]
+
+
+def many_choices() -> Iterable[bytes]:
+    yield SSE + b"\r\n"
+    for start in itertools.count(0, 100):
+        frames = (b'data: {"choices":[{"index":%d,"delta":{"content":"a"}}]}\n\n' % (start + n) for n in range(100))
+        yield b"".join(frames)
+
+
+def listed_arguments() -> Iterable[bytes]:
+    """Arguments with many values, in one frame."""
+    return [SSE + b"\r\n", call(0, '{"command":[' + "[]," * 1_000_000 + "0]}"), END]
+
+
+def small_chunks() -> Iterable[bytes]:
+    """A body in chunks of one byte."""
+    head = SSE.replace(b"connection: close\r\n", b"transfer-encoding: chunked\r\n\r\n")
+    return itertools.chain([head], itertools.repeat(b"1\r\n:\r\n" * 2000))
+
+
+IN_TEXT = '<tool_call>{"name":"bash","arguments":{"command":"ls"}}</tool_call>\n'
+
 MODELS: dict[str, Callable[[], Iterable[bytes]]] = {
     "good": good, "quoted": quoted, "calls": many_calls, "line": long_line, "endless": endless_text,
     "comments": comments, "bomb": bomb, "deep": deep, "head": endless_head, "arguments": long_arguments,
-    "events": many_events, "values": values,
+    "events": many_events, "values": values, "marks": one_frame("<", 1_000_000),
+    "braces": one_frame("{", 1_000_000), "written": one_frame(IN_TEXT, 1_000_000), "body": calls_in_body,
+    "choices": many_choices, "listed": listed_arguments, "chunks": small_chunks, "empty": again(b"data:\n\n"),
+    "deltas": again(b'data: {"choices":[{"index":0,"delta":{}}]}\n\n'), "strays": again(b"x\n\n"),
+    "unknown": again(b"data: {}\n\n"), "blocks": again(text("a") + text("b").replace(b"content", b"reasoning")),
 }  # fmt: skip
+"""By the name of the model. The name `calls` is asked for as `bad/calls`; the upstream gets what follows the slash."""
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
