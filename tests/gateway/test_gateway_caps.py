@@ -11,9 +11,11 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
-from penstock import Finish, Reasoning, ToolCallInvalid, Unknown
+from penstock import Finish, Reasoning, Text, ToolCall, ToolCallInvalid, Unknown
 from penstock.declarations import read_declarations
+from penstock.events import StreamChunk
 from penstock.gateway import GatewaySettings, ModelRoute, Target, app, endpoints, healed
+from penstock.gateway.answer import joined
 from penstock.gateway.healed import HealedResponse, HealedResponses
 from penstock.healing import habits, report
 from penstock.healing import repairs as repair
@@ -165,3 +167,19 @@ def test_a_healed_response_is_json() -> None:
             assert json.dumps(row)
 
     asyncio.run(main())
+
+
+def test_pieces_of_one_text_are_joined_in_a_whole_response() -> None:
+    call = ToolCall("a", "shell", {}, "{}", block=2)
+    chunks: list[StreamChunk] = [
+        Text(0, "a"),
+        Text(0, "b"),
+        Text(0, "c", 1),
+        Reasoning(1, "d"),
+        Reasoning(1, "e"),
+        call,
+        Text(0, "f"),
+    ]
+    whole = [Text(0, "ab"), Text(0, "c", 1), Reasoning(1, "de"), call, Text(0, "f")]
+    assert joined(chunks) == whole
+    assert joined([]) == []

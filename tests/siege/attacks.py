@@ -300,6 +300,7 @@ ATTACKS: list[Named] = [
         Named(f"upstream, not streamed: {name}", "gateway", ask(model, is_streamed=False))
         for model, name in {
             "calls": "100,000 calls", "endless": "text without end", "braces": "a frame of braces",
+            "events": "600,000 events",
         }.items()
     ),
 ]  # fmt: skip

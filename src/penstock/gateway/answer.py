@@ -7,12 +7,13 @@ response, which must never look complete.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import groupby
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.errors import ConnectionFailed, ProviderError, UsageError
-from penstock.events import Error, Finish, StreamChunk, ToolCall, Unknown, Usage
+from penstock.events import Error, Finish, Reasoning, StreamChunk, Text, ToolCall, Unknown, Usage
 from penstock.gateway.asking import Caller, UpstreamRequest, ask, uses_of
 from penstock.gateway.attempts import Attempts
 from penstock.gateway.calls.learned import LearnedCalls, Way, with_advice
@@ -237,7 +238,7 @@ async def whole_answer(
         chunks = answer.first
         try:
             while (some := await answer.stream.next_batch()) is not None:
-                chunks += some
+                chunks += joined(some)
         finally:
             await answer.close()
         has_failed = any(map(is_failure, chunks))
@@ -249,6 +250,24 @@ async def whole_answer(
             return answer, chunks
         attempts.fail("its response broke off")
         logger.warning("request %s: %s broke off, another is asked", caller.id, answer.candidate.upstream.name)
+
+
+def joined(chunks: list[StreamChunk]) -> list[StreamChunk]:
+    """The events with the pieces of a text as one: a response in one piece is encoded from them at once."""
+    events: list[StreamChunk] = []
+    for key, group in groupby(chunks, _text_of):
+        pieces = [*group]
+        if key is None or len(pieces) == 1:
+            events += pieces
+        else:
+            kind, block, choice = key
+            events.append(kind(block, "".join(piece.text for piece in pieces), choice))  # type: ignore[union-attr]
+    return events
+
+
+def _text_of(chunk: StreamChunk) -> tuple[type[Text | Reasoning], int, int] | None:
+    """The text that a piece belongs to; None for other events."""
+    return (type(chunk), chunk.block, chunk.choice) if isinstance(chunk, Text | Reasoning) else None
 
 
 def learn(answer: Answer, error: Error | None, learned: LearnedCalls) -> bool:
