@@ -6,7 +6,7 @@ and frame by frame.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from penstock.calls.numbering import ResponseLimit
@@ -75,23 +75,12 @@ class ResponseDecoder:
                 self._wire.end_body()
 
     def _read_frames(self, frames: Frames) -> None:
-        if max(map(len, frames.data)) > _LARGE:
-            frames = self._without_complex(frames)
-            if not frames.data:
-                return
-        self._read(self._read_start(frames) if self._wire.model.is_wanted else frames)
-
-    def _without_complex(self, frames: Frames) -> Frames:
-        """Reads the frames up to the last that would take too long to decode, and skips those. Returns the others."""
-        event, start = frames.event, 0
-        for number, payload in enumerate(frames.data):
-            if len(payload) > _LARGE and is_complex(payload, MAX_FRAME_VALUES, MAX_FRAME_ESCAPES):
-                if number > start:
-                    self._read_frames(Frames(event, frames.data[start:number], frames.is_ascii))
-                if not self._wire.is_ended:
-                    self._wire.reports.stray(Stray(payload[:200], TOO_COMPLEX, "frame_too_complex"))
-                start = number + 1
-        return Frames(event, frames.data[start:], frames.is_ascii)
+        wire = self._wire
+        for part in (frames,) if max(map(len, frames.data)) <= _LARGE else without_complex(frames):
+            if isinstance(part, Frames):
+                self._read(self._read_start(part) if wire.model.is_wanted else part)
+            elif not wire.is_ended:
+                wire.reports.stray(part)
 
     def _read_start(self, frames: Frames) -> Frames:
         """Reads frames one by one while the model's name is wanted: a later one may have it. Returns the others."""
@@ -234,6 +223,19 @@ class ResponseDecoder:
         """The events with wrapper calls expanded."""
         wrapped = self._wrapped
         return chunks if wrapped is None or wrapped.settled == self._numbering.calls else wrapped.feed(chunks)
+
+
+def without_complex(frames: Frames) -> Iterator[Framed]:
+    """The frames in order, with a report instead of each that would take too long to decode."""
+    event, start = frames.event, 0
+    for number, payload in enumerate(frames.data):
+        if len(payload) > _LARGE and is_complex(payload, MAX_FRAME_VALUES, MAX_FRAME_ESCAPES):
+            if number > start:
+                yield Frames(event, frames.data[start:number], frames.is_ascii)
+            yield Stray(payload[:200], TOO_COMPLEX, "frame_too_complex")
+            start = number + 1
+    if start < len(frames.data):
+        yield Frames(event, frames.data[start:], frames.is_ascii)
 
 
 def is_utf8(payload: bytes) -> bool:
