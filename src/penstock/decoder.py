@@ -139,6 +139,11 @@ class Decoder:
         """
         return None if self._call is None else self._read_piece
 
+    @property
+    def response_id(self) -> str:
+        """The provider's id of the response, if its server remembers responses by it; else empty."""
+        return self._wire.response_id or ""
+
     def progress(self) -> Progress:
         """How far the response is: ask after each `feed`, and stop reading when it has `ended`.
 

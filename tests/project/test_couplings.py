@@ -36,6 +36,8 @@ from mcp import Client
 from mcp.client import streamable_http
 from mcp.server.mcpserver import MCPServer
 from mcp_types import methods
+from websockets.asyncio.server import serve
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from penstock.transport.http.client_logs import LOGGERS
 from tests.architecture import SOURCE, tree_of
@@ -335,6 +337,66 @@ def _httpcore(module: str) -> Any:
     """A module of the library below httpx2."""
     names = [name for name in sys.modules if re.fullmatch(rf"httpcore2?\._sync\.{module}", name)]
     return sys.modules[next(name for name in names if name.startswith("httpcore2") or len(names) == 1)]
+
+
+def test_uvicorn_hands_a_connection_over_to_a_websocket() -> None:
+    config = uvicorn.Config(lambda *_: None, ws="websockets-sansio")
+    config.load()
+    protocol: Any = config.http_protocol_class
+    source = inspect.getsource(protocol.handle_websocket_upgrade)
+    assert "self.ws_protocol_class(" in source
+    assert "set_protocol" in source
+    socket_class: Any = config.ws_protocol_class
+    assert {"data_received", "connection_lost"} <= vars(socket_class).keys()
+    assert "self.scope" in inspect.getsource(socket_class.handle_connect)
+
+
+# -- websockets --------------------------------------------------------------------------------------------------------
+
+
+def test_websockets_asks_before_it_follows_a_redirect() -> None:
+    from websockets.asyncio.client import connect
+
+    asked: list[Exception] = []
+
+    class Connect(connect):
+        def process_redirect(self, exc: Exception) -> Exception | str:
+            asked.append(exc)
+            return exc
+
+    async def refuse(connection: Any, request: Any) -> Any:
+        response = connection.respond(307, "")
+        response.headers["Location"] = "/elsewhere"
+        return response
+
+    async def work() -> None:
+        async with serve(lambda connection: connection.wait_closed(), "localhost", 0, process_request=refuse) as server:
+            port = next(iter(server.sockets)).getsockname()[1]
+            with pytest.raises(InvalidStatus):
+                await Connect(f"ws://localhost:{port}/")
+
+    run(work)
+    assert len(asked) == 1
+
+
+def test_websockets_connection_has_its_transport() -> None:
+    from websockets.asyncio.client import connect
+
+    async def close(connection: Any) -> None:
+        await connection.close(1012, "again")
+
+    async def work() -> None:
+        async with serve(close, "localhost", 0) as server:
+            port = next(iter(server.sockets)).getsockname()[1]
+            connection = await connect(f"ws://localhost:{port}/")
+            assert connection.transport.get_extra_info("socket").fileno() >= 0
+            with pytest.raises(ConnectionClosed) as caught:
+                await connection.recv()
+            assert caught.value.rcvd is not None
+            assert (caught.value.rcvd.code, caught.value.rcvd.reason) == (1012, "again")
+            assert caught.value.sent is not None
+
+    run(work)
 
 
 # -- mcp ---------------------------------------------------------------------------------------------------------------

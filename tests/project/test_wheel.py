@@ -28,6 +28,7 @@ NEEDS = {
     "penstock.cli": "click rich", "penstock.log.postgres.bounded_connection": "psycopg",
     "penstock.log.postgres.arrays": "psycopg", "penstock.mcp": "mcp", "penstock.runs.dbos": "dbos",
     "penstock.runs.pgqueuer": "pgqueuer", "penstock.tracing": "opentelemetry",
+    "penstock.transport.websocket.library": "websockets",
 }  # the modules that need an extra, by its packages; without them, the rest must be imported all the same
 missing = tuple(
     module for module, packages in NEEDS.items() if not all(map(importlib.util.find_spec, packages.split()))

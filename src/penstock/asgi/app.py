@@ -12,7 +12,8 @@ from penstock.asgi.request import ClientGone, HTTPRequest, Receive, RejectedRequ
 from penstock.asgi.response import respond, respond_error
 from penstock.asgi.sending import Sender
 from penstock.asgi.shares import MemoryBudget
-from penstock.asgi.websocket import as_handshake, as_request, is_handshake, websocket_refused
+from penstock.asgi.socket_session import SocketRules, SocketSession
+from penstock.asgi.websocket import as_handshake, can_respond, is_handshake, websocket_refused
 from penstock.errors import UsageError
 from penstock.loggers import get_logger
 
@@ -32,8 +33,9 @@ class ASGIApp:
     """An app that answers HTTP requests. Its metrics have a counter `requests`.
 
     Access is checked before anything else, so that a client without a token does not learn which paths there are. The
-    `public_paths` need no token, but the right host and origin. At the `websocket_paths`, clients try a WebSocket
-    first: they get status 426, and use HTTP.
+    `public_paths` need no token, but the right host and origin. At its `websocket_paths` it also answers over
+    WebSocket, by the rules of `new_socket`. Where the ASGI server has no WebSocket library, clients that try it get
+    status 426, and use HTTP.
     """
 
     public_paths: Collection[str] = ()
@@ -55,7 +57,7 @@ class ASGIApp:
             case "lifespan":
                 await self._live(receive, send)
             case "websocket":
-                await self._refuse_websocket(scope, receive, send)
+                await self._serve_websocket(scope, receive, send)
             case other:
                 raise UsageError(f"this app answers HTTP requests, not {other!r}")
 
@@ -76,6 +78,10 @@ class ASGIApp:
         logger.exception("request %s failed", request.id, exc_info=error)
         return RejectedRequest(500, "internal_error", "the server failed; its log has the reason")
 
+    def new_socket(self) -> SocketRules:
+        """The rules of a new WebSocket at one of the `websocket_paths`."""
+        raise NotImplementedError
+
     async def reject(self, request: HTTPRequest, send: Sender, error: RejectedRequest) -> None:
         """Answer a request with an error."""
         await respond_error(request, send, error)
@@ -91,13 +97,24 @@ class ASGIApp:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def _refuse_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (as_http := as_request(scope)) is not None:
-            request = HTTPRequest(as_http, receive, self.limits, secrets.token_hex(8))
-            if self._is_websocket(request):
-                await self._answer(request, Sender(as_handshake(send)))
+    async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the requests on a WebSocket; its handshake is subject to the same access control as each of them."""
+        request = HTTPRequest({**scope, "method": "GET"}, receive, self.limits, secrets.token_hex(8))
+        self.open()
+        try:
+            await self.access.tenant_of(request)
+            if not self._is_websocket(request):
+                await send({"type": "websocket.close", "code": 1003})
                 return
-        await send({"type": "websocket.close", "code": 1003})
+            await SocketSession(request, self.new_socket(), self._answer, self.limits, self._budget).run(receive, send)
+        except RejectedRequest as error:
+            if can_respond(scope):
+                request.scope["penstock.headers"] = {}
+                await self.reject(request, Sender(as_handshake(send)), error)
+            else:
+                await send({"type": "websocket.close", "code": 1008})
+        finally:
+            request.release()
 
     def _is_websocket(self, request: HTTPRequest) -> bool:
         """Whether a client tries a WebSocket where it could use HTTP."""

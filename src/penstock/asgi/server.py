@@ -25,6 +25,9 @@ COLLECTED = 10_000
 """How many new objects there are before the collector looks for cycles among them. Requests make few cycles, and the
 usual 700 objects are there several times in each."""
 
+PING_SECONDS = 20.0
+"""How often the server asks whether a WebSocket is still open."""
+
 FRAMING = 16
 """How many bytes a client may send for the framing of a byte of a body."""
 
@@ -83,6 +86,7 @@ def run_server(
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="on", server_header=False, date_header=False,
         timeout_graceful_shutdown=int(GRACE_SECONDS), proxy_headers=False,
+        ws_max_size=limits.body, ws_per_message_deflate=False, ws_ping_interval=PING_SECONDS,
     )  # fmt: skip
     config.load()
     timed = _timed(config.http_protocol_class, limits.head_seconds)
@@ -131,6 +135,11 @@ def _timed(protocol: Any, seconds: float) -> Any:
 
     class TimedProtocol(protocol):  # type: ignore[misc]
         head_timer: asyncio.TimerHandle | None = None
+        is_upgraded = False  # then the connection is a WebSocket, and not closed here
+
+        def handle_websocket_upgrade(self) -> None:
+            self.is_upgraded = True
+            super().handle_websocket_upgrade()
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
@@ -150,7 +159,7 @@ def _timed(protocol: Any, seconds: float) -> Any:
 
         def head_is_late(self) -> None:
             self.head_timer = None
-            if self.cycle is None or self.cycle.response_complete:
+            if not self.is_upgraded and (self.cycle is None or self.cycle.response_complete):
                 self.transport.close()
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -268,12 +277,35 @@ def _counted(protocol: Any, connections: Connections) -> Any:
             if self.counted is not None and (self.cycle is None or self.cycle.response_complete):
                 connections.rest(self.counted)
 
+        def handle_websocket_upgrade(self) -> None:
+            library: Any = self.ws_protocol_class
+            self.ws_protocol_class: Any = _counted_socket(library, connections, self.counted)
+            self.counted = None
+            super().handle_websocket_upgrade()
+
         def connection_lost(self, exc: Exception | None) -> None:
             if self.counted is not None:
                 connections.close(self.counted)
             super().connection_lost(exc)
 
     return CountedProtocol
+
+
+def _counted_socket(protocol: Any, connections: Connections, counted: Connection | None) -> Any:
+    """A uvicorn protocol for the WebSocket that a counted connection has become."""
+
+    class CountedSocket(protocol):  # type: ignore[misc]
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if (scope := getattr(self, "scope", None)) is not None and "penstock.connection" not in scope:
+                scope |= {"penstock.connection": counted, "penstock.connections": connections}
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if counted is not None:
+                connections.close(counted)
+            super().connection_lost(exc)
+
+    return CountedSocket
 
 
 # Ends closing connections whose clients do not read the rest.

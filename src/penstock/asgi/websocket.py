@@ -1,8 +1,8 @@
-"""WebSocket handshakes, which this server refuses with a response that lets clients use HTTP at once.
+"""WebSocket handshakes, and how they are refused.
 
-Codex and others first try a WebSocket for the Responses API. After `426` they send a POST request; after any other
-status they try again for several seconds. An ASGI server with a WebSocket library passes a handshake on in a scope of
-its own; one without passes it on as a GET request.
+An ASGI server with a WebSocket library passes a handshake on in a scope of its own; one without passes it on as a GET
+request. Codex and others first try a WebSocket for the Responses API. After `426` they send a POST request; after any
+other status they try again for several seconds.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def websocket_refused() -> RejectedRequest:
     )  # fmt: skip
 
 
-def as_request(scope: Scope) -> Scope | None:
-    """The scope of a handshake as that of a GET request; None if the ASGI server cannot send a response to it."""
-    return {**scope, "method": "GET"} if EXTENSION in (scope.get("extensions") or {}) else None
+def can_respond(scope: Scope) -> bool:
+    """Whether the ASGI server can answer a handshake with an HTTP response."""
+    return EXTENSION in (scope.get("extensions") or {})
 
 
 def as_handshake(send: Send) -> Send:

@@ -47,6 +47,7 @@ from penstock.inspector.inspections import Inspections
 from penstock.jsontext.shown_text import one_line
 from penstock.loggers import get_logger
 from penstock.wires import find_response_frames
+from penstock.wires.openai_responses.served_socket import ServedSocket
 from penstock.wires.shared.encode_response.response_bodies import encode_error
 from penstock.wires.shared.encode_response.response_head import ResponseHead
 
@@ -144,6 +145,10 @@ class GatewayApp(ASGIApp):
             problem = self.context.source.problem
             self.context.inspections.alert = problem and f"The settings before this change are still used: {problem}"
         self._warn_about_keys()
+
+    def new_socket(self) -> ServedSocket:
+        """The rules of a WebSocket, which remembers what its client may hold in memory."""
+        return ServedSocket(self.limits.client_memory)
 
     def _warn_about_keys(self) -> None:
         """Log which upstreams get no key of clients, each once. With its own key, a gateway passes none on."""

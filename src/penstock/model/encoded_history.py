@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from penstock.declarations import ToolDeclaration
 from penstock.decoder import Decoder
+from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
 from penstock.messages import File, Message
 from penstock.model.output_request import OutputCall, ask_for_output, with_prompt
@@ -48,10 +49,27 @@ class EncodedBody(Struct, frozen=True):
     parts: tuple[bytes, ...]
 
 
-def encode_once(request: Request, wire: str, quirks: frozenset[str]) -> EncodedBody:
-    """Encode a single request; raises as `EncodedHistory.encode` does."""
-    body = find_encoder(wire)(request, quirks)
-    return EncodedBody(body.path, (msgspec.json.encode(body.body),))
+def encode_body(request: Request, wire: str, quirks: frozenset[str], history: EncodedHistory | None) -> EncodedBody:
+    """Encode a request, with the history of its conversation if there is one; raises a `UsageError` if it cannot be."""
+    try:
+        if history is not None:
+            return history.encode(request, wire, quirks)
+        body = find_encoder(wire)(request, quirks)
+        return EncodedBody(body.path, (msgspec.json.encode(body.body),))
+    except UsageError:
+        raise
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"the request cannot be encoded as JSON: {error}{_place(request)}") from error
+
+
+def _place(request: Request) -> str:
+    """The tool whose schema cannot be encoded, if any."""
+    for tool in request.tools:
+        try:
+            msgspec.json.encode([tool.parameters, tool.extra])
+        except (TypeError, ValueError, RecursionError):
+            return f" (in the schema of the tool {tool.name!r})"
+    return ""
 
 
 class EncodedHistory:

@@ -9,8 +9,6 @@ from copy import copy
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-import msgspec
-
 from penstock.errors import UsageError
 from penstock.events import Confirm
 from penstock.healing.settings import Healing
@@ -25,13 +23,21 @@ from penstock.model.checks import (
     check_tool_names,
     check_types,
 )
-from penstock.model.connect import Connector, HTTPConnector
-from penstock.model.encoded_history import EncodedHistory, PreparedRequest, encode_once, prepare
+from penstock.model.connect import Connector, HTTPConnector, Transport, WebSocketConnector, new_connector
+from penstock.model.encoded_history import EncodedHistory, PreparedRequest, encode_body, prepare
 from penstock.model.endpoint import APIKey, Endpoint
 from penstock.model.event_loop import warn_if_blocking
 from penstock.model.known_models import KnownModel
 from penstock.model.options import RequestOptions
 from penstock.model.output_request import output_tool
+from penstock.model.recording import recorder_of
+from penstock.model.remembering import (
+    Remember,
+    memories_of,
+    remember_request,
+    unless_refused,
+    warm_up_options,
+)
 from penstock.model.stream import AsyncStream, Stream
 from penstock.model.streamed_response import Derived
 from penstock.model.text_calls import CallOptions, Calls, check_healing, choose_calls
@@ -49,8 +55,7 @@ from penstock.providers import (
 )
 from penstock.redaction import without_secrets
 from penstock.tools.declare import declare
-from penstock.transport.commands import HTTPRequest
-from penstock.transport.exchange import Exchange, Recorder
+from penstock.transport.exchange import Exchange
 from penstock.transport.policy import Retries, Timeouts
 from penstock.turn import Turn
 from penstock.wires import WireName, wire_name
@@ -87,6 +92,9 @@ class Model:
       does what the provider expects. True requires that the provider is known to expect it.
     - `output_form`: how the model is asked for structured output; without it, the wire chooses.
     - `healing`: what is healed in the responses of a server with bad habits; None heals nothing.
+    - `transport`: `websocket` sends requests over WebSocket, one connection per conversation; None uses HTTP.
+    - `remember`: what the server remembers, so that only new messages are sent: the responses of a `connection` (the
+      default over WebSocket), or of a conversation that the `server` stores; None sends the whole history each time.
 
     Other keywords are options of every request: `temperature`, `max_tokens` ...
     """
@@ -107,6 +115,8 @@ class Model:
         reasoning_back: ReasoningField | bool | None = None,
         output_form: OutputChoice | None = None,
         healing: Healing | None = None,
+        transport: Transport | None = None,
+        remember: Remember | None = None,
         **options: Unpack[ModelOptions],
     ) -> None:
         settings = locals()
@@ -122,6 +132,8 @@ class Model:
         self.name = name
         self.healing = healing
         scheme, _, rest = name.partition(":")
+        if transport not in (None, "http") and (via is not None or scheme in SCHEMES):
+            raise UsageError(f"transport={transport!r} cannot be combined with `via` or a recording")
         if scheme in SCHEMES and via is not None:
             raise UsageError(f"{name} cannot be combined with `via`; use the name of a provider's model")
         if scheme in SCHEMES:
@@ -130,7 +142,7 @@ class Model:
         else:
             prefix, self.model = split_model(name)
             self.provider, row = find_provider(prefix)
-            self._connector = via or HTTPConnector(client)
+            self._connector = via or new_connector(transport, client, wire_name(wire or row.wire))
             row = on_wire(row, wire_name(wire or row.wire))
             url = complete_url(row, base_url) if base_url else "" if via is None else "played://penstock"
         self.wire: WireName = wire_name(wire or row.wire)
@@ -142,6 +154,7 @@ class Model:
             headers=headers or {},
             is_played=scheme in SCHEMES or via is not None,
         )
+        self._memories = memories_of(remember, self.wire, is_socket=isinstance(self._connector, WebSocketConnector))
         self._timeouts = timeouts or Timeouts()
         self._retries = retries or Retries()
         self._record = record
@@ -177,6 +190,8 @@ class Model:
         """
         other = copy(self)
         other._history = EncodedHistory()
+        if isinstance(self._connector, WebSocketConnector):
+            other._connector = self._connector.for_conversation()
         return other
 
     def close(self) -> None:
@@ -185,13 +200,13 @@ class Model:
         A response that is being read is not affected, a later request opens a new connection, and your own `client`
         stays open. `penstock.close()` closes the connections to all addresses.
         """
-        if isinstance(self._connector, HTTPConnector):
+        if isinstance(self._connector, HTTPConnector | WebSocketConnector):
             with suppress(UsageError):  # without a base URL there is no connection
                 self._connector.close(self.base_url)
 
     async def aclose(self) -> None:
         """Close the connections that are kept open to the provider, as `close` does, and wait for this event loop."""
-        if isinstance(self._connector, HTTPConnector):
+        if isinstance(self._connector, HTTPConnector | WebSocketConnector):
             with suppress(UsageError):
                 await self._connector.aclose(self.base_url)
 
@@ -368,6 +383,24 @@ class Model:
                 pass
         return stream.turn
 
+    def warm_up(
+        self, messages: Any = "", tools: Iterable[Any] | None = None, **options: Unpack[RequestOptions]
+    ) -> None:
+        """Open the WebSocket and let the server prepare a prompt, to which it does not respond yet.
+
+        A request with the same tools and options, whose messages begin with these, continues from there. If the server
+        does not speak WebSocket, nothing is sent.
+        """
+        with unless_refused():
+            self.complete(messages, tools, **warm_up_options(self._memories, options))
+
+    async def awarm_up(
+        self, messages: Any = "", tools: Iterable[Any] | None = None, **options: Unpack[RequestOptions]
+    ) -> None:
+        """Open the WebSocket and let the server prepare a prompt in async code, as `warm_up` does."""
+        with unless_refused():
+            await self.acomplete(messages, tools, **warm_up_options(self._memories, options))
+
     stream_text_and_classify = complete
     """Another name of `complete`."""
 
@@ -429,39 +462,25 @@ class Model:
     def _exchange(self, prepared: PreparedRequest) -> Exchange:
         """The exchange of a request and its response."""
         key = self._endpoint.find_key()
-        http_request = self._http_request(prepared.request, key)
+        quirks, history = self._endpoint.provider.quirks, self._history
+        if self._memories is not None and history is None:
+            history = EncodedHistory()  # whose items can be compared
+        sent = encode_body(prepared.request, self.wire, quirks, history)
+        remembered = remember_request(self._memories, prepared, quirks, sent.parts)
+        parts = sent.parts if remembered is None else remembered.parts
+        http_request = self._endpoint.http_request(sent.path, parts, key)
         return Exchange(
             request=http_request,
-            new_decoding=prepared.new_decoding,
+            new_decoding=prepared.new_decoding if remembered is None else remembered.new_decoding,
+            memory=None if remembered is None else remembered.memory,
             timeouts=self._timeouts,
             retries=self._retries,
             clock=time.monotonic,
             calendar=time.time,
-            recorder=self._recorder(http_request),
+            recorder=recorder_of(self._record, self.wire, self.name, http_request),
             credentials=self._endpoint.credentials(http_request, key),
             limit=self._endpoint.limit(http_request, self.model) if self._retries.shared else None,
         )
-
-    def _http_request(self, request: Request, key: str) -> HTTPRequest:
-        try:
-            encode = encode_once if self._history is None else self._history.encode
-            sent = encode(request, self.wire, self._endpoint.provider.quirks)
-        except UsageError:
-            raise
-        except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"the request cannot be encoded as JSON: {error}{_place(request)}") from error
-        return self._endpoint.http_request(sent.path, sent.parts, key)
-
-    def _recorder(self, request: HTTPRequest) -> Recorder | None:
-        if self._record is None:
-            return None
-        from penstock.model.recording import FileRecorder
-
-        make = getattr(self._record, "recorder", None)
-        if make is not None:
-            recorder: Recorder = make(self.wire, self.name, request)
-            return recorder
-        return FileRecorder(self._record, self.wire, self.name, request)
 
 
 def _derived(output: Any, options: RequestOptions) -> tuple[Derived, dict[str, Any]]:
@@ -477,13 +496,3 @@ def _read_messages(messages: Any, extra: Mapping[str, Any] | None) -> list[Messa
     if not history and not extra:
         raise UsageError("there is nothing to answer: pass a prompt or messages")
     return history
-
-
-def _place(request: Request) -> str:
-    """The tool whose schema cannot be encoded, if any."""
-    for tool in request.tools:
-        try:
-            msgspec.json.encode([tool.parameters, tool.extra])
-        except (TypeError, ValueError, RecursionError):
-            return f" (in the schema of the tool {tool.name!r})"
-    return ""

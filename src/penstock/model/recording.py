@@ -19,6 +19,7 @@ from msgspec import Struct
 from penstock.errors import UsageError
 from penstock.redaction import Mask, without_secrets
 from penstock.transport.commands import HTTPRequest, HTTPResponseHead
+from penstock.transport.exchange import Recorder
 
 VERSION = 2
 FILE_START = b'{"type":"request","wire":'
@@ -129,6 +130,15 @@ class FileRecorder:
                 file.write(data)
         except OSError as error:
             raise UsageError(f"cannot write the recording {str(self._target)!r}: {error.strerror}") from None
+
+
+def recorder_of(target: Any, wire: str, model: str, request: HTTPRequest) -> Recorder | None:
+    """The recorder of one exchange: of a file, or of an object that makes recorders; None without a target."""
+    if target is None:
+        return None
+    make = getattr(target, "recorder", None)
+    recorder: Recorder = FileRecorder(target, wire, model, request) if make is None else make(wire, model, request)
+    return recorder
 
 
 def open_private(path: str, flags: int) -> int:

@@ -37,6 +37,7 @@ from penstock.serve.public_events import EventFrames
 from penstock.serve.runs import api as runs_api
 from penstock.serve.runs.openapi import description
 from penstock.serve.runs.shared_answers import SharedAnswers
+from penstock.wires.openai_responses.served_socket import ServedSocket
 
 logger = get_logger("penstock.serve")
 
@@ -138,6 +139,10 @@ class ServeApp(ASGIApp):
             self._inspections.close()
         await self.context.responses.close()
         await self.context.host.close(self._shutdown_seconds)
+
+    def new_socket(self) -> ServedSocket:
+        """The rules of a WebSocket, which remembers what its client may hold in memory."""
+        return ServedSocket(self.limits.client_memory)
 
     async def route(self, request: HTTPRequest, send: Sender, tenant: str) -> None:
         route, parts = self.routes.find(request)

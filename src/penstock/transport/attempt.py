@@ -55,8 +55,10 @@ class Attempt:
     def _open(self) -> Commands:
         """Send the request; raises for an error response."""
         exchange, start = self._exchange, self._clock()
-        request = yield from self._authorized()
-        head = yield self._deadlines.open(request)
+        request, memory = (yield from self._authorized()), exchange.memory
+        head = yield self._deadlines.open(request if memory is None else memory.plan(request))
+        if memory is not None:
+            memory.begin(head)
         if not 200 <= head.status < 300:
             body = yield from self._error_body()
             if self._recorder is not None:

@@ -15,6 +15,13 @@ MAX_PASSED = 1024 * 1024
 """How many bytes of a response may be passed on before the next ones are fed, which checks the size of the response."""
 
 
+ON_SOCKET = "on_socket"
+"""The place of a request that any WebSocket can take, and that has no meaning over HTTP."""
+PLACE_LOST = "place_lost"
+"""The error code of a request that continues on a connection which is closed or was used since."""
+NO_WEBSOCKET = "no_websocket"
+"""The error code of a request that has a meaning only on a WebSocket, which the server does not speak."""
+
 Take = Callable[[bytes], Awaitable[None] | bool]
 """Passes on the bytes of a read if they are text: False if they must be decoded; else True, or what must be awaited."""
 
@@ -33,13 +40,15 @@ class HTTPRequest(Struct, frozen=True):
     """An HTTP POST request. Its headers hold the API key, so its `repr` leaves them out.
 
     `content` is its body, in parts if requests of one conversation share them. With the name of a `server`, errors have
-    it in place of addresses: whoever reads them may not know where the server is.
+    it in place of addresses: whoever reads them may not know where the server is. `place` is the connection that it
+    continues on, because only there the server remembers what it leaves out; it must not be sent on any other.
     """
 
     url: str
     headers: Mapping[str, str]
     content: bytes | tuple[bytes, ...]
     server: str = ""
+    place: Any = None
 
     @property
     def body(self) -> bytes:
@@ -77,10 +86,11 @@ class OpenRequest(Struct, frozen=True):
 
 
 class HTTPResponseHead(Struct, frozen=True):
-    """The status and the headers of a response."""
+    """The status and the headers of a response; `place` if a later request can continue on its connection."""
 
     status: int
     headers: Mapping[str, str]
+    place: Any = None
 
 
 class ReadBytes(Struct, frozen=True):

@@ -73,11 +73,23 @@ class SharedLimit(Protocol):
     def is_current(self, time: Any, /) -> bool: ...
 
 
+class Memory(Protocol):
+    """What the server remembers of a conversation, so that a request need not repeat it.
+
+    `plan` returns the request to send, which may continue from what is remembered. `is_lost` is called with the error
+    of a request before any event was delivered: True if the server had forgotten it, and the next plan is whole.
+    """
+
+    def plan(self, request: HTTPRequest) -> HTTPRequest: ...
+    def begin(self, head: HTTPResponseHead) -> None: ...
+    def is_lost(self, error: ProviderError) -> bool: ...
+
+
 class Exchange(Struct, frozen=True, kw_only=True):
     """A request, and the rules for its response: how it is decoded, how long to wait, when to retry.
 
     `clock` measures durations; `calendar` is the time of day, for a `Retry-After` that is a date. `limit` is the rate
-    limit that it shares with other exchanges.
+    limit that it shares with other exchanges, `memory` what the server remembers of the conversation.
     """
 
     request: HTTPRequest
@@ -89,6 +101,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
     recorder: Recorder | None = None
     credentials: Credentials | None = None
     limit: SharedLimit | None = None
+    memory: Memory | None = None
 
     def commands(self) -> Commands:
         """The commands that carry out this exchange."""
@@ -114,6 +127,9 @@ class Exchange(Struct, frozen=True, kw_only=True):
                 error = deadlines.error() if isinstance(failure, ReadTimedOut) else failure
             error = redactor.error(error)
             yield CloseConnection()
+            if self.memory is not None and rules.delivered == "nothing" and self.memory.is_lost(error):
+                rules.repeat()  # the whole request, at once: nothing has failed
+                continue
             delay = rules.next_delay(error)
             self._share(error, delay)
             if delay is None and rules.delivered == "nothing":

@@ -25,6 +25,10 @@ class RetryRules:
         self._attempt += 1
         self._decided, self.is_accepted = None, False
 
+    def repeat(self) -> None:
+        """Do not count the last attempt: the next one takes its place."""
+        self._attempt -= 1
+
     def next_delay(self, error: ProviderError) -> float | None:
         """How long to wait after this error before the next attempt; None if it is not retried."""
         return self._delay(error) if self._decided is None else self._decided

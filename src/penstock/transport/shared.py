@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+
 from penstock.transport.http.async_pool import aclose_pools, close_pools
 from penstock.transport.http.sync_pool import sync_pools
 from penstock.transport.threads.loop_thread import driver_loop, shared_loop
 from penstock.transport.threads.worker_threads import workers
+
+
+def close_websockets() -> None:
+    """Close the unused WebSockets of all models, if there are any."""
+    if (module := sys.modules.get("penstock.transport.websocket.pool")) is not None:
+        module.close_sockets()
 
 
 def close() -> None:
@@ -15,6 +23,7 @@ def close() -> None:
     loops are closed by these loops, soon. The event loop on which sync runs call async tools is closed as well, with
     what is left on it, and threads that wait for work end. All are opened again when they are needed.
     """
+    close_websockets()
     sync_pools.close()
     shared_loop.close()
     driver_loop.close_unused()
@@ -24,6 +33,7 @@ def close() -> None:
 
 async def aclose() -> None:
     """Close the connections that models keep open, as `close` does; those of this event loop are closed afterwards."""
+    close_websockets()
     sync_pools.close()
     shared_loop.close()
     driver_loop.close_unused()

@@ -67,6 +67,9 @@ WITH_TOKEN_COUNTS = ("anthropic", "gemini", "openai-responses")
 WITH_WEB_TOOLS = ("anthropic", "openai-responses")
 """The wires whose servers run web tools, and show their calls and results."""
 
+WITH_WEBSOCKETS = ("openai-responses",)
+"""The wires that are also spoken over WebSocket."""
+
 WITH_CLIENT_CALLS = ("openai-responses",)
 """The wires on which a call that the client runs may be vendor state, followed by its `ToolCall`."""
 
@@ -147,6 +150,11 @@ def find_web_form(wire: str) -> WebForm | None:
     return form
 
 
+def find_websocket(wire: str) -> Any:
+    """The rules for the frames of a wire over WebSocket; None if it is not spoken there."""
+    return _module(wire, "websocket").FRAMES if wire in WITH_WEBSOCKETS else None
+
+
 def find_client_calls(wire: str) -> RunsHere | None:
     """The function that finds calls in vendor state that the client runs; None if the wire has no such calls."""
     if wire not in WITH_CLIENT_CALLS:
@@ -202,5 +210,5 @@ __all__ = [
     "ALIASES", "READING_ORDER", "RESPONSE_FRAMES", "SERVED_WIRES", "WIRES", "WireName", "all_facts", "all_readers",
     "error_statuses", "find_client_calls", "find_encoder", "find_facts", "find_habits", "find_left_out",
     "find_output_fields", "find_output_form", "find_response_frames", "find_settings_reader", "find_token_counter",
-    "find_web_form", "find_wire", "wire_name",
+    "find_web_form", "find_websocket", "find_wire", "wire_name",
 ]  # fmt: skip

@@ -7,11 +7,18 @@ sockets are closed in the child without notifying the server, and what is shared
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable
+from typing import Protocol
 from weakref import WeakSet
 
-_sockets: WeakSet[socket.socket] = WeakSet()
+
+class Closable(Protocol):
+    """A socket, or what closes one."""
+
+    def close(self) -> None: ...
+
+
+_sockets: WeakSet[Closable] = WeakSet()
 
 
 def after_fork(reset: Callable[[], None]) -> None:
@@ -20,7 +27,7 @@ def after_fork(reset: Callable[[], None]) -> None:
         os.register_at_fork(after_in_child=reset)
 
 
-def close_in_children(sock: socket.socket) -> None:
+def close_in_children(sock: Closable) -> None:
     """Close this socket in child processes."""
     _sockets.add(sock)
 

@@ -85,7 +85,6 @@ class OpenAIResponses(Wire):
         super().__init__(tools, id_prefix)
         self._tools = EchoedTools(self.tools)
         self._target = NO_TARGET
-        self._response_id: str | None = None
         self._begin_output()
 
     def _begin_output(self) -> None:
@@ -214,11 +213,11 @@ class OpenAIResponses(Wire):
         self._tools.read(response)
         response = response if isinstance(response, dict) else {}
         id = id_of(response.get("id"))
-        if self._response_id not in (None, id) and (self._output.items or self.reports.errors):
+        if self.response_id not in (None, id) and (self._output.items or self.reports.errors):
             self.answer_for().withdraw()
             self.restart("the provider started the response again", response.get("model"))
             self._begin_output()
-        self._response_id = id
+        self.response_id = id
 
     def _ending(self, frame: dict[str, Any], verb: str) -> None:
         response = frame.get("response")

@@ -21,6 +21,7 @@ from penstock.wires.shared.facts import (
     StateFacts,
     WireFacts,
 )
+from penstock.wires.shared.remembered import PARENT, ServerMemory
 from penstock.wires.shared.token_counts import UsageTable, WrittenCount
 
 _CALLS_WITH_OUTPUT_ITEMS = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")
@@ -90,6 +91,16 @@ FACTS = WireFacts(
         Loss("reasoning_text", "changed", "reasoning is streamed as a summary, which its item then has"),
     ),
     output=OPENAI_SCHEMAS,
+    memory=ServerMemory(
+        history="input",
+        following={"previous_response_id": PARENT},
+        stored={"store": True},
+        single=("generate", "client_metadata", "stream_options"),
+        warm_up={"generate": False},
+        client_roles=frozenset({"user", "system", "developer"}),
+        client_types=frozenset({"function_call_output", "custom_tool_call_output", *OUTPUT_ITEMS}),
+        lost=frozenset({"previous_response_not_found", "websocket_connection_limit_reached"}),
+    ),
 )
 
 ECHOED: Mapping[str, Any] = {

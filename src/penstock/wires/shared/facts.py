@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from penstock.schemas import SchemaRules
+from penstock.wires.shared.remembered import ServerMemory
 
 LETTERS_AND_DIGITS = digits + ascii_letters
 WORD = LETTERS_AND_DIGITS + "_-"
@@ -190,6 +191,9 @@ class WireFacts(Struct, frozen=True, kw_only=True):
     """The fields of a request whose prompt must not be cut: the server refuses it if it is too long."""
     has_chat_parts: bool = False
     """Whether images and files are written as in Chat Completions."""
+
+    memory: ServerMemory | None = None
+    """How servers remember responses, so that requests continue from them; None if they do not."""
 
     output: SchemaRules = SchemaRules()
     """What the schema of a response format may have."""

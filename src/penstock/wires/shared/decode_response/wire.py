@@ -52,6 +52,8 @@ class Wire:
     """The quoted name of the field that has a piece of text, if `read_typed_one` tells frames of nothing but text."""
     arguments_key: ClassVar[bytes] = b""
     """The same for the field that has a piece of a call's arguments."""
+    response_id: str | None = None
+    """The provider's id of the response, for the wires whose servers remember responses."""
 
     def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
         self.tools = tuple(tools)

@@ -1,4 +1,4 @@
-"""A WebSocket handshake at the Responses path gets 426, so that clients such as Codex use HTTP at once."""
+"""WebSocket handshakes that are refused: without a library with 426, so that clients such as Codex use HTTP at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ import penstock.gateway
 import penstock.serve
 
 SECONDS = 30.0
-IMPLEMENTATIONS = ["none", "auto", "websockets-sansio", "wsproto"]
 HANDSHAKE = (
     "GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: {upgrade}\r\nConnection: Upgrade\r\n"
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -62,17 +61,25 @@ def answer_to(port: int, request: str) -> tuple[int, str, bytes]:
 
 
 @pytest.mark.parametrize("kind", ["serve", "gateway"])
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_a_handshake_at_the_responses_path_gets_426(kind: str, implementation: str) -> None:
-    if find_spec(implementation.partition("-")[0]) is None and implementation not in ("none", "auto"):
-        pytest.skip(f"{implementation} is not installed")
-    with served(app_of(kind), implementation) as port:
+def test_without_a_library_a_handshake_at_the_responses_path_gets_426(kind: str) -> None:
+    with served(app_of(kind), "none") as port:
         for path, upgrade in (("/v1/responses", "websocket"), ("/v1/responses/?x=1", "WebSocket")):
             status, head, body = answer_to(port, HANDSHAKE.format(path=path, upgrade=upgrade))
             assert (status, "connection: close" in head) == (426, True), head
             assert "POST" in json.loads(body)["error"]["message"]
         plain = "GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         assert answer_to(port, plain)[0] == 405
+
+
+@pytest.mark.parametrize("kind", ["serve", "gateway"])
+@pytest.mark.parametrize("implementation", ["auto", "websockets-sansio", "wsproto"])
+def test_with_a_library_only_the_responses_path_is_opened(kind: str, implementation: str) -> None:
+    if find_spec(implementation.partition("-")[0]) is None and implementation != "auto":
+        pytest.skip(f"{implementation} is not installed")
+    with served(app_of(kind), implementation) as port:
+        with socket.create_connection(("127.0.0.1", port), SECONDS) as connection:
+            connection.sendall(HANDSHAKE.format(path="/v1/responses", upgrade="websocket").encode())
+            assert connection.recv(65536).startswith(b"HTTP/1.1 101 ")
         status, _, _ = answer_to(
             port, HANDSHAKE.format(path="/v1/models/x", upgrade="websocket").replace(": Up", ": close, Up")
         )
@@ -89,11 +96,11 @@ def test_a_handshake_is_closed_where_no_response_can_be_sent(kind: str) -> None:
     async def receive() -> Any:
         return {"type": "websocket.connect"}
 
-    for path, extensions in (
-        ("/v1/responses", {}),
-        ("/v1/responses", None),
-        ("/runs", {"websocket.http.response": {}}),
-    ):
-        scope: dict[str, Any] = {"type": "websocket", "path": path, "headers": [], "extensions": extensions}
+    evil = [(b"host", b"localhost"), (b"origin", b"https://evil.example")]
+    for path, headers in (("/v1/responses", evil), ("/runs", evil[:1])):
+        scope: dict[str, Any] = {"type": "websocket", "path": path, "headers": headers, "extensions": None}
         asyncio.run(app_of(kind)(scope, receive, send))
-    assert [message["type"] for message in sent] == ["websocket.close"] * 3
+    assert [(message["type"], message["code"]) for message in sent] == [
+        ("websocket.close", 1008),
+        ("websocket.close", 1003),
+    ]
