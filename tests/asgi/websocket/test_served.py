@@ -181,6 +181,7 @@ def test_openai_agents() -> None:
 
         async def run() -> str:
             result = await Runner.run(agent, "go", run_config=RunConfig(model_provider=provider))
+            await provider.aclose()  # else it leaves its connection open
             return str(result.final_output)
 
         assert asyncio.run(run()) == "finished"
