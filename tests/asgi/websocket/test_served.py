@@ -303,7 +303,7 @@ def test_responses_beyond_the_limit_wait(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_failed_request_ends_what_it_referred_to() -> None:
-    socket = served_socket.ServedSocket(10_000)
+    socket: Any = served_socket.ServedSocket(10_000)
     done = {"type": "response.completed", "response": {"id": "r1", "status": "completed", "output": [{"a": 1}]}}
     socket.receive(json.dumps(create("x")))
     socket.event("", json.dumps(done, separators=(",", ":")).encode())

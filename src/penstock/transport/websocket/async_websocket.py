@@ -204,5 +204,5 @@ def _handshake_error(error: Exception, command: OpenRequest) -> ProviderError:
         return TimedOut(f"no connection within {command.connect} seconds (timeouts.connect)", retryable=True)
     if isinstance(error, OSError):
         return client_error(error, command)
-    host = urlsplit(command.request.url).netloc.rpartition("@")[2]
+    host = command.request.server or urlsplit(command.request.url).netloc.rpartition("@")[2]
     return ConnectionFailed(f"the WebSocket handshake with {host} failed: {type(error).__name__}", retryable=True)
