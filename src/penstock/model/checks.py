@@ -97,6 +97,12 @@ def check_connector(via: Any) -> None:
         raise UsageError(f"via must be a connector such as penstock.testing.Scripted([...]), not {via!r}")
 
 
+def check_transport(transport: str | None, *, is_played: bool) -> None:
+    """Raise a `UsageError` if a model that is played has a transport other than HTTP."""
+    if is_played and transport not in (None, "http"):
+        raise UsageError(f"transport={transport!r} cannot be combined with `via` or a recording")
+
+
 def check_headers(headers: Any) -> None:
     """Raise a `UsageError` unless headers are printable ASCII. The message names the header and not its value."""
     if headers is None:

@@ -21,6 +21,7 @@ from penstock.model.checks import (
     check_option_names,
     check_option_values,
     check_tool_names,
+    check_transport,
     check_types,
 )
 from penstock.model.connect import Connector, HTTPConnector, Transport, WebSocketConnector, new_connector
@@ -132,8 +133,7 @@ class Model:
         self.name = name
         self.healing = healing
         scheme, _, rest = name.partition(":")
-        if transport not in (None, "http") and (via is not None or scheme in SCHEMES):
-            raise UsageError(f"transport={transport!r} cannot be combined with `via` or a recording")
+        check_transport(transport, is_played=via is not None or scheme in SCHEMES)
         if scheme in SCHEMES and via is not None:
             raise UsageError(f"{name} cannot be combined with `via`; use the name of a provider's model")
         if scheme in SCHEMES:

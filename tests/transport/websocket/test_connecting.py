@@ -327,6 +327,11 @@ def test_settings_that_do_not_fit_are_refused(options: Any, message: str) -> Non
         Model("openai:m", api_key="k", **{"wire": "openai-responses", **options})
 
 
+def test_a_script_has_no_transport() -> None:
+    with pytest.raises(UsageError, match="cannot be combined"):
+        Model("sim:fast", transport="websocket")
+
+
 def test_only_a_websocket_can_be_warmed_up() -> None:
     with pytest.raises(UsageError, match="transport='websocket'"):
         Model("openai:m", api_key="k", wire="openai-responses").warm_up("hi")

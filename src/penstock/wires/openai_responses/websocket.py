@@ -56,8 +56,8 @@ class ResponsesFrames:
 
     def request(self, content: bytes | tuple[bytes, ...]) -> bytes:
         """The frame of a request body, whose parts are its beginning, the items of the history, and its end."""
-        parts = (content,) if isinstance(content, bytes) else content
-        fields = msgspec.json.decode(parts[0] + parts[-1]) if len(parts) > 1 else msgspec.json.decode(parts[0])
+        parts = [content] if isinstance(content, bytes) else [*content]
+        fields = msgspec.json.decode(parts[0] + parts[-1] if len(parts) > 1 else parts[0])
         fields = {"type": "response.create", **{name: fields[name] for name in fields if name not in _LEFT_OUT}}
         if len(parts) == 1:
             return msgspec.json.encode(fields)
