@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.log import PostgresStore, SQLiteStore
+from penstock.log.retention.survey import WorkerRow
 from penstock.log.store import Batch, RunRow
 from tests.postgres import new_schema, server
 
@@ -108,6 +109,7 @@ class Operations(Struct):
             "list by thread": lambda: store.list(thread="thread-7"),
             "list waiting runs": lambda: store.list(state="waiting"),
             "list by prefix": lambda: store.list(prefix="old-10000"),
+            "survey": self.survey,
             "prune nothing": lambda: store.prune(before=OLD),
             "prune ten runs": lambda: store.prune(before=time.time() - 1e6, limit=10),
         }
@@ -117,6 +119,17 @@ class Operations(Struct):
         run_id = f"new-{self.count}"
         self.store.create(RunRow(id=run_id, agent="parked"), b"{}")
         return run_id
+
+    def survey(self) -> None:
+        self.count += 1
+        run_id = f"back-{self.count}"
+        self.store.create(RunRow(id=run_id, agent="given back"), b"{}")
+        claim = self.store.claim("worker", run_id=run_id)
+        assert claim is not None
+        self.store.append([Batch(run_id, claim.epoch, claim.seq, [b"{}"], "ready")], durable=True)
+        self.store.survey.beat(WorkerRow(owner="worker", kind="worker"))
+        self.store.survey.counts()
+        self.store.survey.workers()
 
     def run(self) -> None:
         self.count += 1

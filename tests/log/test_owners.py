@@ -16,7 +16,7 @@ from penstock.log.ending import release_claimed
 from penstock.log.store import UnknownRunError
 from penstock.log.take_up import read_log
 from penstock.run.events import LogEvent, Waiting
-from penstock.runs.runs import DEPS_PAUSE
+from penstock.runs.driving import DEPS_PAUSE
 from penstock.testing import Crashed, FakeClock, Reply, Scripted, call, crash_at
 
 LEASE = 30.0

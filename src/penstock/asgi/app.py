@@ -8,6 +8,7 @@ from collections.abc import Collection
 from penstock.asgi.access import Access
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.metrics import Metrics
+from penstock.asgi.readiness import Readiness
 from penstock.asgi.request import ClientGone, HTTPRequest, Receive, RejectedRequest, Scope, Send
 from penstock.asgi.response import respond, respond_error
 from penstock.asgi.sending import Sender
@@ -41,10 +42,13 @@ class ASGIApp:
     public_paths: Collection[str] = ()
     websocket_paths: Collection[str] = ()
 
-    def __init__(self, access: Access, limits: ServerLimits, metrics: Metrics) -> None:
+    def __init__(
+        self, access: Access, limits: ServerLimits, metrics: Metrics, readiness: Readiness | None = None
+    ) -> None:
         self.access = access
         self.limits = limits
         self.metrics = metrics
+        self.readiness = readiness or Readiness()
         self._budget = MemoryBudget(limits)
         metrics.counter("requests", "Requests by method and status")
 
@@ -63,6 +67,10 @@ class ASGIApp:
 
     def open(self) -> None:
         """Start; each request calls it too, as a mounted app gets no lifespan."""
+
+    def drain(self) -> None:
+        """Say that the server is about to stop. Requests are still answered."""
+        self.readiness.is_draining = True
 
     async def close(self) -> None:
         """Stop."""
@@ -129,6 +137,8 @@ class ASGIApp:
 
     async def _answer(self, request: HTTPRequest, send: Sender) -> None:
         request.scope["penstock.headers"] = self.access.cors_headers(request)
+        if self.readiness.is_draining:  # the next request of this client goes to another server
+            request.scope["penstock.headers"] |= {"connection": "close"}
         try:
             if request.method == "OPTIONS" and request.headers.get("origin") in self.access.origins:
                 await respond(request, send, 204, b"", headers=PREFLIGHT)

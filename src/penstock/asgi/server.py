@@ -6,6 +6,7 @@ import asyncio
 import gc
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 from penstock.asgi.access import Access
+from penstock.asgi.app import ASGIApp
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.shares import Connection, Connections
 from penstock.errors import UsageError
@@ -71,32 +73,54 @@ def address_of(listener: socket.socket) -> str:
 
 def run_server(
     app: Any, listener: socket.socket, limits: ServerLimits, signals: Iterable[int] = (), *,
-    access: Access | None = None, on_stop: Callable[[], None] = lambda: None,
+    access: Access | None = None, on_stop: Callable[[], None] = lambda: None, drain_seconds: float = 0.0,
+    is_logging: bool = False,
 ) -> None:  # fmt: skip
     """Serve an app until the process gets SIGINT, SIGTERM or one of these signals.
 
-    `access` tells whose connections are limited. `on_stop` ends the streams that would never end by themselves.
+    `access` tells whose connections are limited. `on_stop` ends the streams that would never end by themselves. If a
+    load balancer probes the app, it still answers for `drain_seconds` after it has said that it is about to stop; not
+    after Ctrl-C, nor after a second signal. A process that `is_logging` prints the records of the web server itself.
     """
-    try:
-        import uvicorn
-    except ImportError:
-        raise UsageError("this needs a web server: pip install 'penstock-llm[serve]'") from None
-
     allow_files(limits.connections * FILES_PER_CONNECTION)
+    server = _new_server(app, limits, access, signals, on_stop, drain_seconds, is_logging)
+    gc.freeze()  # what is loaded stays: the collector need not look at it again and again
+    gc.set_threshold(COLLECTED)
+    with suppress(KeyboardInterrupt):  # which uvicorn raises again when it has stopped
+        server.run(sockets=[listener])
+
+
+@contextmanager
+def serving_beside(app: ASGIApp, listener: socket.socket, *, is_logging: bool = False) -> Generator[None]:
+    """Serve an app in a thread with a loop of its own, beside the work of this process."""
+    server = _new_server(app, app.limits, app.access, is_logging=is_logging)
+    thread = threading.Thread(target=server.run, args=([listener],), name="penstock-http", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join(GRACE_SECONDS + 1)
+
+
+def _new_server(
+    app: Any, limits: ServerLimits, access: Access | None, signals: Iterable[int] = (),
+    on_stop: Callable[[], None] = lambda: None, drain_seconds: float = 0.0, is_logging: bool = False,
+) -> Any:  # fmt: skip
+    uvicorn = _web_server()
+    log_config: Any = {"log_config": None} if is_logging else {}
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="on", server_header=False, date_header=False,
         timeout_graceful_shutdown=int(GRACE_SECONDS), proxy_headers=False,
-        ws_max_size=limits.body, ws_per_message_deflate=False, ws_ping_interval=PING_SECONDS,
+        ws_max_size=limits.body, ws_per_message_deflate=False, ws_ping_interval=PING_SECONDS, **log_config,
     )  # fmt: skip
     config.load()
     timed = _timed(config.http_protocol_class, limits.head_seconds)
     access = access or Access(auth=lambda scope: None)
     connections = Connections(limits, is_trusted=access.is_trusted, is_proxy=access.is_proxy)
     config.http_protocol_class = _counted(_measured(_without_trailers(timed), limits.head), connections)
-    gc.freeze()  # what is loaded stays: the collector need not look at it again and again
-    gc.set_threshold(COLLECTED)
 
-    class Server(uvicorn.Server):
+    class Server(uvicorn.Server):  # type: ignore[misc,name-defined]
         async def serve(self, sockets: list[socket.socket] | None = None) -> None:
             self.loop = asyncio.get_running_loop()
             closing = ClosingConnections(limits.write_seconds).watch(self.server_state.connections)
@@ -112,11 +136,30 @@ def run_server(
                 yield
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            if sig != signal.SIGINT and _may_drain(app) and drain_seconds > 0:
+                app.readiness.is_draining = True  # at once: the next signal does not wait
+                self.loop.call_soon_threadsafe(self.drain, sig)
+                return
             super().handle_exit(sig, frame)
             self.loop.call_soon_threadsafe(on_stop)
 
-    with suppress(KeyboardInterrupt):  # which uvicorn raises again when it has stopped
-        Server(config).run(sockets=[listener])
+        def drain(self, sig: int) -> None:
+            app.drain()
+            self.loop.call_later(drain_seconds, self.handle_exit, sig, None)
+
+    return Server(config)
+
+
+def _web_server() -> Any:
+    try:
+        return import_module("uvicorn")
+    except ImportError:
+        raise UsageError("this needs a web server: pip install 'penstock-llm[serve]'") from None
+
+
+def _may_drain(app: Any) -> bool:
+    """Whether somebody would notice that the app is about to stop, and does not know it yet."""
+    return isinstance(app, ASGIApp) and app.readiness.is_watched and not app.readiness.is_draining
 
 
 @contextmanager

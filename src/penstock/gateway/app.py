@@ -10,6 +10,7 @@ from penstock.asgi.access import Access
 from penstock.asgi.app import ASGIApp
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.metrics import Metrics
+from penstock.asgi.readiness import Readiness
 from penstock.asgi.request import HTTPRequest, RejectedRequest
 from penstock.asgi.response import respond, respond_error
 from penstock.asgi.routes import Route, Routes
@@ -53,7 +54,7 @@ from penstock.wires.shared.encode_response.response_head import ResponseHead
 
 logger = get_logger("penstock.gateway")
 
-PUBLIC_PATHS = ("/", "/healthz", "/inspect")
+PUBLIC_PATHS = ("/", "/healthz", "/readyz", "/inspect")
 """The paths that need no key: the health check, and a page without data."""
 
 
@@ -100,7 +101,8 @@ def app(
         source=FixedSettings(settings) if isinstance(settings, GatewaySettings) else settings,
         access=Access(token=key, hosts=tuple(hosts), origins=tuple(origins), proxies=tuple(proxies)),
         limits=limits or LIMITS,
-        metrics=metrics, circuits=Circuits(), learned=LearnedCalls(), healed=HealedResponses(), memory=ResponseMemory(),
+        metrics=metrics, readiness=Readiness(),
+        circuits=Circuits(), learned=LearnedCalls(), healed=HealedResponses(), memory=ResponseMemory(),
         models=UpstreamModels(), prompts=PromptCache(), facts=UpstreamFacts(), web_tools=WebTools(),
         record=record, inspections=inspections,
     )  # fmt: skip
@@ -114,7 +116,10 @@ class GatewayApp(ASGIApp):
     websocket_paths = ("/v1/responses",)
 
     def __init__(self, context: GatewayContext) -> None:
-        super().__init__(context.access, context.limits, context.metrics)
+        super().__init__(context.access, context.limits, context.metrics, context.readiness)
+        context.metrics.gauge(
+            "draining", "Whether this process is about to stop", lambda: float(context.readiness.is_draining)
+        )
         self.context = context
         kept = context.inspections
         inspector: list[Route[Endpoint]] = []
@@ -166,8 +171,9 @@ class GatewayApp(ASGIApp):
     async def reject(self, request: HTTPRequest, send: Sender, error: RejectedRequest) -> None:
         """Answer with an error, in the shape of the protocol that the path belongs to."""
         logger.info(
-            "%s %s status=%d | failed: %s", request.id, one_line(request.path), error.status, one_line(error.message)
-        )
+            "%s %s status=%d | failed: %s", request.id, one_line(request.path), error.status, one_line(error.message),
+            extra={"fields": {"request": request.id, "path": one_line(request.path), "status": error.status}},
+        )  # fmt: skip
         wire = wire_of_path(request)
         if wire is None:
             await respond_error(request, send, error)
@@ -262,6 +268,7 @@ ROUTES: Routes[Endpoint] = Routes(
     Route("GET", "/healed", endpoints.list_healed),
     Route("GET", "/healed/{id}", endpoints.show_healed),
     Route("GET", "/healthz", endpoints.show_health),
+    Route("GET", "/readyz", endpoints.show_readiness),
     Route("GET", "/metrics", endpoints.show_metrics),
 )
 """The paths of a gateway."""

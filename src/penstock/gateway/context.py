@@ -10,6 +10,7 @@ from msgspec import Struct
 from penstock.asgi.access import Access, shown_key
 from penstock.asgi.limits import MEGABYTE, ServerLimits
 from penstock.asgi.metrics import Metrics
+from penstock.asgi.readiness import Readiness
 from penstock.asgi.request import HTTPRequest
 from penstock.asgi.sending import Sender
 from penstock.gateway.answer import Upstreams
@@ -54,6 +55,7 @@ class GatewayContext(Struct, frozen=True, kw_only=True):
     access: Access
     limits: ServerLimits
     metrics: Metrics
+    readiness: Readiness
     circuits: Circuits
     learned: LearnedCalls
     healed: HealedResponses

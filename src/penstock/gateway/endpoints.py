@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from penstock.asgi.metrics import CONTENT_TYPE
 from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond, respond_json
 from penstock.gateway.context import Call, GatewayContext
@@ -85,7 +86,7 @@ async def list_healed(context: GatewayContext, call: Call) -> None:
 
 async def show_metrics(context: GatewayContext, call: Call) -> None:
     """`GET /metrics`: counters and gauges for Prometheus."""
-    await respond(call.request, call.send, 200, context.metrics.text(), "text/plain; version=0.0.4")
+    await respond(call.request, call.send, 200, context.metrics.text(), CONTENT_TYPE)
 
 
 async def show_page(context: GatewayContext, call: Call) -> None:
@@ -97,3 +98,8 @@ async def show_page(context: GatewayContext, call: Call) -> None:
 async def show_health(context: GatewayContext, call: Call) -> None:
     """`GET /healthz`: whether the gateway answers."""
     await respond_json(call.request, call.send, {"status": "ok"})
+
+
+async def show_readiness(context: GatewayContext, call: Call) -> None:
+    """`GET /readyz`: whether the gateway may get requests: it is not about to stop."""
+    await context.readiness.respond(call.request, call.send)

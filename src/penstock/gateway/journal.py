@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -154,7 +155,20 @@ class Journal:
             response.id, one_line(response.path), one_line(response.model) or "-", response.upstream or "-",
             response.status or CLIENT_LEFT, self._first * 1000, total * 1000,
             "".join(f" | {name}: {one_line(text)}" for name, text in details.items() if text),
+            extra={"fields": self._fields(response, total)},
         )  # fmt: skip
+
+    def _fields(self, response: HealedResponse, total: float) -> dict[str, Any]:
+        """The line for programs."""
+        usage = self._usage
+        return {
+            "request": response.id, "path": one_line(response.path), "model": one_line(response.model),
+            "upstream": response.upstream, "status": response.status or CLIENT_LEFT,
+            "first_seconds": round(self._first, 4), "total_seconds": round(total, 4), "problem": response.problem,
+            "healed": [healed.quirk for healed in response.healed],
+            "input_tokens": usage.input_tokens if usage else None,
+            "output_tokens": usage.output_tokens if usage else None,
+        }  # fmt: skip
 
 
 def _in_words(attempt: Attempt, problem: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -40,6 +41,9 @@ POLL = 0.1
 RETRY = 1.0
 """How many seconds pass until leases are renewed again after the store has failed, if that is sooner than usual."""
 
+COMMIT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""The upper bounds of the durations by which commits are counted."""
+
 
 class _Gathered(Struct, frozen=True):
     """The batches of one commit; `durable` if they must be on disk."""
@@ -63,6 +67,8 @@ class Flusher(Shared):
         self._last_flush = 0.0
         self._delay = DELAY
         self.is_behind = False  # the store has failed: leases of runs that are owned here may have ended meanwhile
+        self.commits = [0] * (len(COMMIT_SECONDS) + 1)  # how many took up to each of `COMMIT_SECONDS`, or longer
+        self.commit_seconds = 0.0  # of all of them
         super().__init__()
         self._wake = threading.Condition(self.lock)
 
@@ -115,6 +121,11 @@ class Flusher(Shared):
         with self._wake:
             writers = [self._writers.get(run_id) for run_id in run_ids]
         return any(writer is None or writer.is_on_trial for writer in writers)
+
+    @property
+    def backlog(self) -> int:
+        """How many units wait for a commit."""
+        return len(self._units)
 
     @property
     def has_expired(self) -> bool:
@@ -214,6 +225,8 @@ class Flusher(Shared):
             self._fail(gathered, error)
             return
         self._last_flush = time.monotonic()
+        self.commits[bisect_left(COMMIT_SECONDS, self._last_flush - sent)] += 1
+        self.commit_seconds += self._last_flush - sent
         for writer, batch, is_owner in zip(writers, batches, owned, strict=True):
             if not is_owner:
                 continue

@@ -16,6 +16,7 @@ from penstock.log.doorbell import Doorbell, wait_for_event
 from penstock.log.forks import Shared
 from penstock.log.media import Rows, put_back, take_out
 from penstock.log.retention.known_runs import is_old, same_run
+from penstock.log.retention.survey import MemorySurvey
 from penstock.log.starts.in_memory import MemoryStarts
 from penstock.log.starts.requests import StartRequest, StoredStart
 from penstock.log.store import (
@@ -79,6 +80,7 @@ class MemoryStore(Shared):
         self._inputs = 0
         self._is_closed = False
         self.starts = MemoryStarts(self._open, clock)
+        self.survey = MemorySurvey(self._open, self._runs, clock, lease, lambda: self._size)
         super().__init__()
 
     # -- the operations of a store -----------------------------------------------------------------------------------
@@ -307,7 +309,7 @@ class MemoryStore(Shared):
             for run in sorted(free, key=lambda run: (run.row.epoch == 0, run.row.created))[:limit]:
                 state, row = run.row.state, self._take(run, owner, now)
                 found = state, row.lost, row.suspect, run.in_tool
-                claims.append(Claim(row.id, row.agent, row.epoch, row.seq, deadline, *found))
+                claims.append(Claim(row.id, row.agent, row.epoch, row.seq, deadline, *found, tenant=row.tenant))
         self._doorbell.ring([claim.run_id for claim in claims])
         return claims
 

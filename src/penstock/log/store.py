@@ -10,6 +10,7 @@ call `read` from theirs.
 | inputs | decisions, results, messages and cancels from any process, until the owner of the run has taken them |
 | media | large images and files that events refer to, by hash |
 | starts | the requests that started runs, so that the same request again joins its run |
+| workers | the processes that drive runs, and when each was last seen |
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from penstock.run.events import LogEvent
 
 if TYPE_CHECKING:
     from penstock.log.retention.keep import Keep
+    from penstock.log.retention.survey import Survey
 
 VERSION = 2
 """The version of the events that this code knows. A worker does not claim a run of a later version: 2 are forks."""
@@ -104,22 +106,6 @@ def not_text(error: UnicodeEncodeError) -> UsageError:
     return UsageError(f"{error.object!r:.60} has half of a character (a lone surrogate), which is not valid text")
 
 
-class TableVersions(Struct, frozen=True):
-    """The version of the tables of a log, the oldest that can use them, and that of this code; 0 without tables."""
-
-    version: int
-    oldest: int
-    own: int
-
-    def check(self, name: str) -> None:
-        """Raise a `StoreError` if this version cannot use the tables."""
-        if self.oldest > self.own:
-            raise StoreError(
-                f"{name} is of a later version of penstock: its tables have version {self.version}, which those from "
-                f"{self.oldest} on can use, and this penstock knows version {self.own}. Upgrade it; nothing was changed"
-            )
-
-
 class ParkedRunError(StoreError):
     """The run may have ended its workers: nobody continues it until it is retried."""
 
@@ -190,11 +176,12 @@ class Claim(Struct, frozen=True):
     suspect: str = ""
     in_tool: bool = False
     steps: int = 1
+    tenant: str = ""
 
 
 def first_claim(store: Store, row: RunRow, asked: float) -> Claim:
     """The claim of a run that was created with an owner; the store was asked at this time of the monotonic clock."""
-    return Claim(row.id, row.agent, 1, 2, asked + store.lease)
+    return Claim(row.id, row.agent, 1, 2, asked + store.lease, tenant=row.tenant)
 
 
 class QueuedRuns(Struct, frozen=True):
@@ -268,6 +255,11 @@ class Store(Protocol):
     @property
     def starts(self) -> Starts:
         """The requests that started runs."""
+        ...
+
+    @property
+    def survey(self) -> Survey:
+        """How many runs there are in each state, which processes drive them, and the size of the log."""
         ...
 
     def create(self, row: RunRow, start: bytes, *, owner: str = "", request: StartRequest | None = None) -> bool:

@@ -37,6 +37,11 @@ class Quarantine:
         self._drain = Drain(store.lease)
         self._waiting: dict[str, float] = {}  # runs that are not admitted, since when
 
+    @property
+    def tenants(self) -> dict[str, str]:
+        """The runs that this process drives, each with its tenant."""
+        return {run_id: claim.tenant for run_id, claim in self._held.copy().items()}
+
     @contextmanager
     def holding(self, claim: Claim) -> Generator[None]:
         """Drive a claimed run."""

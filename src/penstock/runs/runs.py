@@ -5,63 +5,41 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
-from inspect import isawaitable
 from typing import Any, get_args
 
-from msgspec.structs import replace
-
 from penstock.agent.agent import Agent
-from penstock.agent.callbacks import Callbacks
-from penstock.agent.calls.step_hooks import named_model, with_model
-from penstock.agent.config import AgentConfig
+from penstock.agent.calls.step_hooks import named_model
 from penstock.agent.coroutines import run_coroutine
-from penstock.agent.driver.driven_run import DrivenRun
-from penstock.agent.driver.driver import Driver
 from penstock.agent.pricing import expect_prices
 from penstock.errors import UsageError
 from penstock.history.read import as_messages
-from penstock.log import points
 from penstock.log.bodies import body_of
 from penstock.log.branches.difference import RunDifference, difference
 from penstock.log.branches.fork import ForkRequest, fork_run
-from penstock.log.ending import cancel_claimed, park_if_tried, postpone_claimed, release_claimed
 from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, put_input, result_input
 from penstock.log.position import Position
-from penstock.log.start import OwnedRun, expect_store, new_start
+from penstock.log.retention.survey import WorkerRow
+from penstock.log.start import expect_store, new_start
 from penstock.log.store import (
     Claim,
-    DamagedRunError,
-    LostRunError,
-    ParkedRunError,
     RunPhase,
     RunRow,
     Store,
-    StoreError,
     check_version,
     unknown_run,
 )
 from penstock.log.store_retries import awith_retries, with_retries
-from penstock.log.take_up import PAGE, read_run, read_start, take_up
-from penstock.loggers import get_logger
+from penstock.log.take_up import PAGE, read_run
 from penstock.messages import Message
 from penstock.run.events import LogEvent
-from penstock.run.machine import Run
-from penstock.runs.client_tools import with_client_tools, with_declarations
-from penstock.runs.quarantine import Quarantine
+from penstock.runs.client_tools import with_declarations
+from penstock.runs.driving import Driving, WorkCounts
+from penstock.runs.sign_of_life import beat_forever
 from penstock.runs.sweeper import sweep_forever
-from penstock.runs.worker import Unclaimed, Worker, beginning_text, claim_runs, ending_text
-
-logger = get_logger("penstock.runs")
-
-DEPS_PAUSE = 5.0
-"""The seconds until a run is tried again whose `deps` failed, or whose model is not known here."""
-
-MODEL_TRIES = 12
-"""How many times a fork with an unknown model is tried until it is parked: another worker may know the model."""
+from penstock.runs.worker import Unclaimed, Worker, claim_runs
 
 
 class Runs:
@@ -75,7 +53,7 @@ class Runs:
     with the `meta` of a run and returns what its tools get as `Context.deps`. `on_waiting` is called with the id of a
     run that starts to wait for approvals or results. Both may be async functions. Methods that begin with `a` are for
     async code: the others use the store at once, which blocks an event loop. A worker counts the runs that nobody
-    claims in `unclaimed`.
+    claims in `unclaimed`, and those that it has driven in `counts`.
     """
 
     def __init__(
@@ -93,9 +71,9 @@ class Runs:
         self._store = store
         self._agents = dict(agents)
         self._deps = deps
-        self._on_waiting = on_waiting
         self._owner = new_owner()
-        self._quarantine = Quarantine(store)
+        self._driving = Driving(store, self._agents, deps, on_waiting)
+        self._worker: Worker | None = None
         self.unclaimed = Unclaimed()
 
     # -- from any process ----------------------------------------------------------------------------------------------
@@ -108,7 +86,7 @@ class Runs:
 
         `client_tools` are declarations of tools that the client of the run has: their calls wait for `provide`.
         """
-        first = self._agent(agent).first_messages(prompt, messages)
+        first = self._driving.agent(agent).first_messages(prompt, messages)
         row, start = new_start(agent, first, run_id, thread, tenant, with_declarations(meta, client_tools))
         with_retries(partial(self._store.create, row, body_of(start)))
         return row.id
@@ -251,13 +229,13 @@ class Runs:
         may call it at any time, more than once, in several processes.
         """
         row = await awith_retries(lambda: self.find(run_id))
-        self._check(self._agent(row.agent))
+        self._check(self._driving.agent(row.agent))
         check_version(row)
         if row.state == "damaged":  # it may have been repaired
             await awith_retries(partial(read_run, self._store, row))
         while True:
             claims: Sequence[Claim] = ()
-            if self._quarantine.admits(row):
+            if self._driving.quarantine.admits(row):
                 claims = await claim_runs(self._store, partial(self._claim_one, run_id))
             for claim in claims:
                 await self._go_on(claim)
@@ -279,16 +257,40 @@ class Runs:
         """
         self._check(*self._agents.values())
         agents = [*self._agents]
-        worker = Worker(self._store, partial(self._quarantine.take, self._owner, agents), self._go_on)
+        take = partial(self._driving.quarantine.take, self._owner, agents)
+        worker = self._worker = Worker(self._store, take, self._go_on, self._owner)
         worker.unclaimed = self.unclaimed
+        alive = WorkerRow(owner=self._owner, kind="worker" if announced else "serve", agents=agents)
         beside = [
-            asyncio.create_task(worker.watch_queue(agents)), asyncio.create_task(sweep_forever(self._store))
-        ]  # fmt: skip
+            asyncio.create_task(each)
+            for each in (worker.watch_queue(agents), sweep_forever(self._store), beat_forever(self._store, alive))
+        ]
         try:
-            await worker.work(parallel, poll, announced=announced)
+            await worker.work(parallel, poll, announced=announced, driven=lambda: len(self.driven))
         finally:
             for task in beside:
                 task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+
+    def stop_claiming(self) -> None:
+        """Let `awork` claim no more runs: those that are under way continue."""
+        if self._worker is not None:
+            self._worker.is_draining = True
+
+    @property
+    def driven(self) -> dict[str, str]:
+        """The runs that this process drives, each with its tenant."""
+        return self._driving.quarantine.tenants
+
+    @property
+    def owner(self) -> str:
+        """The name under which this process owns runs."""
+        return self._owner
+
+    @property
+    def counts(self) -> WorkCounts:
+        """What this process has done with runs since it started."""
+        return self._driving.counts
 
     def work(self, *, parallel: int = 100, poll: float = 0.5) -> None:
         """Drive runs, this many at once, until Ctrl-C: see `awork`."""
@@ -304,91 +306,12 @@ class Runs:
             if self._deps is None:
                 agent.config.check_deps(None)
 
+    async def _go_on(self, claim: Claim) -> None:
+        await self._driving.go_on(claim, self._owner)
+
     def _claim_one(self, run_id: str) -> builtins.list[Claim]:
         claim = self._store.claim(self._owner, run_id=run_id)
         return [] if claim is None else [claim]
-
-    async def _go_on(self, claim: Claim) -> None:
-        """Drive a claimed run until it finishes, waits, or has another owner."""
-        with self._quarantine.holding(claim):
-            try:
-                await self._drive(claim)
-            except ParkedRunError as error:
-                logger.warning("%s", error)
-
-    async def _drive(self, claim: Claim) -> None:
-        if points.hook is not None:
-            points.hook("after_claim", (), None)
-        agent = self._agent(claim.agent)
-        try:
-            config, run, owned = await awith_retries(partial(self._rebuild, claim, agent.config))
-            if not await awith_retries(partial(self._may_continue, owned, config)):
-                return
-            deps = self._deps(owned.meta) if self._deps else None
-            if isawaitable(deps):
-                deps = await deps
-            driven = DrivenRun(config, run, deps, replace(owned, outlives_reader=True))
-        except asyncio.CancelledError:  # the worker stops
-            with suppress(StoreError):
-                await asyncio.to_thread(release_claimed, self._store, claim)
-            raise
-        except StoreError:  # the run is damaged or parked, or the store is away
-            raise
-        except (SystemExit, KeyboardInterrupt):  # the process ends
-            with suppress(StoreError):
-                release_claimed(self._store, claim)
-            raise
-        except BaseException:  # of `deps`, or there is no such model: what fails around a run is tried again
-            with suppress(StoreError):
-                await asyncio.to_thread(postpone_claimed, self._store, claim, DEPS_PAUSE)
-            raise
-        logger.info("run %s: %s, agent %s", claim.run_id, beginning_text(claim), agent.name or claim.agent)
-        driver = Driver(driven)
-        try:
-            await driver.drain()
-        except LostRunError as error:
-            logger.info("run %s: %s", claim.run_id, error)
-            return
-        except asyncio.CancelledError:  # the worker stops; the run may have ended nevertheless
-            logger.info("run %s: %s", claim.run_id, ending_text(driver.done))
-            raise
-        logger.info("run %s: %s", claim.run_id, ending_text(driver.done))
-        if self._on_waiting is not None and driver.done is not None and driver.done.reason == "paused":
-            result = self._on_waiting(claim.run_id)
-            if isawaitable(result):
-                await result
-
-    def _may_continue(self, owned: OwnedRun, config: AgentConfig) -> bool:
-        """Whether a claimed run continues here; False if it was cancelled, and has ended.
-
-        A `UsageError` if the model of a fork is not known. After some tries, the fork is parked.
-        """
-        if (owned.claim.lost or owned.model) and self._end_cancelled(owned):
-            return False
-        try:
-            with_model(config, owned.model)
-        except UsageError as error:
-            park_if_tried(self._store, owned.claim, MODEL_TRIES, str(error))
-            raise
-        return True
-
-    def _end_cancelled(self, owned: OwnedRun) -> bool:
-        """End a run that may have ended its workers, or whose model may be unknown, if it was cancelled."""
-        cancel = next((input for input in owned.inputs if input.kind == "cancel"), None)
-        return cancel is not None and cancel_claimed(self._store, owned.claim, cancel.body.decode("utf-8", "replace"))
-
-    def _rebuild(self, claim: Claim, config: AgentConfig) -> tuple[AgentConfig, Run, OwnedRun]:
-        """The claimed run, rebuilt, and its configuration."""
-        config = replace(config, approvals="pause", callbacks=Callbacks(), separate_text=False)
-        with suppress(DamagedRunError):  # which `take_up` reports
-            config = with_client_tools(config, read_start(self._store, claim.run_id).meta)
-        rules = config.policies, config.limits, config.run_repaired, config.output
-        return config, *take_up(self._store, claim, *rules)
-
-    def _agent(self, name: Any) -> Agent[Any, Any]:
-        if not isinstance(name, str) or name not in self._agents:
-            raise UsageError(f"there is no agent called {name!r} here; there are: {', '.join(self._agents) or 'none'}")
-        return self._agents[name]
 
 
 def one_message(message: Any) -> Message:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -47,15 +47,19 @@ class Unclaimed(Struct):
 class Worker:
     """Drives runs of a store until it is cancelled; `take` claims one, `drive` drives it."""
 
-    def __init__(self, store: Store, take: TakeRuns, drive: Callable[[Claim], Coroutine[Any, Any, None]]) -> None:
+    def __init__(
+        self, store: Store, take: TakeRuns, drive: Callable[[Claim], Coroutine[Any, Any, None]], owner: str = ""
+    ) -> None:
         self.unclaimed = Unclaimed()
+        self.is_draining = False  # whether it claims no runs any more
         self._store = store
         self._take = take
         self._drive = drive
+        self._owner = owner
         self._is_store_away = False
 
-    async def work(self, parallel: int, poll: float, *, announced: bool) -> None:
-        """Drive runs, this many at the same time.
+    async def work(self, parallel: int, poll: float, *, announced: bool, driven: Callable[[], int] = lambda: 0) -> None:
+        """Drive runs, this many at the same time, with those that this process has `driven` by other ways.
 
         If there is none, wait until the store has `announced` one, or for `poll` seconds: nobody announces a run whose
         worker has died, or one of another process on SQLite.
@@ -67,13 +71,13 @@ class Worker:
             with self._store.watch(QUEUE, lambda _: ring(loop, news)) if announced else nullcontext():
                 while True:
                     news.clear()
-                    limit = min(BATCH, parallel - len(tasks))
+                    limit = 0 if self.is_draining else max(0, min(BATCH, parallel - max(len(tasks), driven())))
                     claims = await claim_runs(self._store, partial(self.take, limit), math.inf) if limit else ()
                     for claim in claims:
                         task = asyncio.create_task(self._drive(claim), name=claim.run_id)
                         tasks.add(task)
                         task.add_done_callback(tasks.discard)
-                        task.add_done_callback(_log_failure)
+                        task.add_done_callback(partial(_log_failure, claim, self._owner))
                         task.add_done_callback(lambda _: news.set())
                     if len(claims) < limit or not limit:
                         with suppress(TimeoutError):
@@ -170,17 +174,32 @@ async def claim_runs(
     return claims
 
 
-def _log_failure(task: asyncio.Task[None]) -> None:
+def _log_failure(claim: Claim, owner: str, task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         problem = error if isinstance(error, PenstockError) else repr(error)
-        logger.error("run %s: it could not be continued: %s", task.get_name(), problem)
+        fields = {"fields": log_fields(claim, owner)}
+        logger.error("run %s: it could not be continued: %s", claim.run_id, problem, extra=fields)
+
+
+def log_fields(claim: Claim, owner: str) -> dict[str, str]:
+    """What a record of the log has besides its message, for programs."""
+    return {"run": claim.run_id, "tenant": claim.tenant, "owner": owner, "agent": claim.agent}
+
+
+ClaimKind = Literal["started", "continued", "taken_over"]
+
+
+def claim_kind(claim: Claim) -> ClaimKind:
+    """How a worker has found a run: new, given back or answered, or without its owner."""
+    if claim.previous_state == "running":
+        return "taken_over"
+    return "started" if claim.epoch == 1 else "continued"
 
 
 def beginning_text(claim: Claim) -> str:
     """What a worker does with a claimed run, for the log."""
-    if claim.previous_state == "running":
-        return "taken over from a worker that has died or did not renew its lease"
-    return "started" if claim.epoch == 1 else "continued"
+    kind = claim_kind(claim)
+    return "taken over from a worker that has died or did not renew its lease" if kind == "taken_over" else kind
 
 
 def ending_text(done: Done | None) -> str:

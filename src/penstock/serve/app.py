@@ -12,8 +12,9 @@ from penstock.agent.agent import Agent
 from penstock.asgi.access import Access, Authenticate
 from penstock.asgi.app import ASGIApp
 from penstock.asgi.limits import ServerLimits
-from penstock.asgi.metrics import Metrics
+from penstock.asgi.metrics import CONTENT_TYPE, Metrics
 from penstock.asgi.page import Page
+from penstock.asgi.readiness import Readiness
 from penstock.asgi.request import HTTPRequest, RejectedRequest
 from penstock.asgi.response import respond, respond_json
 from penstock.asgi.routes import Route, Routes
@@ -33,6 +34,8 @@ from penstock.serve.feeds.feeds import Feeds
 from penstock.serve.hosting import Host
 from penstock.serve.models import api as models_api
 from penstock.serve.models.retries import OpenResponses
+from penstock.serve.operations.log_watch import LogWatch
+from penstock.serve.operations.run_metrics import RunMetrics
 from penstock.serve.public_events import EventFrames
 from penstock.serve.runs import api as runs_api
 from penstock.serve.runs.openapi import description
@@ -44,7 +47,7 @@ logger = get_logger("penstock.serve")
 SHUTDOWN_SECONDS = 10.0
 """The seconds that runs have to finish when the server stops; then they are released to another worker."""
 
-PUBLIC_PATHS = ("/", "/healthz", "/inspect")
+PUBLIC_PATHS = ("/", "/healthz", "/readyz", "/inspect")
 """The paths that need no token. The pages among them are empty until the user has signed in."""
 
 
@@ -96,9 +99,11 @@ def app(
         raise UsageError(f"ai_sdk must be 6 or 7, not {ai_sdk!r}")
     if model_approvals not in get_args(ModelApprovals):
         raise UsageError(f"model_approvals must be one of {', '.join(get_args(ModelApprovals))}")
+    watch = LogWatch(store)
     context = ServeContext(
         host=host, feeds=feeds, messages=SharedAnswers(), responses=OpenResponses(host, limits.retry_seconds),
-        access=access, limits=limits, metrics=_metrics(host, feeds), ai_sdk=ai_sdk, model_approvals=model_approvals,
+        access=access, limits=limits, metrics=_metrics(host, feeds), run_metrics=RunMetrics(store, host.runs, watch),
+        watch=watch, readiness=Readiness(), ai_sdk=ai_sdk, model_approvals=model_approvals,
     )  # fmt: skip
     if abandon_after is not None:
         host.abandonment = Abandonment(host.runs, abandon_after, lambda: host.driven.ids, feeds.readers_of)
@@ -119,7 +124,7 @@ class ServeApp(ASGIApp):
         shutdown_seconds: float,
         inspections: Inspections | None = None,
     ) -> None:
-        super().__init__(context.access, context.limits, context.metrics)
+        super().__init__(context.access, context.limits, context.metrics, context.readiness)
         self.context = context
         self.routes = routes
         self._inspections = inspections
@@ -131,6 +136,12 @@ class ServeApp(ASGIApp):
         if not self._is_open:
             self._is_open = True
             self.context.host.open()
+
+    def drain(self) -> None:
+        """Say that the server is about to stop, and claim no more runs. Requests are still answered."""
+        super().drain()
+        self.context.run_metrics.is_draining = True
+        self.context.host.runs.stop_claiming()
 
     async def close(self) -> None:
         """End all streams, wait a while for runs to finish, and release the others to another worker."""
@@ -183,8 +194,14 @@ async def _health(context: ServeContext, call: Call) -> None:
 
 
 async def _metrics_text(context: ServeContext, call: Call) -> None:
-    """`GET /metrics`: counters and gauges for Prometheus."""
-    await respond(call.request, call.send, 200, context.metrics.text(), "text/plain; version=0.0.4")
+    """`GET /metrics`: metrics of the server, of its runs and of the log, for Prometheus."""
+    text = context.metrics.text() + await context.run_metrics.text()
+    await respond(call.request, call.send, 200, text, CONTENT_TYPE)
+
+
+async def _ready(context: ServeContext, call: Call) -> None:
+    """`GET /readyz`: whether the server may get requests: it is not about to stop, and its log can be reached."""
+    await context.readiness.respond(call.request, call.send, await context.watch.problem())
 
 
 async def _describe(context: ServeContext, call: Call) -> None:
@@ -227,6 +244,7 @@ ROUTES: Routes[Endpoint] = Routes(
     Route("POST", "/session", _open_session),
     Route("DELETE", "/session", _end_session),
     Route("GET", "/healthz", _health),
+    Route("GET", "/readyz", _ready),
     Route("GET", "/metrics", _metrics_text),
     Route("GET", "/openapi.json", _describe),
 )

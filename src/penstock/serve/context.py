@@ -10,11 +10,14 @@ from msgspec import Struct
 from penstock.asgi.access import Access
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.metrics import Metrics
+from penstock.asgi.readiness import Readiness
 from penstock.asgi.request import HTTPRequest, Send
 from penstock.serve.ai_sdk.call_parts import Version
 from penstock.serve.feeds.feeds import Feeds
 from penstock.serve.hosting import Host
 from penstock.serve.models.retries import OpenResponses
+from penstock.serve.operations.log_watch import LogWatch
+from penstock.serve.operations.run_metrics import RunMetrics
 from penstock.serve.runs.shared_answers import SharedAnswers
 
 ModelApprovals = Literal["decline", "approve", "wait"]
@@ -31,6 +34,9 @@ class ServeContext(Struct, frozen=True, kw_only=True):
     access: Access
     limits: ServerLimits
     metrics: Metrics
+    run_metrics: RunMetrics
+    watch: LogWatch
+    readiness: Readiness
     ai_sdk: Version
     model_approvals: ModelApprovals
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
@@ -35,6 +36,8 @@ from penstock.serve.runs.bodies import MAX_ID
 
 TAKEOVER_POLL = 1.0
 """The seconds between two checks for runs of dead workers."""
+LOOK = 0.05
+"""The seconds between two looks at the runs that were taken over, while the server stops."""
 THREAD_BUSY = "thread_busy"
 """The error code for a thread with an unfinished run."""
 
@@ -260,7 +263,7 @@ STEERED = ("waiting", "ready", "damaged", "parked")
 
 
 class DrivenRuns:
-    """The runs that were started or continued here, each with its task and its tenant."""
+    """The runs that this process drives, each with its tenant; those that were started or continued here have tasks."""
 
     def __init__(self, runs: Runs, limits: ServerLimits) -> None:
         self._runs = runs
@@ -270,7 +273,12 @@ class DrivenRuns:
         self._again: set[str] = set()  # runs that got an input while their tasks were about to end
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self._all)
+
+    @property
+    def _all(self) -> dict[str, str]:
+        """Also those that were taken over."""
+        return {**self._runs.driven, **self._tenants}
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -288,8 +296,9 @@ class DrivenRuns:
 
     def check_room(self, tenant: str) -> None:
         """Raise a `RejectedRequest` if there is no room for another run of this tenant."""
-        of_tenant = sum(other == tenant for other in self._tenants.values())
-        if len(self) >= self._limits.runs or of_tenant >= self._limits.tenant_runs:
+        driven = self._all
+        of_tenant = sum(other == tenant for other in driven.values())
+        if len(driven) >= self._limits.runs or of_tenant >= self._limits.tenant_runs:
             raise RejectedRequest(429, "too_many_runs", "too many runs at once; try again later", {"retry-after": "5"})
 
     def check_room_to_go_on(self, row: RunRow) -> None:
@@ -299,8 +308,13 @@ class DrivenRuns:
 
     async def close(self, seconds: float) -> None:
         """Wait this many seconds for runs to finish; the others are released to another worker."""
-        if self._tasks:
-            await asyncio.wait(self._tasks.values(), timeout=seconds)
+        self._runs.stop_claiming()
+        end = time.monotonic() + seconds
+        while self._all and (left := end - time.monotonic()) > 0:
+            if self._tasks:
+                await asyncio.wait(self._tasks.values(), timeout=left)
+            else:
+                await asyncio.sleep(min(left, LOOK))  # they belong to the worker
         tasks = [*self._tasks.values()]
         for task in tasks:
             task.cancel()
@@ -316,6 +330,7 @@ class DrivenRuns:
         if task.cancelled():
             return
         if (error := task.exception()) is not None:
-            logger.error("the run %s could not be continued: %s", run_id, error)
+            fields = {"fields": {"run": run_id, "tenant": tenant, "owner": self._runs.owner}}
+            logger.error("the run %s could not be continued: %s", run_id, error, extra=fields)
         elif is_again:
             self.drive(run_id, tenant)

@@ -19,7 +19,7 @@ from penstock.log.store import Batch, DamagedRunError, StoreError
 from penstock.log.take_up import read_log, read_run
 from penstock.run.events import ApprovalRequest, LogEvent, StepEnd, StepStart, ToolEnd, ToolStart
 from penstock.run.forked import Forked
-from penstock.runs.runs import DEPS_PAUSE, MODEL_TRIES
+from penstock.runs.driving import DEPS_PAUSE, MODEL_TRIES
 from penstock.testing import Crashed, Reply, Scripted, call, crash_at, wait
 from tests.forks import try_forks
 from tests.log_stores import Clock, rows_of

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from penstock.cli.commands.completion import complete_file
 from penstock.cli.exit_signals import exit_signals
 from penstock.cli.model_options import CommandError
-from penstock.cli.printed_log import printed_records
+from penstock.cli.printed_log import LogFormat, announce, log_format_option, printed_records
+from penstock.cli.runs.drain_option import drain_option
 from penstock.errors import PenstockError, UsageError
 from penstock.jsontext.shown_text import escape
 
@@ -46,6 +47,8 @@ class Options(Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...]
     origins: tuple[str, ...]
     proxies: tuple[str, ...]
+    drain_seconds: float
+    log_format: LogFormat
     record: str | None
     inspect: bool
     client: str | None
@@ -99,6 +102,8 @@ def complete_calls(_context: click.Context, _option: click.Parameter, start: str
               help="Let web pages of this origin use the gateway, as in https://example.com; repeatable.")  # fmt: skip
 @click.option("--trust-proxy", "proxies", multiple=True, metavar="ADDRESS",
               help="Believe X-Forwarded-For of the proxy at this address; repeatable.")  # fmt: skip
+@drain_option
+@log_format_option
 @click.option("--record", metavar="FILE", shell_complete=complete_file,
               help="Append every exchange with an upstream to this file.")  # fmt: skip
 @click.option("--inspect/--no-inspect", default=True, show_default=True,
@@ -196,10 +201,14 @@ def _run(options: Options) -> None:
         record=options.record,
         inspections=Inspections() if options.inspect else None,
     )  # fmt: skip
-    signals = _exit_signals(served)
-    with listen(options.host, options.port) as listener, printed_records("penstock.gateway"):
-        click.echo(escape(_welcome(served, address_of(listener))), err=True)
-        run_server(served, listener, served.context.limits, signals, access=served.access, on_stop=served.stop_feeds)
+    signals, form = _exit_signals(served), options.log_format
+    with listen(options.host, options.port) as listener, printed_records("penstock.gateway", form=form):
+        address = address_of(listener)
+        announce(_welcome(served, address), form, {"address": address})
+        run_server(
+            served, listener, served.context.limits, signals, access=served.access, on_stop=served.stop_feeds,
+            drain_seconds=options.drain_seconds, is_logging=form == "json",
+        )  # fmt: skip
 
 
 def _exit_signals(served: GatewayApp) -> list[int]:

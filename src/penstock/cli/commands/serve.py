@@ -12,10 +12,10 @@ from msgspec import Struct
 from penstock.cli.commands.completion import complete_file
 from penstock.cli.exit_signals import exit_signals
 from penstock.cli.model_options import CommandError
-from penstock.cli.printed_log import printed_records
+from penstock.cli.printed_log import LogFormat, announce, log_format_option, printed_records
+from penstock.cli.runs.drain_option import drain_option
 from penstock.cli.runs.log_options import VARIABLE, keep_of, keep_options, log_option, show_option, wait_for_store
 from penstock.errors import PenstockError
-from penstock.jsontext.shown_text import escape
 from penstock.log.opening import Show
 
 
@@ -34,6 +34,8 @@ class Options(Struct, frozen=True, kw_only=True):
     origins: tuple[str, ...]
     proxies: tuple[str, ...]
     abandon_after: float | None
+    drain_seconds: float
+    log_format: LogFormat
     reload: bool
     quiet: bool
 
@@ -57,6 +59,8 @@ class Options(Struct, frozen=True, kw_only=True):
               help="Believe X-Forwarded-For of the proxy at this address; repeatable.")  # fmt: skip
 @click.option("--abandon-after", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
               help="Cancel a run after it had no reader for this many seconds; by default, it continues.")  # fmt: skip
+@drain_option
+@log_format_option
 @click.option("--reload", is_flag=True, help="Restart when a Python file in the folder of an agent changes.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
 def serve(**options: object) -> None:
@@ -90,7 +94,8 @@ def _reload(options: Options) -> None:
         ("--host", options.host), ("--port", options.port), ("--token-env", options.token_env),
         ("--log", None if is_inherited else options.log), ("--keep", options.keep), ("--archive", options.archive),
         ("--show", options.show),
-        ("--abandon-after", options.abandon_after),
+        ("--abandon-after", options.abandon_after), ("--drain-seconds", options.drain_seconds),
+        ("--log-format", options.log_format),
         *(("--allow-host", name) for name in options.hosts), *(("--allow-origin", name) for name in options.origins),
         *(("--trust-proxy", address) for address in options.proxies),
     ]  # fmt: skip
@@ -125,11 +130,15 @@ def _serve(options: Options) -> None:
             proxies=options.proxies, abandon_after=options.abandon_after,
         )  # fmt: skip
         level = logging.WARNING if options.quiet else logging.INFO
-        with listen(host, options.port) as listener, printed_records("penstock.runs", level):
+        form = options.log_format
+        with listen(host, options.port) as listener, printed_records("penstock.runs", level, form):
             names = ", ".join(served.context.host.agents)
             kept = f"runs in {Path(log).name if '://' not in log else 'PostgreSQL'}" if log else "runs in memory"
-            click.echo(escape(f"serving {names} on {address_of(listener)} ({kept}); Ctrl-C stops"), err=True)
-            stop = served.context.feeds.close
-            run_server(served, listener, served.context.limits, exit_signals(), access=served.access, on_stop=stop)
+            address = address_of(listener)
+            announce(f"serving {names} on {address} ({kept}); Ctrl-C stops", form, {"address": address})
+            run_server(
+                served, listener, served.context.limits, exit_signals(), access=served.access,
+                on_stop=served.context.feeds.close, drain_seconds=options.drain_seconds, is_logging=form == "json",
+            )  # fmt: skip
     finally:
         store.close()

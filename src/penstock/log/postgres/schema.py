@@ -9,7 +9,8 @@ oldest version that can use the tables, and `tables` is their own version.
 from __future__ import annotations
 
 from penstock.log.postgres.connections import MAX_MAINTENANCE, Connections
-from penstock.log.store import StoreError, TableVersions
+from penstock.log.retention.table_versions import TableVersions
+from penstock.log.store import StoreError
 
 _SCHEMA_1 = """
 CREATE TABLE {schema}.runs (
@@ -78,8 +79,13 @@ CREATE UNIQUE INDEX starts_by_key ON {schema}.starts (tenant, key) WHERE key <> 
 CREATE INDEX starts_by_run ON {schema}.starts (run_id);
 CREATE INDEX starts_unanswered ON {schema}.starts (tenant, caller, at DESC) WHERE NOT answered AND key = '';
 """
+_SCHEMA_8 = """
+CREATE TABLE {schema}.workers (
+    owner text PRIMARY KEY, kind text NOT NULL, agents text NOT NULL, started float8 NOT NULL, seen float8 NOT NULL
+);
+"""
 MIGRATIONS = (  # from each version of the tables to the next one
-    _SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5, _SCHEMA_6, _SCHEMA_7,
+    _SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5, _SCHEMA_6, _SCHEMA_7, _SCHEMA_8,
 )  # fmt: skip
 SCHEMA_VERSION = len(MIGRATIONS)
 OLDEST_VERSION = 4

@@ -92,15 +92,15 @@ def with_start(create: str, started: str = "") -> str:
 
 
 _HAS_ENDED = f"(lease_until = 0 OR lease_until NOT BETWEEN {NOW} AND {NOW} + {MAX_LEASES} * lease)"
-_IS_LOST = f"state = 'running' AND {_HAS_ENDED}"
-_IS_WOKEN = f"state = 'waiting' AND wake_at > 0 AND wake_at <= {NOW}"
+IS_LOST = f"state = 'running' AND {_HAS_ENDED}"
+IS_WOKEN = f"state = 'waiting' AND wake_at > 0 AND wake_at <= {NOW}"
 _HAS_NO_OWNER = "state = 'running' AND lease_until = 0"  # its worker has died, and `SUSPECT` has noted that
 _IS_FREE = f"(suspect = '' OR suspect >= '{JOINABLE}')"
 _IS_KNOWN = "version <= %(version)s AND (%(agents)s::text[] IS NULL OR agent = ANY (%(agents)s))"
 CLAIMABLE = f"""
 SELECT {FIELDS} FROM {{schema}}.runs
 WHERE (state IN ('ready', 'running') OR wake_at > 0)  -- the condition of the index
-    AND (state = 'ready' OR ({_IS_LOST}) OR ({_IS_WOKEN})) AND {_IS_KNOWN}
+    AND (state = 'ready' OR ({IS_LOST}) OR ({IS_WOKEN})) AND {_IS_KNOWN}
     AND (created, id) > (%(created)s::float8, %(id)s)
 ORDER BY created, id LIMIT %(limit)s
 """
@@ -116,7 +116,7 @@ _TAKE = f"""
             lease = %(lease)s, seq = seq + 1, updated = at, wake_at = 0
         FROM picked, (SELECT {NOW} AS at) AS clock WHERE run.id = picked.id
         RETURNING run.id, run.agent, run.epoch, run.seq, run.updated, run.created, picked.state AS found, run.lost,
-            run.suspect, run.in_tool
+            run.suspect, run.in_tool, run.tenant
     ),
     added AS (
         INSERT INTO {{schema}}.events
@@ -125,11 +125,11 @@ _TAKE = f"""
         )
         FROM changed
     )
-SELECT id, agent, epoch, seq, found, lost, suspect, in_tool, {_NOTIFY} FROM changed ORDER BY epoch = 1, created
+SELECT id, agent, epoch, seq, found, lost, suspect, in_tool, tenant, {_NOTIFY} FROM changed ORDER BY epoch = 1, created
 """
 EXPIRED = f"""
 SELECT id, epoch, owner, suspect, lost, in_tool, lease_until < {NOW} - lease FROM {{schema}}.runs
-WHERE {_IS_LOST} AND lease_until <> 0
+WHERE {IS_LOST} AND lease_until <> 0
 """
 LIVING = f"""
 SELECT DISTINCT owner FROM {{schema}}.runs WHERE state = 'running' AND owner = ANY (%(owners)s)
@@ -139,9 +139,9 @@ SUSPECT = f"""
 UPDATE {{schema}}.runs AS run SET lost = given.lost, suspect = given.suspect, lease_until = 0
 FROM unnest(%(run_ids)b::text[], %(epochs)b::int8[], %(losts)b::int8[], %(groups)b::text[])
     AS given (run_id, given_epoch, lost, suspect)
-WHERE run.id = given.run_id AND epoch = given_epoch AND {_IS_LOST} AND lease_until <> 0 RETURNING 1
+WHERE run.id = given.run_id AND epoch = given_epoch AND {IS_LOST} AND lease_until <> 0 RETURNING 1
 """
-_IS_SUSPECT = f"suspect <> '' AND (state = 'ready' OR ({_HAS_NO_OWNER}) OR ({_IS_WOKEN})) AND {_IS_KNOWN}"
+_IS_SUSPECT = f"suspect <> '' AND (state = 'ready' OR ({_HAS_NO_OWNER}) OR ({IS_WOKEN})) AND {_IS_KNOWN}"
 FIRST_GROUP = f"SELECT min(suspect) FROM {{schema}}.runs WHERE {_IS_SUSPECT}"
 SUSPECTS = f"""
 SELECT {FIELDS} FROM {{schema}}.runs WHERE {_IS_SUSPECT} AND suspect < '{JOINABLE}'
@@ -158,7 +158,7 @@ CLAIM_ONE = f"""
 WITH picked AS (
         SELECT id, state FROM {{schema}}.runs
         WHERE id = %(run_id)s AND {_IS_KNOWN}
-            AND (state IN ('ready', 'damaged') OR ({_HAS_NO_OWNER}) OR ({_IS_WOKEN}))
+            AND (state IN ('ready', 'damaged') OR ({_HAS_NO_OWNER}) OR ({IS_WOKEN}))
         FOR UPDATE SKIP LOCKED
     ),
     {_TAKE}
@@ -179,7 +179,7 @@ WITH ready AS (
         ORDER BY epoch = 0, created LIMIT %(limit)s FOR UPDATE SKIP LOCKED
     ),
     woken AS (
-        SELECT id, state, epoch, created FROM {{schema}}.runs WHERE {_IS_WOKEN} AND {_IS_KNOWN} AND {_IS_FREE}
+        SELECT id, state, epoch, created FROM {{schema}}.runs WHERE {IS_WOKEN} AND {_IS_KNOWN} AND {_IS_FREE}
         ORDER BY epoch = 0, created LIMIT %(limit)s FOR UPDATE SKIP LOCKED
     ),
     picked AS (

@@ -24,6 +24,7 @@ from penstock.log.postgres import statements as statements
 from penstock.log.postgres.columns import Blobs, Floats, Integers, Texts, append_values, media_values
 from penstock.log.postgres.connections import Connections
 from penstock.log.postgres.schema import prepare
+from penstock.log.postgres.survey import PostgresSurvey
 from penstock.log.retention.known_runs import same_run
 from penstock.log.starts.postgres import STARTED, PostgresStarts, values_of
 from penstock.log.starts.requests import StartRequest, StoredStart, key_taken
@@ -89,6 +90,7 @@ class PostgresStore:
         self._doorbell = Doorbell()
         self._listener = Listener(self._connections, self._channel, self._doorbell)
         self.starts = PostgresStarts(self._execute)
+        self.survey = PostgresSurvey(self._execute, schema)
         try:
             prepare(self._connections, schema)
         except BaseException:
@@ -283,8 +285,8 @@ class PostgresStore:
         rows = self._execute(statement, **taken, **_known(agents), **values)
         self._doorbell.ring([row[0] for row in rows])
         return [
-            Claim(id, agent, epoch, seq, deadline, state, lost, suspect, in_tool)
-            for id, agent, epoch, seq, state, lost, suspect, in_tool, _ in rows
+            Claim(id, agent, epoch, seq, deadline, state, lost, suspect, in_tool, tenant=tenant)
+            for id, agent, epoch, seq, state, lost, suspect, in_tool, tenant, _ in rows
         ]
 
     def _sweep(self) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from msgspec import Struct
 
+from penstock.log.retention.table_versions import TableVersions
 from penstock.log.sqlite import schema as sqlite_schema
-from penstock.log.store import StoreError, TableVersions
+from penstock.log.sqlite.survey import size_of
+from penstock.log.store import StoreError
 
 MAX_PROBLEMS = 20
 """How many problems are listed."""
@@ -27,10 +28,6 @@ _POSTGRES_GAPS = """
 SELECT id, run.seq, found FROM {schema}.runs AS run, LATERAL (
     SELECT count(*) AS found FROM {schema}.events AS event WHERE event.run_id = run.id
 ) AS counted WHERE run.seq <> found ORDER BY id LIMIT %(limit)s
-"""
-_POSTGRES_SIZE = """
-SELECT sum(pg_total_relation_size(class.oid))::int8 FROM pg_class AS class
-JOIN pg_namespace AS named ON named.oid = relnamespace WHERE nspname = %(schema)s AND relkind = 'r'
 """
 
 
@@ -56,11 +53,10 @@ def status_of(address: str, schema: str = "penstock") -> LogStatus:
 
 
 def _sqlite_status(path: str) -> LogStatus:
-    files = [Path(path + suffix) for suffix in ("", "-wal")]
     try:
         with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=5)) as connection:
             versions = sqlite_schema.versions_of(connection, path)
-            size = sum(file.stat().st_size for file in files if file.exists())
+            size = size_of(path)
             broken = [text for (text,) in connection.execute(f"PRAGMA quick_check({MAX_PROBLEMS})") if text != "ok"]
             if versions.version < versions.own or broken:
                 return LogStatus(versions, size, problems=tuple(broken))
@@ -73,11 +69,12 @@ def _sqlite_status(path: str) -> LogStatus:
 def _postgres_status(url: str, schema: str) -> LogStatus:
     from penstock.log.postgres import schema as postgres_schema
     from penstock.log.postgres.connections import Connections
+    from penstock.log.postgres.survey import SIZE
 
     connections = Connections(url)
     try:
         versions = postgres_schema.versions_of(connections, schema)
-        [(size,)] = connections.execute(_POSTGRES_SIZE, {"schema": schema})
+        [(size,)] = connections.execute(SIZE, {"schema": schema})
         if versions.version < versions.own:
             return LogStatus(versions, size or 0)
         runs: Any = dict(connections.maintain(_STATES.format(schema=f"{schema}.")))

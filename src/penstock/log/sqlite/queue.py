@@ -19,18 +19,18 @@ _READY = (
     f"{_COLUMNS} runs_ready WHERE state = 'ready' AND agent = ? AND version <= ? AND {_IS_FREE} "
     "ORDER BY begun DESC, created LIMIT ?"
 )
-_IS_LOST = f"state = 'running' AND (lease_until = 0 OR lease_until NOT BETWEEN ? AND ? + {MAX_LEASES} * lease)"
+IS_LOST = f"state = 'running' AND (lease_until = 0 OR lease_until NOT BETWEEN ? AND ? + {MAX_LEASES} * lease)"
 _HAS_NO_OWNER = "state = 'running' AND lease_until = 0"  # its worker has died, and `sweep` has noted that
 _LOST = f"{_COLUMNS} runs_running WHERE {_HAS_NO_OWNER} AND {_IS_FREE}"
-_IS_WOKEN = "wake_at > 0 AND wake_at <= ? AND state = 'waiting'"
-_WOKEN = f"{_COLUMNS} runs_waking WHERE {_IS_WOKEN} AND {_IS_FREE}"
-_ONE = f"SELECT number FROM runs WHERE id = ? AND (state IN ('ready', 'damaged') OR ({_HAS_NO_OWNER}) OR ({_IS_WOKEN}))"
-_IS_SUSPECT = f"suspect <> '' AND (state = 'ready' OR ({_HAS_NO_OWNER}) OR ({_IS_WOKEN})) AND version <= ?"
+IS_WOKEN = "wake_at > 0 AND wake_at <= ? AND state = 'waiting'"
+_WOKEN = f"{_COLUMNS} runs_waking WHERE {IS_WOKEN} AND {_IS_FREE}"
+_ONE = f"SELECT number FROM runs WHERE id = ? AND (state IN ('ready', 'damaged') OR ({_HAS_NO_OWNER}) OR ({IS_WOKEN}))"
+_IS_SUSPECT = f"suspect <> '' AND (state = 'ready' OR ({_HAS_NO_OWNER}) OR ({IS_WOKEN})) AND version <= ?"
 _FIRST_GROUP = f"SELECT min(suspect) FROM runs INDEXED BY runs_suspect WHERE {_IS_SUSPECT}"
 _GROUP = f"SELECT number FROM runs INDEXED BY runs_suspect WHERE suspect = ? AND {_IS_SUSPECT}"
 _EXPIRED = f"""
 SELECT id, 0, owner, suspect, lost, in_tool, lease_until < ? - lease FROM runs INDEXED BY runs_running
-WHERE {_IS_LOST} AND lease_until <> 0
+WHERE {IS_LOST} AND lease_until <> 0
 """
 _LIVING = f"""
 SELECT DISTINCT owner FROM runs INDEXED BY runs_running
@@ -95,7 +95,7 @@ def is_claimable(now: float, agents: Sequence[str] | None) -> tuple[str, list[An
     """The condition for all runs that may be claimed now, and its values."""
     condition, values = _of_agents(agents)
     where = (
-        f"{IS_OPEN} AND (state = 'ready' OR ({_IS_LOST}) OR (state = 'waiting' AND wake_at > 0 AND wake_at <= ?)) "
+        f"{IS_OPEN} AND (state = 'ready' OR ({IS_LOST}) OR (state = 'waiting' AND wake_at > 0 AND wake_at <= ?)) "
         f"AND version <= ?{condition}"
     )
     return where, [now, now, now, VERSION, *values]

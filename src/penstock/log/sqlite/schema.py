@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sqlite3
 
-from penstock.log.store import StoreError, TableVersions
+from penstock.log.retention.table_versions import TableVersions
+from penstock.log.store import StoreError
 
 APPLICATION_ID = 0x50454E53
 """Marks the file as a log of penstock."""
@@ -117,9 +118,14 @@ CREATE UNIQUE INDEX starts_by_key ON starts (tenant, key) WHERE key <> '';
 CREATE INDEX starts_by_run ON starts (run_id);
 CREATE INDEX starts_unanswered ON starts (tenant, caller, at DESC) WHERE answered = 0 AND key = '';
 """
+_SCHEMA_11 = """
+CREATE TABLE workers (
+    owner TEXT PRIMARY KEY, kind TEXT NOT NULL, agents TEXT NOT NULL, started REAL NOT NULL, seen REAL NOT NULL
+) WITHOUT ROWID;
+"""
 MIGRATIONS = (  # from each version of the tables to the next one
     _SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5, _SCHEMA_6, _SCHEMA_7, _SCHEMA_8, _SCHEMA_9,
-    _SCHEMA_10,
+    _SCHEMA_10, _SCHEMA_11,
 )  # fmt: skip
 SCHEMA_VERSION = len(MIGRATIONS)
 OLDEST_VERSION = 7

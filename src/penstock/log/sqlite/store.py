@@ -27,6 +27,7 @@ from penstock.log.sqlite.file import SQLiteFile
 from penstock.log.sqlite.heads import Heads
 from penstock.log.sqlite.queue import QUEUED, find_claimable, first_claimable, is_claimable, is_suspect, sweep
 from penstock.log.sqlite.schema import prepare
+from penstock.log.sqlite.survey import SQLiteSurvey
 from penstock.log.starts import sqlite as sqlite_starts
 from penstock.log.starts.requests import StartRequest, StoredStart
 from penstock.log.store import (
@@ -63,7 +64,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT DO NOTHING
 """
 _SUSPECTS = "runs INDEXED BY runs_suspect CROSS JOIN heads ON run = number"
 _CLAIMED = f"""
-SELECT run, epoch, seq, last, updated, id, agent, state, lost, suspect, in_tool FROM {_RUNS} WHERE number = ?
+SELECT run, epoch, seq, last, updated, id, agent, state, lost, suspect, in_tool, tenant FROM {_RUNS} WHERE number = ?
 """
 _TAKE = (
     "UPDATE runs SET state = 'running', owner = ?, begun = 1, lease_until = ?, lease = ?, wake_at = 0 WHERE number = ?"
@@ -106,6 +107,7 @@ class SQLiteStore:
         self._file = SQLiteFile(path, wait=max(0.1, min(5.0, lease / 3)), outages=self._outages)
         self._heads = Heads(self._file)
         self.starts = sqlite_starts.SQLiteStarts(self._file, clock)
+        self.survey = SQLiteSurvey(self._file, clock)
         self._file.open(prepare)
 
     # -- the operations of a store -----------------------------------------------------------------------------------
@@ -311,8 +313,8 @@ class SQLiteStore:
             ]
             self._heads.add(connection, batches, [row[:5] for row in rows], now)
             return [
-                Claim(id, agent, epoch + 1, seq + 1, deadline, state, lost, suspect, bool(in_tool))
-                for _, epoch, seq, _, _, id, agent, state, lost, suspect, in_tool in rows
+                Claim(id, agent, epoch + 1, seq + 1, deadline, state, lost, suspect, bool(in_tool), tenant=tenant)
+                for _, epoch, seq, _, _, id, agent, state, lost, suspect, in_tool, tenant in rows
             ]
 
         claims = self._file.write(claim, durable=True)

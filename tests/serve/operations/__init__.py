@@ -1,0 +1,1 @@
+"""Operations of a server: metrics, probes, and the page of an operator."""
