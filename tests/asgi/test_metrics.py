@@ -51,6 +51,7 @@ def test_labels_of_others_cannot_break_the_format() -> None:
     metrics.counter("answers", "Answers")
     for name in names:
         metrics.add("answers", upstream=name)
+    assert metrics_module.MAX_LABEL == 200
     assert len(metrics.text()) < 5_000
     found = read(metrics)
     assert set(found["app_runs"]) == set(found["app_answers_total"])
