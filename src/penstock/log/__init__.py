@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from penstock.log.position import Position
     from penstock.log.postgres.store import PostgresStore
     from penstock.log.retention.keep import Keep
+    from penstock.log.retention.survey import RunCounts, WorkerRow
     from penstock.log.sqlite.store import SQLiteStore
     from penstock.log.store import RunRow, Store
 
 _HOMES = {
-    "Keep": "retention.keep", "Position": "position", "PostgresStore": "postgres.store", "RunRow": "store",
-    "SQLiteStore": "sqlite.store", "Store": "store",
+    "Keep": "retention.keep", "Position": "position", "PostgresStore": "postgres.store",
+    "RunCounts": "retention.survey", "RunRow": "store", "SQLiteStore": "sqlite.store", "Store": "store",
+    "WorkerRow": "retention.survey",
 }  # fmt: skip
 
 if not TYPE_CHECKING:  # imported when they are first used, as those of `penstock` are
@@ -28,4 +30,6 @@ if not TYPE_CHECKING:  # imported when they are first used, as those of `penstoc
         return value
 
 
-__all__ = ["Keep", "Position", "PostgresStore", "RunRow", "SQLiteStore", "Store", "memory", "open"]
+__all__ = [
+    "Keep", "Position", "PostgresStore", "RunCounts", "RunRow", "SQLiteStore", "Store", "WorkerRow", "memory", "open",
+]  # fmt: skip

@@ -21,7 +21,7 @@ from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, put_input, result_input
 from penstock.log.position import Position
-from penstock.log.retention.survey import WorkerRow
+from penstock.log.retention.survey import RunCounts, WorkerRow
 from penstock.log.start import expect_store, new_start
 from penstock.log.store import (
     Claim,
@@ -35,6 +35,7 @@ from penstock.log.store_retries import awith_retries, with_retries
 from penstock.log.take_up import PAGE, read_run
 from penstock.messages import Message
 from penstock.run.events import LogEvent
+from penstock.runs.bulk import CANCELLABLE, RETRIABLE, RunFilter, retry_run
 from penstock.runs.client_tools import with_declarations
 from penstock.runs.driving import Driving, WorkCounts
 from penstock.runs.sign_of_life import beat_forever
@@ -134,6 +135,41 @@ class Runs:
         It continues alone, and is parked again if it ends that worker too.
         """
         return with_retries(partial(self._store.retry, run_id))
+
+    def cancel_all(
+        self, *, state: RunPhase | None = None, agent: str | None = None, tenant: str | None = None,
+        older_than: float | None = None, why: str = "the run was cancelled", dry_run: bool = False,
+    ) -> list[str]:  # fmt: skip
+        """End the unfinished runs with these properties; returns their ids, with `dry_run` without ending them.
+
+        `older_than` is in seconds since the last event of a run. Without any property these are all unfinished runs.
+        """
+        rows = self._chosen(CANCELLABLE, state=state, agent=agent, tenant=tenant, older_than=older_than)
+        return [row.id for row in rows if dry_run or self.cancel(row.id, why)]
+
+    def retry_all(
+        self, *, state: RunPhase | None = None, agent: str | None = None, tenant: str | None = None,
+        older_than: float | None = None, dry_run: bool = False,
+    ) -> list[str]:  # fmt: skip
+        """Let workers continue parked runs, and damaged runs that can be read again: see `cancel_all`."""
+        rows = self._chosen(RETRIABLE, state=state, agent=agent, tenant=tenant, older_than=older_than)
+        return [row.id for row in rows if dry_run or with_retries(partial(retry_run, self._store, row))]
+
+    def workers(self) -> list[WorkerRow]:
+        """The processes that drive runs: workers and servers, those that are alive first."""
+        return with_retries(self._store.survey.workers)
+
+    def stats(self) -> RunCounts:
+        """How many unfinished runs the log has, and how long its queue is."""
+        return with_retries(self._store.survey.counts)
+
+    async def acancel_all(self, **options: Any) -> list[str]:
+        """End runs: see `cancel_all`, which has the same options."""
+        return await asyncio.to_thread(partial(self.cancel_all, **options))
+
+    async def aretry_all(self, **options: Any) -> list[str]:
+        """Let workers continue runs: see `retry_all`, which has the same options."""
+        return await asyncio.to_thread(partial(self.retry_all, **options))
 
     async def adecide(
         self, run_id: str, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
@@ -305,6 +341,9 @@ class Runs:
             expect_prices(agent.config)
             if self._deps is None:
                 agent.config.check_deps(None)
+
+    def _chosen(self, states: Sequence[RunPhase], **properties: Any) -> builtins.list[RunRow]:
+        return with_retries(partial(RunFilter(**properties).rows, self._store, states))
 
     async def _go_on(self, claim: Claim) -> None:
         await self._driving.go_on(claim, self._owner)

@@ -35,7 +35,7 @@ def check_log(log: str | None) -> None:
     The exit code is 1 if something is wrong. It reads all events, which takes a while on a large log.
     """
     status = _status(log)
-    click.echo(escape(f"{without_secrets(log or '')}: {_versions_text(status)}, {_size_text(status.size)}"))
+    click.echo(escape(f"{without_secrets(log or '')}: {_versions_text(status)}, {size_text(status.size)}"))
     if status.is_current:
         by_state = ", ".join(f"{count:,} {state}" for state, count in status.runs.items())
         click.echo(escape(f"{count_text(sum(status.runs.values()))}{f': {by_state}' if by_state else ''}"))
@@ -84,7 +84,7 @@ def _versions_text(status: LogStatus) -> str:
     return f"tables of version {versions.version}{own}, for versions from {versions.oldest} on"
 
 
-def _size_text(size: int) -> str:
+def size_text(size: int) -> str:
     for unit, name in _UNITS:
         if size >= unit:
             return f"{size / unit:.1f} {name}"

@@ -13,9 +13,9 @@ import click
 
 from penstock.cli.app import SuggestingGroup
 from penstock.cli.commands.run_branches import diff_command, fork_command
+from penstock.cli.commands.run_bulk import cancel_runs, list_workers, print_stats, retry_runs
 from penstock.cli.commands.run_files import archive_runs, export_runs, import_runs
 from penstock.cli.conversation import exit_code
-from penstock.cli.human_time import duration_text
 from penstock.cli.model_options import CommandError, read_prompt
 from penstock.cli.questions import call_text
 from penstock.cli.runs.lock_holder import find_lock_holder
@@ -31,7 +31,6 @@ from penstock.cli.runs.log_options import (
 )
 from penstock.cli.runs.logged_events import end_of, follow_events, past_events, waiting_calls
 from penstock.cli.runs.numbered_events import numbered_lines
-from penstock.cli.runs.owners import parse_owner
 from penstock.cli.runs.run_table import as_json, details_of, print_details, print_table
 from penstock.cli.runs.waiting import (
     answer_commands,
@@ -46,16 +45,14 @@ from penstock.cli.runs.waiting import (
 from penstock.cli.screen.output import render_run
 from penstock.cli.screen.terminal import open_console, write_lines
 from penstock.jsontext.shown_text import escape
-from penstock.log.ending import cancel_claimed, release_claimed
-from penstock.log.follower import new_owner, parked_reason
-from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
+from penstock.log.follower import parked_reason
+from penstock.log.inputs import decision_input, message_input, result_input
 from penstock.log.retention.sweep import count_old, sweep
 from penstock.log.store import Cutoff, DamagedRunError, RunPhase, RunRow, Store
-from penstock.log.take_up import read_run, take_up
+from penstock.log.take_up import read_run
 from penstock.messages import user
 from penstock.run.events import encode
-
-CANCELLED = "the run was cancelled"
+from penstock.runs.bulk import EVERY
 
 
 @click.group(cls=SuggestingGroup, invoke_without_command=True)
@@ -72,6 +69,7 @@ def runs(context: click.Context, log: str | None, is_json: bool) -> None:
       penstock runs --log runs.db list --state waiting
       penstock runs --log runs.db follow order-17
       penstock runs --log runs.db decide order-17 --yes
+      penstock runs --log runs.db cancel --agent support --older-than 2d --dry-run
       penstock runs --log runs.db prune --older-than 30d
     """
     context.obj = log
@@ -90,6 +88,7 @@ json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON."
 @click.option("--agent", metavar="NAME", help="Only runs of this agent.")
 @click.option("--thread", metavar="TEXT", help="Only runs of this thread.")
 @click.option("--tenant", metavar="TEXT", help="Only runs of this tenant.")
+@click.option("--older-than", "age", metavar="AGE", help="Only runs without an event for so long: 45m, 12h or 30d.")
 @click.option(
     "--limit",
     type=click.IntRange(1),
@@ -101,8 +100,8 @@ json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON."
 @json_option
 @click.argument("prefix", metavar="[RUN]", default="")
 def list_runs(
-    log: str, state: RunPhase | None, agent: str | None, thread: str | None, tenant: str | None, limit: int,
-    is_json: bool, prefix: str,
+    log: str, state: RunPhase | None, agent: str | None, thread: str | None, tenant: str | None, age: str | None,
+    limit: int, is_json: bool, prefix: str,
 ) -> None:  # fmt: skip
     """List runs, the newest first, with the process that owns each.
 
@@ -112,14 +111,18 @@ def list_runs(
     prints one run per line.
     """
     with opened_log(log, lease=STEERING_LEASE, must_exist=True) as store:
-        rows = store.list(state=state, agent=agent, thread=thread, tenant=tenant, prefix=prefix, limit=limit + 1)
-        shown, now = rows[:limit], time.time()
+        now, most = time.time(), limit + 1 if age is None else EVERY
+        rows = store.list(state=state, agent=agent, thread=thread, tenant=tenant, prefix=prefix, limit=most)
+        if age is not None:
+            seconds = seconds_of(age)
+            rows = [row for row in rows if now - row.updated >= seconds]
+        shown = rows[:limit]
         if is_json:
             write_lines(json.dumps(as_json(row)).encode() for row in shown)
         elif shown:
             print_table(open_console(), shown, now)
         else:
-            click.echo("no such runs" if any((state, agent, thread, tenant, prefix)) else "no runs", err=True)
+            click.echo("no such runs" if any((state, agent, thread, tenant, prefix, age)) else "no runs", err=True)
         for hint in hints(shown, log):
             click.secho(escape(hint), err=True, fg="yellow")
         if len(rows) > limit:
@@ -195,45 +198,6 @@ def follow_run(log: str, after: str, plain: bool, is_json: bool, run: str) -> No
                     print_event(event, at)
         code = exit_code(end_of(store, row.id), None)
     raise SystemExit(code)
-
-
-@runs.command("cancel")
-@of_log
-@click.option("--why", default=CANCELLED, metavar="TEXT", help="The reason, which is recorded at the end of the run.")
-@click.argument("run", nargs=-1, required=True)
-def cancel_run(log: str, why: str, run: tuple[str, ...]) -> None:
-    """Cancel runs. A run that no process owns ends at once; any other is ended by the process that owns it."""
-    with opened_log(log, lease=STEERING_LEASE, must_exist=True) as store:
-        for row in [find_run(store, id) for id in run]:
-            click.echo(escape(_cancel(store, row, why)))
-
-
-def _cancel(store: Store, row: RunRow, why: str) -> str:
-    """Cancels a run; returns what happens."""
-    check_open(row)
-    store.put(cancel_input(row.id, why))
-    claim = store.claim(new_owner(), run_id=row.id)
-    if claim is not None and cancel_claimed(store, claim, why):
-        return f"cancelled {row.id}"
-    row = find_run(store, row.id)
-    owner = parse_owner(row.owner)
-    if owner.condition:
-        left = duration_text(max(0.0, row.lease_until - time.time()) + 1)
-        return f"{owner.text} is {owner.condition}: a worker ends {row.id} in {left}, or cancel it again then"
-    return f"{owner.text} cancels {row.id}"
-
-
-@runs.command("retry", short_help="Let workers continue parked or repaired runs.")
-@of_log
-@click.argument("run", nargs=-1, required=True)
-def retry_run(log: str, run: tuple[str, ...]) -> None:
-    """Let workers continue parked runs, and damaged runs whose logs were repaired.
-
-    A parked run continues alone on a worker, and is parked again if it ends that worker too.
-    """
-    with opened_log(log, lease=STEERING_LEASE, must_exist=True) as store:
-        for row in [find_run(store, id) for id in run]:
-            click.echo(escape(retry(store, row)))
 
 
 call_option = click.option("--call", metavar="ID", help="The id of the call, needed if several calls wait.")
@@ -351,19 +315,8 @@ def hints(rows: Sequence[RunRow], log: str) -> Iterator[str]:
             yield f"Workers skip a {state} run {reason}: `{command}` says what is wrong."
 
 
-def retry(store: Store, row: RunRow) -> str:
-    """Makes a damaged or parked run available to workers, if its log is readable; returns a message."""
-    if row.state == "parked" and store.retry(row.id):
-        return f"a worker continues {row.id} alone; if it ends that worker too, it is parked again"
-    if row.state != "damaged":
-        raise CommandError(f"only a damaged or parked run can be retried, and {row.id} is {row.state}")
-    read_run(store, row)
-    claim = store.claim(new_owner(), run_id=row.id)
-    if claim is not None:
-        take_up(store, claim, {})
-        release_claimed(store, claim)
-    return f"{row.id} can be read again: the next worker continues it"
-
-
-for command in (fork_command, diff_command, export_runs, import_runs, archive_runs):
+for command in (
+    fork_command, diff_command, export_runs, import_runs, archive_runs, cancel_runs, retry_runs, list_workers,
+    print_stats,
+):  # fmt: skip
     runs.add_command(command)
