@@ -808,6 +808,8 @@ ELSEWHERE = {
     "run.MAX_LEVELS": "run/test_nested_machine.py",
     "asgi.MAX_SERIES": "asgi/test_metrics.py",
     "asgi.MAX_LABEL": "asgi/test_metrics.py",
+    "serve.operations.timeline.MAX_ENTRIES": "serve/operations/test_admin.py",
+    "serve.operations.timeline.MAX_NAME": "serve/operations/test_admin.py",
     "log.retention.survey.MAX_CONTINUED": "log/retention/test_survey.py",
     "cli.MAX_FILES": "serve/test_serve_lifecycle.py",
     "dialects.MAX_UNREAD": "dialects/test_whole_calls.py",

@@ -41,7 +41,7 @@ class Access(Struct, frozen=True, kw_only=True):
     Without a `token` and without `auth`, only clients on this machine are served, under the names of this machine.
     `hosts` are the names under which the server may be addressed (`*`: any). `origins` are the web pages of other hosts
     that may use it (CORS); there are none by default. `proxies` are the addresses of proxies whose `X-Forwarded-For` is
-    believed.
+    believed. `cookie` is the name of the session cookie.
     """
 
     token: str = ""
@@ -49,6 +49,7 @@ class Access(Struct, frozen=True, kw_only=True):
     hosts: Collection[str] = ()
     origins: Collection[str] = ()
     proxies: Collection[str] = ()
+    cookie: str = COOKIE
     ended_sessions: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -143,7 +144,7 @@ class Access(Struct, frozen=True, kw_only=True):
         session = f"{secrets.token_hex(8)}.{expires}"
         value = f"{session}.{self._signature(session)}"
         path = request.scope.get("root_path") or "/"
-        return f"{COOKIE}={value}; Path={path}; Max-Age={SESSION_SECONDS}; HttpOnly; SameSite=Strict{secure}"
+        return f"{self.cookie}={value}; Path={path}; Max-Age={SESSION_SECONDS}; HttpOnly; SameSite=Strict{secure}"
 
     def end_session(self, request: HTTPRequest) -> str:
         """End the session of a browser; returns a cookie that deletes its cookie."""
@@ -152,7 +153,7 @@ class Access(Struct, frozen=True, kw_only=True):
             while len(self.ended_sessions) > MAX_ENDED:
                 del self.ended_sessions[next(iter(self.ended_sessions))]
         path = request.scope.get("root_path") or "/"
-        return f"{COOKIE}=; Path={path}; Max-Age=0; HttpOnly; SameSite=Strict"
+        return f"{self.cookie}=; Path={path}; Max-Age=0; HttpOnly; SameSite=Strict"
 
     def _has_token(self, request: HTTPRequest) -> bool:
         return hmac.compare_digest(shown_key(request).encode("utf-8", "replace"), self.token.encode())
@@ -164,7 +165,7 @@ class Access(Struct, frozen=True, kw_only=True):
     def _session(self, request: HTTPRequest) -> str:
         """The session of a valid cookie, whether or not it was ended; empty without one."""
         try:
-            cookie = SimpleCookie(request.headers.get("cookie", "")).get(COOKIE)
+            cookie = SimpleCookie(request.headers.get("cookie", "")).get(self.cookie)
         except CookieError:
             return ""
         session, _, signature = cookie.value.rpartition(".") if cookie else ("", "", "")

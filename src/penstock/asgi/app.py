@@ -128,7 +128,7 @@ class ASGIApp:
         """Whether a client tries a WebSocket where it could use HTTP."""
         return request.path.rstrip("/") in self.websocket_paths and is_handshake(request)
 
-    async def _admit(self, request: HTTPRequest) -> str:
+    async def admit(self, request: HTTPRequest) -> str:
         """The tenant of a request; raises if it is not allowed."""
         if (request.path.rstrip("/") or "/") in self.public_paths:
             self.access.check_place(request)
@@ -143,7 +143,7 @@ class ASGIApp:
             if request.method == "OPTIONS" and request.headers.get("origin") in self.access.origins:
                 await respond(request, send, 204, b"", headers=PREFLIGHT)
             else:
-                tenant = await self._admit(request)
+                tenant = await self.admit(request)
                 if self._is_websocket(request):
                     raise websocket_refused()
                 await self.route(request, send, tenant)

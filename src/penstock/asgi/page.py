@@ -23,10 +23,12 @@ class Page:
     scripts from anywhere, no frame around it, and no markup from a model that would run.
     """
 
-    def __init__(self, folder: Traversable) -> None:
+    def __init__(self, folder: Traversable, shared: Traversable | None = None) -> None:
+        """Files that the folder does not have are those of the `shared` one."""
+        folders = [folder, shared or folder]
         html = (folder / "index.html").read_text(encoding="utf-8")
-        html = _STYLE.sub(lambda match: f"<style>{_text(folder, match[1])}</style>", html)
-        html = _SCRIPT.sub(lambda match: f"<script>{_text(folder, match[1])}</script>", html)
+        html = _STYLE.sub(lambda match: f"<style>{_text(folders, match[1])}</style>", html)
+        html = _SCRIPT.sub(lambda match: f"<script>{_text(folders, match[1])}</script>", html)
         self.body = html.encode()
         self.policy = _policy(html)
 
@@ -36,8 +38,9 @@ class Page:
         await respond(request, send, 200, self.body, "text/html; charset=utf-8", headers)
 
 
-def _text(folder: Traversable, name: str) -> str:
-    text = (folder / name).read_text(encoding="utf-8")
+def _text(folders: Iterable[Traversable], name: str) -> str:
+    file = next(path for folder in folders if (path := folder / name).is_file())
+    text = file.read_text(encoding="utf-8")
     if "</script" in text or "</style" in text:
         raise ValueError(f"{name} would end the element that it is put into")
     return text

@@ -34,6 +34,7 @@ from penstock.serve.feeds.feeds import Feeds
 from penstock.serve.hosting import Host
 from penstock.serve.models import api as models_api
 from penstock.serve.models.retries import OpenResponses
+from penstock.serve.operations.admin import COOKIE, PREFIX, Admin
 from penstock.serve.operations.log_watch import LogWatch
 from penstock.serve.operations.run_metrics import RunMetrics
 from penstock.serve.public_events import EventFrames
@@ -67,6 +68,7 @@ def app(
     inspections: Inspections | None = None,
     shutdown_seconds: float = SHUTDOWN_SECONDS,
     abandon_after: float | None = None,
+    admin_token: str = "",
 ) -> ServeApp:
     """An ASGI app that serves agents by their names. It can be mounted into other apps.
 
@@ -84,6 +86,7 @@ def app(
     - `inspections`: are shown at `/inspect`, to everyone who may use the server; models feed them by `record=`.
     - `shutdown_seconds`: how long runs may take to end when the server stops.
     - `abandon_after`: cancels a run after it had no reader for this many seconds.
+    - `admin_token`: opens `/admin`, the page of an operator, who sees the runs of all tenants; off without it.
     """
     if auth is not None and inspections is not None:
         raise UsageError(
@@ -108,7 +111,14 @@ def app(
     if abandon_after is not None:
         host.abandonment = Abandonment(host.runs, abandon_after, lambda: host.driven.ids, feeds.readers_of)
     inspected = [] if inspections is None else InspectorEndpoints(inspections, limits).mounted()
-    return ServeApp(context, Routes(*ROUTES.routes, *inspected), shutdown_seconds, inspections)
+    admin = None
+    if admin_token:
+        if admin_token == token:
+            raise UsageError("admin_token must differ from token: operators see and end the runs of everybody")
+        admin = Admin(
+            store, host.runs, Access(token=admin_token, hosts=access.hosts, proxies=access.proxies, cookie=COOKIE)
+        )
+    return ServeApp(context, Routes(*ROUTES.routes, *inspected), shutdown_seconds, inspections, admin)
 
 
 class ServeApp(ASGIApp):
@@ -123,11 +133,13 @@ class ServeApp(ASGIApp):
         routes: Routes[Endpoint],
         shutdown_seconds: float,
         inspections: Inspections | None = None,
+        admin: Admin | None = None,
     ) -> None:
         super().__init__(context.access, context.limits, context.metrics, context.readiness)
         self.context = context
         self.routes = routes
         self._inspections = inspections
+        self._admin = admin
         self._shutdown_seconds = shutdown_seconds
         self._is_open = False
 
@@ -155,7 +167,17 @@ class ServeApp(ASGIApp):
         """The rules of a WebSocket, which remembers what its client may hold in memory."""
         return ServedSocket(self.limits.client_memory)
 
+    async def admit(self, request: HTTPRequest) -> str:
+        return "" if self._is_for_operators(request) else await super().admit(request)
+
+    def _is_for_operators(self, request: HTTPRequest) -> bool:
+        """Whether a path belongs to operators: `Admin` checks their token."""
+        return self._admin is not None and f"{request.path}/".startswith(f"{PREFIX}/")
+
     async def route(self, request: HTTPRequest, send: Sender, tenant: str) -> None:
+        if self._admin is not None and self._is_for_operators(request):
+            await self._admin.route(request, send)
+            return
         route, parts = self.routes.find(request)
         await route.endpoint(self.context, Call(request, send, tenant, parts))
 

@@ -30,6 +30,7 @@ class Options(Struct, frozen=True, kw_only=True):
     archive: str | None
     show: Show
     token_env: str
+    admin_token_env: str
     hosts: tuple[str, ...]
     origins: tuple[str, ...]
     proxies: tuple[str, ...]
@@ -50,6 +51,8 @@ class Options(Struct, frozen=True, kw_only=True):
 @show_option
 @click.option("--token-env", metavar="VARIABLE", default="PENSTOCK_TOKEN", show_default=True,
               help="The environment variable with the token that clients must send.")  # fmt: skip
+@click.option("--admin-token-env", metavar="VARIABLE", default="PENSTOCK_ADMIN_TOKEN", show_default=True,
+              help="The environment variable with the token of operators, which opens /admin.")  # fmt: skip
 @click.option(
     "--allow-host", "hosts", multiple=True, metavar="NAME", help="Accept requests for this host name; repeatable."
 )
@@ -92,6 +95,7 @@ def _reload(options: Options) -> None:
     is_inherited = options.log == os.environ.get(VARIABLE)  # a list of processes must not show the password in it
     values: list[tuple[str, object]] = [
         ("--host", options.host), ("--port", options.port), ("--token-env", options.token_env),
+        ("--admin-token-env", options.admin_token_env),
         ("--log", None if is_inherited else options.log), ("--keep", options.keep), ("--archive", options.archive),
         ("--show", options.show),
         ("--abandon-after", options.abandon_after), ("--drain-seconds", options.drain_seconds),
@@ -128,6 +132,7 @@ def _serve(options: Options) -> None:
         served = app(
             agents, log=store, token=token, hosts=options.hosts, origins=options.origins,
             proxies=options.proxies, abandon_after=options.abandon_after,
+            admin_token=os.environ.get(options.admin_token_env, ""),
         )  # fmt: skip
         level = logging.WARNING if options.quiet else logging.INFO
         form = options.log_format

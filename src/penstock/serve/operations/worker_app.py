@@ -26,6 +26,8 @@ Endpoint = Callable[[HTTPRequest, Sender], Awaitable[None]]
 class WorkerApp(ASGIApp):
     """`/metrics` for those who have the token, `/healthz` and `/readyz` for everybody."""
 
+    public_paths = ("/healthz", "/readyz")
+
     def __init__(self, store: Store, runs: Runs, *, token: str = "") -> None:
         super().__init__(Access(token=token), LIMITS, Metrics("penstock_worker"))
         self._watch = LogWatch(store)
@@ -41,11 +43,7 @@ class WorkerApp(ASGIApp):
         super().drain()
         self.run_metrics.is_draining = True
 
-    async def route(self, request: HTTPRequest, send: Sender) -> None:
-        if request.path in ("/healthz", "/readyz"):
-            self.access.check_place(request)
-        else:
-            await self.access.tenant_of(request)
+    async def route(self, request: HTTPRequest, send: Sender, tenant: str) -> None:
         route, _ = self._routes.find(request)
         await route.endpoint(request, send)
 
