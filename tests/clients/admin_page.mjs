@@ -56,7 +56,11 @@ const scenarios = {
     const page = await signedIn();
     await page.waitForSelector("#workers td[data-label=Process]");
     const all = await ids(page);
+    await page.fill("#tenant", "acme");
+    await Promise.all([page.waitForResponse(/api\/runs\?/), page.press("#tenant", "Enter")]);
+    await page.waitForFunction(() => document.querySelectorAll("#list td[data-label=Run]").length === 5);
     await page.screenshot({ path: `${folder}/admin-page.png` });
+    await page.fill("#tenant", "");
     await choose(page, "parked");
     await page.waitForFunction(() => document.querySelectorAll("#list td[data-label=Run]").length === 2);
     const parked = await ids(page);

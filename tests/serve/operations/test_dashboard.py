@@ -53,8 +53,8 @@ def known() -> dict[str, set[str]]:
         async with serving(WorkerApp(store, Runs(store, {"desk": AGENT}))) as browser:
             texts.append((await browser.get("/metrics")).body)
         gateway = penstock.gateway.app("http://127.0.0.1:9/v1")
-        for name in ("tokens", "answers"):
-            gateway.metrics.add(name, **{"upstream": "x", {"tokens": "kind", "answers": "problem"}[name]: "x"})
+        gateway.metrics.add("tokens", upstream="x", kind="input")
+        gateway.metrics.add("answers", upstream="x", problem="no")
         async with serving(gateway) as browser:
             texts.append((await browser.get("/metrics")).body)
         return texts
