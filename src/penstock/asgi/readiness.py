@@ -32,5 +32,8 @@ class Readiness:
         """Answer a probe: status 503 with the reason if the server must get no new requests."""
         self._asked = time.monotonic()
         reason = DRAINING if self.is_draining else problem
-        body = {"status": "not_ready", "reason": reason} if reason else {"status": "ready"}
-        await respond_json(request, send, body, 503 if reason else 200)
+        if not reason:
+            await respond_json(request, send, {"status": "ready"})
+            return
+        error = {"code": "not_ready", "message": reason, "request_id": request.id}
+        await respond_json(request, send, {"status": "not_ready", "reason": reason, "error": error}, 503)

@@ -178,7 +178,7 @@ def _retry(store: Store, row: RunRow, *, is_bulk: bool) -> str:
 json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 
 
-@click.command("workers")
+@click.command("workers", short_help="List the processes that drive runs.")
 @of_log
 @json_option
 def list_workers(log: str, is_json: bool) -> None:
@@ -206,7 +206,7 @@ def _worker_line(worker: WorkerRow, now: float) -> str:
     return f"{condition:7} {worker.kind:7} {owner.text}: {count_text(worker.runs)}{agents}{since}{seen}"
 
 
-@click.command("stats")
+@click.command("stats", short_help="Print the queue, who is alive, and the size of the log.")
 @of_log
 @json_option
 def print_stats(log: str, is_json: bool) -> None:

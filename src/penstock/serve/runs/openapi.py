@@ -103,6 +103,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", "/session"): Operation(reply=Status),
     ("DELETE", "/session"): Operation(reply=Status),
     ("GET", "/healthz"): Operation(reply=Status),
+    ("GET", "/readyz"): Operation(reply=Status),
     ("GET", "/metrics"): Operation(reply=str, media_type="text/plain"),
     ("GET", "/openapi.json"): Operation(reply=dict[str, Any]),
 }
