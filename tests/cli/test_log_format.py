@@ -48,7 +48,7 @@ def test_records_are_one_line_of_json_each(capsys: pytest.CaptureFixture[str]) -
     err = capsys.readouterr().err
     assert "\x1b" not in err
     found = lines(err)
-    assert [one["message"] for one in found[:3]] == ["serving", "run a\nb\x1b[31m€", "of a library"]
+    assert [one["message"] for one in found[:3]] == ["serving", r"run a\nb\x1b[31m€", "of a library"]
     assert found[0]["address"] == "http://x"
     assert (found[1]["run"], found[1]["tenant"], found[1]["level"], found[1]["logger"]) == (
         "r", "", "info", "penstock.runs",
