@@ -14,7 +14,8 @@ from penstock.declarations import read_declarations
 from penstock.messages import file, image, user
 from penstock.providers import ALIASES, PROVIDERS, Provider
 from penstock.wires import find_encoder
-from penstock.wires.openai_chat.encode_request import QUIRKS_IN_WORDS
+from penstock.wires.anthropic.encode_request import QUIRKS_IN_WORDS as ANTHROPIC_QUIRKS
+from penstock.wires.openai_chat.encode_request import QUIRKS_IN_WORDS as CHAT_QUIRKS
 from penstock.wires.shared.request import EncodedRequest, Request
 
 HEAD = """# Providers
@@ -71,6 +72,7 @@ MEDIA = {
     "audio": file(b"bytes", "audio/wav", "voice.wav"),
 }
 """A sample of each kind of file."""
+QUIRKS_IN_WORDS = CHAT_QUIRKS | ANTHROPIC_QUIRKS
 TOOLS = tuple(read_declarations(["weather", "clock"]))
 
 

@@ -15,6 +15,7 @@ import pytest
 import penstock
 from penstock import MissingKeyError, Model, ProviderName, UnknownProviderError, UsageError, WireName
 from penstock.cli.app import penstock as command
+from penstock.messages import user
 from penstock.providers import ALIASES, PROVIDERS, complete_url, find_base_url, find_key, find_provider, split_model
 from penstock.redaction import without_secrets
 from penstock.testing import Loopback, Scripted
@@ -22,6 +23,7 @@ from penstock.transport.aws_signature import signature
 from penstock.transport.commands import Authorize, OpenRequest
 from penstock.wires import ALIASES as WIRE_ALIASES
 from penstock.wires import WIRES, find_encoder
+from penstock.wires.shared.request import Request
 from tests.asking import KEY
 from tests.cases import each
 
@@ -29,7 +31,7 @@ NAMES = (
     "openai", "openrouter", "anthropic", "google", "ollama", "mistral", "cohere", "groq", "together", "fireworks",
     "nvidia", "deepseek", "moonshot", "zai", "minimax", "dashscope", "xai", "azure", "cerebras", "bedrock", "vllm",
     "sglang", "llamacpp", "lmstudio",
-    "openai-compatible", "vertex",
+    "openai-compatible", "vertex", "mantle",
 )  # fmt: skip
 FULL = {
     "AZURE_OPENAI_ENDPOINT": "https://ada.openai.azure.com/",
@@ -55,6 +57,38 @@ def url_of(name: str, **environment: str) -> str:
 
 
 # The registry.
+
+
+def test_wires_of_a_provider_may_have_base_urls_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "p")
+    monkeypatch.setenv("GOOGLE_CLOUD_LOCATION", "eu")
+    monkeypatch.setenv("AWS_REGION", "eu-1")
+    vertex = "https://eu-aiplatform.googleapis.com/{}/projects/p/locations/eu"
+    mantle = "https://bedrock-mantle.eu-1.api.aws"
+    urls: dict[tuple[str, Any], str] = {
+        ("google", "gemini-interactions"): "https://generativelanguage.googleapis.com/v1",
+        ("google", None): "https://generativelanguage.googleapis.com/v1beta",
+        ("vertex", "gemini-interactions"): vertex.format("v1beta1"),
+        ("vertex", "anthropic"): vertex.format("v1") + "/publishers/anthropic",
+        ("vertex", "openai-chat"): vertex.format("v1") + "/endpoints/openapi",
+        ("mantle", None): f"{mantle}/v1",
+        ("mantle", "openai-responses"): f"{mantle}/openai/v1",
+        ("mantle", "anthropic"): f"{mantle}/anthropic/v1",
+    }
+    for (provider, wire), url in urls.items():
+        assert Model(f"{provider}:m", wire=wire, api_key="k").base_url == url
+    own = Model("google:m", "https://proxy.example", wire="gemini-interactions", api_key="k")
+    assert own.base_url == "https://proxy.example/v1"
+
+
+def test_claude_on_vertex_has_its_model_in_the_path() -> None:
+    script = Scripted(["Hi.", "Hi."])
+    model = Model("vertex:claude-opus-5@20260501", wire="anthropic", via=script, api_key="k")
+    model.complete("Hi")
+    request = Request(model="claude-opus-5", messages=(user("Hi"),), is_streaming=False)
+    assert find_encoder("anthropic")(request, frozenset({"raw-predict"})).path == "/models/claude-opus-5:rawPredict"
+    body = script.requests[0].body
+    assert (body["anthropic_version"], "model" in body) == ("vertex-2023-10-16", False)
 
 
 def test_every_provider_is_in_the_registry() -> None:

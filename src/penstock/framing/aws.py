@@ -4,16 +4,22 @@
     | u32 CRC-32 of all that precedes it
 
 A header is: u8 length of the name, name, u8 type, value. The type of an event is only in the headers.
+
+A frame of the type `chunk` holds another one, as base64 in `bytes`: an event of the model's own protocol. That event is
+the frame; if it is an object under a single key, the key is its name, as models with the events of Converse have it.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import struct
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import Raw, Struct
 
 from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, Stray, too_large
 
@@ -109,7 +115,32 @@ def _frame(headers: dict[str, Any], payload: bytes) -> Frames:
             error = {"code": headers.get(":error-code"), "message": headers.get(":error-message")}
             return Frames("error", [msgspec.json.encode(error)])
         case _:
-            return Frames(str(headers.get(":event-type", "")), [payload])
+            event = str(headers.get(":event-type", ""))
+            return (_event_in(payload) if event == "chunk" else None) or Frames(event, [payload])
+
+
+class _Chunk(Struct):
+    """A frame that holds another one, beside padding."""
+
+    bytes: str
+
+
+_decode_chunk = msgspec.json.Decoder(_Chunk).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def _event_in(payload: bytes) -> Frames | None:
+    """The event that a chunk holds; None if it holds something else, which only a wire can tell."""
+    try:
+        event = base64.b64decode(_decode_chunk(payload).bytes, validate=True)
+        fields = _decode_fields(event)
+    except (msgspec.MsgspecError, binascii.Error, ValueError, RecursionError):
+        return None
+    if len(fields) == 1:
+        [(name, inner)] = fields.items()
+        if bytes(inner).startswith(b"{"):
+            return Frames(name, [bytes(inner)])
+    return Frames("", [event])
 
 
 def parse_headers(data: bytes) -> dict[str, Any] | None:

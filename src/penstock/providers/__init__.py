@@ -26,7 +26,7 @@ from penstock.providers.rows import ALIASES, PROVIDERS
 
 ProviderName = Literal[
     "anthropic", "aws", "azure", "bedrock", "cerebras", "cohere", "dashscope", "deepseek", "fireworks", "fireworks_ai",
-    "gemini", "google", "google-vertex", "grok", "groq", "llama.cpp", "llamacpp", "lm_studio", "lmstudio",
+    "gemini", "google", "google-vertex", "grok", "groq", "llama.cpp", "llamacpp", "lm_studio", "lmstudio", "mantle",
     "minimax", "mistral", "moonshot", "nvidia", "nvidia_nim", "ollama", "openai", "openai-compatible",
     "openai_compatible", "openrouter", "sglang", "together", "together_ai", "vertex", "vllm", "xai", "zai",
 ]  # fmt: skip

@@ -24,8 +24,12 @@ PROVIDERS: dict[str, Provider] = {
         version="/v1beta", is_added=True, about="generateContent; for Interactions, wire=\"gemini-interactions\""),
     "vertex": Provider(
         wire="gemini", keys=("GOOGLE_ACCESS_TOKEN", "VERTEX_ACCESS_TOKEN"), urls=("GOOGLE_VERTEX_BASE_URL",),
-        base_url=f"{VERTEX.format('v1')}/publishers/google", other_wires=("gemini-interactions",),
-        wire_urls={"gemini-interactions": VERTEX.format("v1beta1")},
+        base_url=f"{VERTEX.format('v1')}/publishers/google",
+        other_wires=("gemini-interactions", "anthropic", "openai-chat"),
+        wire_urls={"gemini-interactions": VERTEX.format("v1beta1"),
+                   "anthropic": f"{VERTEX.format('v1')}/publishers/anthropic",
+                   "openai-chat": f"{VERTEX.format('v1')}/endpoints/openapi"},
+        quirks=COMPATIBLE | {"raw-predict"},
         about="the key is an access token: gcloud auth print-access-token"),
     "openrouter": Provider(
         wire="openai-chat", base_url="https://openrouter.ai/api/v1", keys=("OPENROUTER_API_KEY",),
@@ -91,6 +95,13 @@ PROVIDERS: dict[str, Provider] = {
         keys=("AWS_BEARER_TOKEN_BEDROCK",), urls=("BEDROCK_BASE_URL", "AWS_ENDPOINT_URL_BEDROCK_RUNTIME"),
         needs_key=False,
         about="a bearer key, or, with penstock-llm[aws], the credentials that AWS's own tools find"),
+    "mantle": Provider(
+        wire="openai-chat", other_wires=("openai-responses", "anthropic"), keys=("AWS_BEARER_TOKEN_BEDROCK",),
+        base_url="https://bedrock-mantle.{AWS_REGION}.api.aws/v1", urls=("BEDROCK_MANTLE_BASE_URL",),
+        wire_urls={"openai-responses": "https://bedrock-mantle.{AWS_REGION}.api.aws/openai/v1",
+                   "anthropic": "https://bedrock-mantle.{AWS_REGION}.api.aws/anthropic/v1"},
+        headers={"anthropic-version": "2023-06-01"}, quirks=PLAIN,
+        about="Amazon Bedrock's endpoint for OpenAI's clients; not tried"),
     "vllm": local(8000, "VLLM_BASE_URL", keys=("VLLM_API_KEY",), quirks=LOCAL | {"echo-as-reasoning"},
                    has_native_calls=False, unparsed={"skip_special_tokens": False}),
     "sglang": local(30000, "SGLANG_BASE_URL", keys=("SGLANG_API_KEY",), quirks=LOCAL, has_native_calls=False),

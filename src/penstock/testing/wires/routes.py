@@ -11,6 +11,7 @@ ROUTES = tuple(
         (r"/chat/completions$", "openai-chat"),
         (r"/responses$", "openai-responses"),
         (r"/messages$", "anthropic"),
+        (r"/(?P<model>[^/]+):(?:streamRawPredict|rawPredict)$", "anthropic"),
         (r"/(?P<model>[^/]+):(?P<stream>stream)?[gG]enerateContent$", "gemini"),
         (r"/interactions$", "gemini-interactions"),
         (r"/api/chat$", "ollama"),

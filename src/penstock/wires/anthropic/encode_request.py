@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
 from typing import Any
+from urllib.parse import quote
 
 from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
@@ -50,6 +51,9 @@ _OPTIONS = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "s
 _TOOL_FIELDS = ("strict", "eager_input_streaming", "cache_control", "defer_loading", "allowed_callers",
                 "input_examples")  # fmt: skip
 _CALL_FIELDS = ("caller", "toolset_name")
+QUIRKS_IN_WORDS = {"raw-predict": "Messages are sent to `rawPredict`, with the model in the path"}
+QUIRKS = frozenset(QUIRKS_IN_WORDS)
+VERTEX_VERSION = "vertex-2023-10-16"
 _ON_A_PART = ("signature", "citations", PART_FIELDS, *_CALL_FIELDS)  # kinds of state that are not a block
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
@@ -72,7 +76,15 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     lifetime = cache_lifetime(request)
     body |= {} if lifetime is None else {"cache_control": {"type": "ephemeral", **lifetime}}
     settings = merge({**body, **options, **thinking, "stream": request.is_streaming}, _format(request))
-    return EncodedRequest(PATH, merge(settings, request.extra))
+    written = merge(settings, request.extra)
+    return _raw_prediction(written, request) if "raw-predict" in quirks else EncodedRequest(PATH, written)
+
+
+def _raw_prediction(body: Json, request: Request) -> EncodedRequest:
+    """The request for Vertex AI, which has the model in its path and the version in its body."""
+    method = "streamRawPredict" if request.is_streaming else "rawPredict"
+    fields = {key: value for key, value in body.items() if key != "model"}
+    return EncodedRequest(f"/models/{quote(request.model)}:{method}", {"anthropic_version": VERTEX_VERSION, **fields})
 
 
 def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:

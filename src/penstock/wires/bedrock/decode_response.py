@@ -1,5 +1,7 @@
 """Decodes Amazon Bedrock Converse: ConverseStream frames, the same events as boto3 returns them, and whole responses.
 
+InvokeModelWithResponseStream has the same events for Nova. What models without tools send there: `invoked_text.py`.
+
 The type of a frame is only in its event name; boto3 makes it the only key of the event. Text and reasoning blocks have
 no start: their first delta begins them, so blocks are found by `contentBlockIndex` (QUIRKS 161). The stream ends with
 its bytes, because `metadata` may come after `messageStop`, before it, or not at all (QUIRKS 162).
@@ -19,7 +21,8 @@ from msgspec import Struct
 
 from penstock.events import FinishReason, Progress, StreamChunk
 from penstock.framing.sniff import FramingName
-from penstock.wires.bedrock.facts import USAGE
+from penstock.wires.bedrock.facts import METRICS, USAGE
+from penstock.wires.bedrock.invoked_text import REASONS, chunk_of, read_text
 from penstock.wires.shared.claude import PAUSES
 from penstock.wires.shared.decode_response.in_band_errors import bare_exception, bare_message, error_in, named_error
 from penstock.wires.shared.decode_response.indexes import Index
@@ -77,7 +80,8 @@ class SpelledResponse(Struct):
 _decode_spelled = msgspec.json.Decoder(SpelledResponse).decode
 
 _EVENTS = ("messageStart", "contentBlockStart", "contentBlockDelta", "contentBlockStop", "messageStop", "metadata")
-_IGNORED = ("p", "role", "usage", "stopReason", "metrics", "performanceConfig", "serviceTier", "ResponseMetadata")
+_IGNORED = ("p", "role", "usage", "stopReason", "metrics", "performanceConfig", "serviceTier", "ResponseMetadata",
+            METRICS)  # fmt: skip
 _CLIENT_TOOLS = (None, "", "tool_use")
 
 
@@ -93,7 +97,7 @@ class Bedrock(Wire):
         "end_turn": "stop", "stop_sequence": "stop", "tool_use": "tool_calls",
         "max_tokens": "length", "model_context_window_exceeded": "length",
         "guardrail_intervened": "content_filter", "content_filtered": "content_filter",
-        "malformed_model_output": "error", "malformed_tool_use": "error",
+        "malformed_model_output": "error", "malformed_tool_use": "error", **REASONS,
     }  # fmt: skip
 
     decode = staticmethod(msgspec.json.Decoder(BlockDelta).decode)
@@ -275,8 +279,40 @@ class Bedrock(Wire):
                     self.reports.each_field(fields, known, "an unknown field of the response")
             case _ if event == "initial-response":
                 pass
+            case {"chunk": {"bytes": str(data)}}:  # as boto3 returns it
+                self._chunk(data)
+            case {"bytes": str(data)} if event == "chunk":
+                self._chunk(data)
             case _:
-                self._error_or_unknown_event(value, event)
+                self._text_or_error(value, event)
+
+    def _chunk(self, data: str) -> None:
+        """Reads a chunk that the framing has not read: an event, or the text of an agent."""
+        event = chunk_of(data)
+        if event is None:
+            self.reports.hole(data, "a chunk that is neither an event nor text")
+        elif event.startswith(b"{"):
+            self.inner.append(event)
+        else:
+            self.reports.has_known_frames = True
+            self._answer.text(event.decode())
+
+    def _text_or_error(self, value: dict[str, Any], event: str) -> None:
+        text = read_text(value)
+        if text is None:
+            self._error_or_unknown_event(value, event)
+            return
+        self.reports.has_known_frames = True
+        for choice, piece in text.pieces:
+            self.answer_for(choice).text(piece)
+        if text.reason:
+            for answer in self.answers.in_order:
+                answer.finish(text.reason)
+        if text.counts:
+            self.usage.add({METRICS: text.counts})
+        if text.error:
+            self.reports.error_in({"error": text.error})
+        self.reports.fields(text.rest, (), "an unknown field of the chunk")
 
     def _content(self, content: Any, payload: bytes) -> None:
         spelled = _spelled_inputs(payload)

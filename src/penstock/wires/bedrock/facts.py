@@ -49,11 +49,16 @@ FACTS = WireFacts(
     output=CLAUDE_SCHEMAS,
 )
 
+METRICS = "amazon-bedrock-invocationMetrics"
+"""The field that the last chunk of every model has in InvokeModelWithResponseStream."""
 _CACHE = ("cached_tokens", "cache_write_tokens")
 USAGE = UsageTable(
-    input=("inputTokens",),
-    output=("outputTokens",),
-    parts={"cached_tokens": ("cacheReadInputTokens",), "cache_write_tokens": ("cacheWriteInputTokens",)},
+    input=("inputTokens", f"{METRICS}.inputTokenCount"),
+    output=("outputTokens", f"{METRICS}.outputTokenCount"),
+    parts={
+        "cached_tokens": ("cacheReadInputTokens", "cacheReadInputTokenCount"),
+        "cache_write_tokens": ("cacheWriteInputTokens", "cacheWriteInputTokenCount"),
+    },
     cache_extent="left_out",
     written=(
         WrittenCount("inputTokens", "plain_input"),
