@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.wires.anthropic.facts import STATE_BLOCKS, STATE_ENDINGS
 from penstock.wires.anthropic.frames import DELTAS, kind_of_untyped_block, spelled_inputs
+from penstock.wires.anthropic.toolsets import TOOLSET, flat_name
 from penstock.wires.shared.decode_response.answer_writer import AnswerWriter
 from penstock.wires.shared.decode_response.loose import is_empty, raw_of, text_of
 from penstock.wires.shared.decode_response.numbered_blocks import Label, NumberedBlocks
@@ -100,7 +101,9 @@ class BlockFrames:
 
     def _begin_tool(self, number: Any, block: dict[str, Any], spelled: str) -> None:
         input = spelled or (text_of(raw_of(block["input"])) if block.get("input") else "")
-        part = self._blocks.begin_call(number, block.get("id"), block.get("name"), input)
+        name: Any = block.get("name")
+        name = flat_name(block.get(TOOLSET), name) if isinstance(name, str) else name
+        part = self._blocks.begin_call(number, block.get("id"), name, input)
         if part is None:
             return  # a repeated start
         for field in ("caller", "toolset_name"):

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.messages import PART_FIELDS, File, Image, ToolResult
 from penstock.wires.anthropic.facts import FACTS, STATE_BLOCKS, STATE_ENDINGS
+from penstock.wires.anthropic.toolsets import TOOLSET, flat_name
 from penstock.wires.shared.decode_request.fields import (
     Json,
     data_url,
@@ -167,7 +168,8 @@ READER = AnthropicReader()
 def _read_call(parts: MessageBuilder, part: Json, place: str) -> None:
     if part.get("input") in (None, ""):
         refuse_unread(part, _CALL, place, "input")
-    block = parts.call(read_text(part, "id", place), read_text(part, "name", place), part.get("input"), place)
+    name = flat_name(part.get(TOOLSET), read_text(part, "name", place))
+    block = parts.call(read_text(part, "id", place), name, part.get("input"), place)
     for kind in _CALL_STATES:
         if part.get(kind) != _USUAL_CALLER:
             parts.state(block, kind, part.get(kind), WIRE)

@@ -19,6 +19,7 @@ from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import PART_FIELDS, File, Image, Media, Message, ToolResult
 from penstock.wires.anthropic.facts import FACTS
+from penstock.wires.anthropic.toolsets import TOOLSET, own_name
 from penstock.wires.shared.claude import length_and_thinking, refused_options, takes_forced_choice, takes_format
 from penstock.wires.shared.encode_request.body import (
     Json,
@@ -48,8 +49,9 @@ WIRE = FACTS.wire
 PATH = "/messages"
 
 _OPTIONS = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"}
-_TOOL_FIELDS = ("strict", "eager_input_streaming", "cache_control", "defer_loading", "allowed_callers",
-                "input_examples")  # fmt: skip
+_TOOL_FIELDS = ("strict", "eager_input_streaming", "cache_control", "defer_loading", "input_examples")
+_CALLERS = ("direct", "code_execution")
+"""How the names of those begin who may call a tool; the names of other providers are left out."""
 _CALL_FIELDS = ("caller", "toolset_name")
 QUIRKS_IN_WORDS = {"raw-predict": "Messages are sent to `rawPredict`, with the model in the path"}
 QUIRKS = frozenset(QUIRKS_IN_WORDS)
@@ -161,7 +163,8 @@ def _assistant(message: Message, toolsets: dict[str, Any]) -> Iterator[Json]:
                 state = pick_fields(message.state_of(part.block, WIRE), _CALL_FIELDS)
                 toolsets |= {part.id: state["toolset_name"]} if "toolset_name" in state else {}
                 state |= part_fields(part, message, WIRE)
-                yield {"type": "tool_use", "id": part.id, "name": part.name, "input": part.arguments, **state}
+                name = own_name(state.get(TOOLSET), part.name)
+                yield {"type": "tool_use", "id": part.id, "name": name, "input": part.arguments, **state}
             case Opaque(kind="container"):
                 pass  # it is a field of the request
             case Opaque(data=dict()) if part.kind not in _ON_A_PART:
@@ -273,11 +276,13 @@ def _stubs(messages: list[Message]) -> Json:
 def _tool(tool: ToolDeclaration) -> Json:
     if tool.hosted is not None:
         return dict(tool.hosted)
+    callers = [name for name in tool.extra.get("allowed_callers") or () if str(name).startswith(_CALLERS)]
     return {
         "name": tool.name,
         **function_description(tool),
         "input_schema": for_claude(declared_schema(tool)),
         **pick_fields(tool.extra, _TOOL_FIELDS),
+        **({"allowed_callers": callers} if callers else {}),
     }
 
 

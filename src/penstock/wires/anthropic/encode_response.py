@@ -22,6 +22,7 @@ from penstock.events import (
 )
 from penstock.turn import Turn
 from penstock.wires.anthropic.facts import FACTS, USAGE
+from penstock.wires.anthropic.toolsets import TOOLSET, own_name
 from penstock.wires.shared.claude import PAUSES
 from penstock.wires.shared.encode_response.json_writing import PieceWriter, named_sse, raw_json, split_around
 from penstock.wires.shared.encode_response.response_errors import UNKNOWN_RESPONSE, error_status
@@ -94,7 +95,8 @@ class AnthropicFrames(ResponseFrames):
 
     def begin_call(self, call: WrittenCall) -> Write:
         state = {kind: call.states[kind] for kind in _CALL_STATES if kind in call.states}
-        self._begin_block({"type": "tool_use", "id": call.id, "name": call.name, "input": {}, **state})
+        name = own_name(call.states.get(TOOLSET), call.name)
+        self._begin_block({"type": "tool_use", "id": call.id, "name": name, "input": {}, **state})
         self._indexes[call] = self._index
         return self._writer(self._index, {"type": "input_json_delta", "partial_json": _MARK})
 
@@ -214,7 +216,8 @@ class AnthropicFrames(ResponseFrames):
         text = final_text(call, call.kind, has_custom=False)
         input = raw_json(text) if isinstance(call, ToolCall) else text
         known = {kind: state[kind] for kind in _CALL_STATES if kind in state}
-        return {"type": "tool_use", "id": call.id, "name": call.name, "input": input, **known}
+        name = own_name(known.get(TOOLSET), call.name)
+        return {"type": "tool_use", "id": call.id, "name": name, "input": input, **known}
 
     def error_body(self, error: Error, status: int) -> Json:
         kind, details = self.code_of(error, status), {}

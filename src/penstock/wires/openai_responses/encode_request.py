@@ -49,6 +49,9 @@ from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputForm
 WIRE = FACTS.wire
 PATH = "/responses"
 ENCRYPTED = "reasoning.encrypted_content"
+CALLER = "caller"
+CALLERS = ("direct", "programmatic")
+"""Who may call a tool; the names of other providers are left out."""
 
 _PLAIN_MODEL = re.compile(r"(^|[/:])(gpt-3|gpt-4|chatgpt-4)|-chat\b")
 """The models without reasoning: they refuse to include it."""
@@ -93,6 +96,7 @@ def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
 
 def _items(messages: list[Message], tools: tuple[ToolDeclaration, ...], *, is_stored: bool) -> Iterator[Json]:
     kinds: dict[str, CallKind] = {}
+    callers: dict[str, Any] = {}  # programs that made the calls, by call id
     results = {result.call_id: result for message in messages for result in message.results}
     client_items: dict[str, Json] = {}  # items of calls of OpenAI's own tools, by call id
     for message in messages:
@@ -106,10 +110,29 @@ def _items(messages: list[Message], tools: tuple[ToolDeclaration, ...], *, is_st
             case "assistant":
                 kinds |= {call.id: call.kind for call in message.tool_calls}
                 client_items |= _client_items(message, results)
+                callers |= _callers(message)
                 yield from _assistant(message, client_items, is_stored=is_stored)
             case "tool":
                 custom = {tool.name for tool in tools if tool.is_custom}
-                yield from _results(message.results, kinds, client_items, custom)
+                yield from (_called(item, callers) for item in _results(message.results, kinds, client_items, custom))
+
+
+def _callers(message: Message) -> dict[str, Any]:
+    """Who made the calls of a message, by call id: a program, or None for the model itself."""
+    callers: dict[str, Any] = {}
+    for call in message.tool_calls:
+        states = [state for state in message.state_of(call.block, WIRE).values() if isinstance(state, dict)]
+        callers[call.id] = next((state[CALLER] for state in states if isinstance(state.get(CALLER), dict)), None)
+    return callers
+
+
+def _called(item: Json, callers: Mapping[str, Any]) -> Json:
+    """The output of a call with the caller of that call, which OpenAI wants repeated."""
+    id = item.get("call_id", "")
+    if id not in callers:
+        return item  # its call is in a history that the provider keeps
+    caller = {CALLER: callers[id]} if callers[id] else {}
+    return {key: value for key, value in item.items() if key != CALLER} | caller
 
 
 def _client_items(message: Message, results: dict[str, ToolResult]) -> dict[str, Json]:
@@ -261,13 +284,17 @@ def _tool(tool: ToolDeclaration) -> Json:
     if tool.hosted is not None:
         return dict(tool.hosted)
     declaration: Json = {"name": tool.name} | ({"description": tool.description} if tool.description else {})
+    callers = [name for name in tool.extra.get("allowed_callers") or () if name in CALLERS]
+    programmatic = {"allowed_callers": callers} if callers else {}
+    if callers and not tool.is_custom:
+        programmatic |= pick_fields(tool.extra, ["output_schema"])
     if tool.is_custom:
         grammar = grammar_of(tool)
         format = {"format": {"type": "grammar", **grammar}} if grammar else pick_fields(tool.extra, ["format"])
-        return {"type": "custom"} | declaration | format
+        return {"type": "custom"} | declaration | format | programmatic
     # Unlike Chat Completions, Responses is strict by default.
     strict, parameters = bool(tool.extra.get("strict")), without_lookaround(declared_schema(tool))
-    return {"type": "function"} | declaration | {"parameters": parameters, "strict": strict}
+    return {"type": "function"} | declaration | {"parameters": parameters, "strict": strict} | programmatic
 
 
 def _choice(request: Request) -> str | Json:

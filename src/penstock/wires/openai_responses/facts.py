@@ -24,6 +24,8 @@ from penstock.wires.shared.facts import (
 from penstock.wires.shared.remembered import PARENT, ServerMemory
 from penstock.wires.shared.token_counts import UsageTable, WrittenCount
 
+PROGRAM = HostedTool(calls=("program",), results="program_output", call_id="call_id", result_id="call_id")
+"""A program of the model: the calls that it makes come between its item and that of its output."""
 _CALLS_WITH_OUTPUT_ITEMS = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")
 """The items of hosted calls that have an output item of their own; all others contain their output."""
 
@@ -69,10 +71,14 @@ FACTS = WireFacts(
         StateFacts("custom_tool_call", on="call"),
         StateFacts("reasoning", on="reasoning", text="reasoning"),
     ),
-    hosted_tools=tuple(
-        HostedTool(calls=(call,), results=f"{call}_output", call_id="call_id", result_id="call_id")
-        for call in _CALLS_WITH_OUTPUT_ITEMS
+    hosted_tools=(
+        PROGRAM,
+        *(
+            HostedTool(calls=(call,), results=f"{call}_output", call_id="call_id", result_id="call_id")
+            for call in _CALLS_WITH_OUTPUT_ITEMS
+        ),
     ),
+    caller=("function_call", "caller.caller_id"),
     continued_by=("previous_response_id", "conversation"),
     item_id="id",
     reference="item_reference",

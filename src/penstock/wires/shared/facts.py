@@ -146,7 +146,7 @@ class WireFacts(Struct, frozen=True, kw_only=True):
     system_blocks: tuple[str, ...] = ()
     """The types of blocks that a system message may have besides text."""
     caller: tuple[str, str] | None = None
-    """The state on a call that a hosted tool made: its kind, and the field with the id of the hosted call."""
+    """The state on a call that a hosted tool made: its kind, and the path to the id of the hosted call."""
     continued_by: tuple[str, ...] = ()
     """The fields of a request that continues a history which the provider keeps: results may have their calls there."""
     item_id: str = ""

@@ -55,6 +55,7 @@ def judge(body: Json, model: str) -> Rejections:
     yield from _reasoned(items, is_stored=body.get("store", True) is not False)
     yield from _answered(items, is_stored)
     yield from _approved(items, is_stored)
+    yield from _programs(items, is_stored)
     yield from judge_checks(items)
 
 
@@ -213,6 +214,23 @@ def _approved(items: list[Json], is_stored: bool) -> Rejections:
     answers = {text(item, "approval_request_id") for item in items if _kind(item) == _APPROVALS[1]}
     for id in sorted(answers - asked if not is_stored else ()):
         yield invalid(f"No approval request found with id {id}.", "input", None)
+
+
+def _programs(items: list[Json], is_stored: bool) -> Rejections:
+    """An output repeats the caller of its call, a caller is a program of the history, and an output has its program."""
+    callers = {text(item, "call_id"): item.get("caller") for item in items if _kind(item) in _CALLS}
+    programs = {text(item, "call_id") for item in items if _kind(item) == "program"}
+    for index, item in enumerate(items):
+        id, path = text(item, "call_id"), f"input[{index}]"
+        if _kind(item) in _OUTPUTS and id in callers and item.get("caller") != callers[id]:
+            yield invalid(f"The caller of the output for {id} does not match that of its call.", f"{path}.caller", None)
+        caller = text(item.get("caller"), "caller_id")
+        if caller and caller not in programs and not is_stored:
+            yield invalid(f"No program found with call_id {caller}.", f"{path}.caller", None)
+        if _kind(item) == "program_output" and id not in programs and not is_stored:
+            yield invalid(f"No program found for program output with call_id {id}.", path, None)
+        if _kind(item) == "program" and not item.get("fingerprint"):
+            yield missing(f"{path}.fingerprint")
 
 
 def _has(items: list[Json], kind: str, call_id: str) -> bool:

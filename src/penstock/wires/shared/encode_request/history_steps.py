@@ -58,6 +58,10 @@ class HistorySteps:
         """The part that replaces a hosted result without a call; None leaves it out."""
         return result
 
+    def keeps_lost_callers(self) -> bool:
+        """Whether calls may have been made by a hosted tool whose call is not in the history."""
+        return False
+
     def fit_call(self, pair: CallResults) -> tuple[str, str]:
         """The id and the name of a call."""
         return pair.call.id, pair.call.name
@@ -83,7 +87,9 @@ class HistorySteps:
     def finish_hosted_calls(self, messages: Sequence[Message]) -> list[Message]:
         """Leave out hosted calls that will never have a result, and replace hosted results that have no call."""
         hosted = HostedCalls(messages, self._facts)
-        if not (hosted.unfinished or hosted.orphans):
+        if self.keeps_lost_callers():
+            hosted.lost_callers.clear()
+        if not (hosted.unfinished or hosted.orphans or hosted.lost_callers):
             return list(messages)
         return [_with_parts(message, self._finished(index, message, hosted)) for index, message in enumerate(messages)]
 
@@ -96,7 +102,7 @@ class HistorySteps:
                 orphan = self.hosted_orphan(index, message, result)
                 if orphan is not None:
                     yield orphan
-            elif place not in hosted.callers:
+            elif place not in hosted.callers | hosted.lost_callers:
                 yield part
 
     def remove_empty_parts(

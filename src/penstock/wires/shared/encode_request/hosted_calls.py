@@ -18,7 +18,8 @@ class HostedCalls:
 
     Both are vendor state. A response that was cut between the two leaves an `unfinished` call; as long as the user has
     not spoken since, the provider may still finish it, because it pauses or waits for our results. `orphans` are
-    results without a call. `callers` are the states on our calls that name an unfinished call as their caller.
+    results without a call. `callers` are the states on our calls that name an unfinished call as their caller, and
+    `lost_callers` those that name a call which the history does not have.
     """
 
     def __init__(self, messages: Sequence[Message], facts: Mapping[str, WireFacts]) -> None:
@@ -35,6 +36,7 @@ class HostedCalls:
                 open_calls[key].pop()
             elif key:
                 self.orphans[place] = state
+        known_ids = {(wire, id) for wire, _, id in open_calls}
         last = max((index for index, message in enumerate(messages) if _has_words(message)), default=-1)
         self.unfinished: dict[Place, Opaque] = {}
         ids: set[tuple[str, str | None]] = set()
@@ -42,7 +44,9 @@ class HostedCalls:
             lost = {place: state for place, state in calls if place[0] < last}
             self.unfinished |= lost
             ids |= {(wire, id)} if lost else set()
-        self.callers = {place for place, state, known in states if (state.wire, _caller(state, known)) in ids}
+        callers = {place: (state.wire, _caller(state, known)) for place, state, known in states}
+        self.callers = {place for place, caller in callers.items() if caller in ids}
+        self.lost_callers = {place for place, caller in callers.items() if caller[1] and caller not in known_ids}
 
 
 def _states(messages: Sequence[Message]) -> Iterator[tuple[Place, Opaque]]:
@@ -86,7 +90,9 @@ def _caller(state: Opaque, facts: WireFacts) -> str | None:
     """The id of the hosted call that made the call which this state is on."""
     if facts.caller is None or state.kind != facts.caller[0] or not isinstance(state.data, dict):
         return None
-    id: Any = state.data.get(facts.caller[1])
+    id: Any = state.data
+    for field in facts.caller[1].split("."):
+        id = id.get(field) if isinstance(id, dict) else None
     return id if isinstance(id, str) else None
 
 

@@ -53,6 +53,9 @@ class _RequestSteps(HistorySteps):
         """None if its call was lost with a part of the response, and is not in a history that the provider keeps."""
         return result if self._is_continued or message.role != "assistant" else None
 
+    def keeps_lost_callers(self) -> bool:
+        return self._is_continued
+
     def fit_call(self, pair: CallResults) -> tuple[str, str]:
         return self._ids.take(pair.call.id), self._name(pair.call.name)
 
