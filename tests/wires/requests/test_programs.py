@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import Agent, Message, Model, Opaque, ToolCall, repair
+from penstock import Agent, Model, Opaque, repair
 from penstock.declarations import read_declarations
 from penstock.messages import assistant, result, tool_results, user
 from penstock.testing import Raw, Scripted
@@ -84,14 +84,6 @@ def test_a_repaired_history_has_no_lost_callers() -> None:
     assert penstock.check(repaired, "openai") == []
     states = [part for message in penstock.as_messages(repaired) for part in message.parts if isinstance(part, Opaque)]
     assert "call_p" not in str(states)
-
-
-def test_a_caller_of_claude_is_dropped_with_the_code_that_made_the_call() -> None:
-    state = Opaque(0, "anthropic", "caller", {"type": "code_execution_20260120", "tool_id": "srvtoolu_1"})
-    call = ToolCall("c1", "look", {}, block=0)
-    history = (user("Go."), Message("assistant", (call, state)), tool_results(result(call, "rain")))
-    body = find_encoder("anthropic")(Request(model="claude-opus-5", messages=history), frozenset()).body
-    assert "caller" not in body["messages"][1]["content"][0]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,10 @@ REASONS: Mapping[str, FinishReason] = {
 """The reasons of these models for the end."""
 NO_CALLS = "this model was asked in a way in which its calls cannot be read; use Converse"
 _TEXTS = {"generation": "stop_reason", "outputText": "completionReason", "completion": "stop_reason"}
+_COHERE_EVENTS = (
+    "stream-start", "text-generation", "tool-calls-generation", "citation-generation", "search-queries-generation",
+    "search-results", "stream-end",
+)  # fmt: skip
 _COUNTS = (
     METRICS, "prompt_token_count", "generation_token_count", "inputTextTokenCount", "totalOutputTextTokenCount",
     "totalOutputTokenCount",
@@ -55,7 +59,7 @@ def read_text(value: Mapping[str, Any]) -> InvokedText | None:
     field = next((field for field in _TEXTS if isinstance(value.get(field), str)), "")
     if field:
         return InvokedText([_piece(value, field)], _reason(value, _TEXTS[field]), counts, "", _rest(value, field))
-    if isinstance(value.get("is_finished"), bool) or isinstance(value.get("event_type"), str):
+    if isinstance(value.get("is_finished"), bool) or value.get("event_type") in _COHERE_EVENTS:
         error = NO_CALLS if value.get("event_type") == "tool-calls-generation" else ""
         pieces = [_piece(value, "text")] if isinstance(value.get("text"), str) else []
         return InvokedText(pieces, _reason(value, "finish_reason"), counts, error, _rest(value, "text"))

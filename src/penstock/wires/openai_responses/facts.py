@@ -79,6 +79,7 @@ FACTS = WireFacts(
         ),
     ),
     caller=("function_call", "caller.caller_id"),
+    callers_need_calls=True,
     continued_by=("previous_response_id", "conversation"),
     item_id="id",
     reference="item_reference",

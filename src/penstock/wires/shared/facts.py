@@ -147,6 +147,8 @@ class WireFacts(Struct, frozen=True, kw_only=True):
     """The types of blocks that a system message may have besides text."""
     caller: tuple[str, str] | None = None
     """The state on a call that a hosted tool made: its kind, and the path to the id of the hosted call."""
+    callers_need_calls: bool = False
+    """Whether a call is refused if the hosted call that made it is not in the history."""
     continued_by: tuple[str, ...] = ()
     """The fields of a request that continues a history which the provider keeps: results may have their calls there."""
     item_id: str = ""

@@ -46,7 +46,11 @@ class HostedCalls:
             ids |= {(wire, id)} if lost else set()
         callers = {place: (state.wire, _caller(state, known)) for place, state, known in states}
         self.callers = {place for place, caller in callers.items() if caller in ids}
-        self.lost_callers = {place for place, caller in callers.items() if caller[1] and caller not in known_ids}
+        self.lost_callers = {
+            place
+            for place, (wire, id) in callers.items()
+            if id and facts[wire].callers_need_calls and (wire, id) not in known_ids
+        }
 
 
 def _states(messages: Sequence[Message]) -> Iterator[tuple[Place, Opaque]]:
