@@ -58,10 +58,6 @@ class HistorySteps:
         """The part that replaces a hosted result without a call; None leaves it out."""
         return result
 
-    def keeps_lost_callers(self) -> bool:
-        """Whether calls may have been made by a hosted tool whose call is not in the history."""
-        return False
-
     def fit_call(self, pair: CallResults) -> tuple[str, str]:
         """The id and the name of a call."""
         return pair.call.id, pair.call.name
@@ -84,10 +80,13 @@ class HistorySteps:
 
     # Steps. Up to `place_results`, messages keep their numbers.
 
-    def finish_hosted_calls(self, messages: Sequence[Message]) -> list[Message]:
-        """Leave out hosted calls that will never have a result, and replace hosted results that have no call."""
+    def finish_hosted_calls(self, messages: Sequence[Message], *, is_continued: bool = False) -> list[Message]:
+        """Leave out hosted calls that will never have a result, and replace hosted results that have no call.
+
+        If the history `is_continued`, a hosted tool that made a call may be in the part that the provider keeps.
+        """
         hosted = HostedCalls(messages, self._facts)
-        if self.keeps_lost_callers():
+        if is_continued:
             hosted.lost_callers.clear()
         if not (hosted.unfinished or hosted.orphans or hosted.lost_callers):
             return list(messages)

@@ -29,8 +29,9 @@ def settle(request: Request, facts: WireFacts, quirks: frozenset[str]) -> list[M
     """
     for index, message in enumerate(request.messages):
         _check(index, message)
-    steps = _RequestSteps(request, facts, quirks)
-    messages = steps.finish_hosted_calls(without_unsendable(request.messages, facts))
+    is_continued = any(request.extra.get(field) for field in facts.continued_by)
+    steps = _RequestSteps(request, facts, quirks, is_continued=is_continued)
+    messages = steps.finish_hosted_calls(without_unsendable(request.messages, facts), is_continued=is_continued)
     messages = [Message(message.role, tuple(parts_for(message, facts.wire))) for message in messages]
     messages = steps.remove_empty_parts(messages, takes_blank=facts.takes_blank)
     messages = steps.place_results(messages)
@@ -42,19 +43,16 @@ def settle(request: Request, facts: WireFacts, quirks: frozenset[str]) -> list[M
 class _RequestSteps(HistorySteps):
     """The steps, with the ids and names that the provider accepts."""
 
-    def __init__(self, request: Request, facts: WireFacts, quirks: frozenset[str]) -> None:
+    def __init__(self, request: Request, facts: WireFacts, quirks: frozenset[str], *, is_continued: bool) -> None:
         super().__init__({facts.wire: facts})
         self._wire = facts
         self._ids = Ids(id_rules(facts, quirks))
-        self._is_continued = any(request.extra.get(field) for field in facts.continued_by)
+        self._is_continued = is_continued
         self._declared = {tool.name for tool in request.tools}
 
     def hosted_orphan(self, index: int, message: Message, result: Opaque) -> Part | None:
         """None if its call was lost with a part of the response, and is not in a history that the provider keeps."""
         return result if self._is_continued or message.role != "assistant" else None
-
-    def keeps_lost_callers(self) -> bool:
-        return self._is_continued
 
     def fit_call(self, pair: CallResults) -> tuple[str, str]:
         return self._ids.take(pair.call.id), self._name(pair.call.name)
