@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from penstock.dialects.folding import clean
+from penstock.dialects.folding import clean, plain
 from penstock.dialects.source_texts import SourceText, Written, prepared, written_texts
+from penstock.dialects.sources.segments import SEGMENT
 from penstock.events import Opaque
 from penstock.messages import Message
 
@@ -25,7 +26,6 @@ _JOINT = 2 * _MEETING  # how many characters short texts in a joint have
 _KEPT = "source_texts"
 """The name under which a message keeps its texts beside its fields."""
 
-Source = Message | Opaque | Mapping[str, Any]
 Check = Callable[[list[SourceText]], bool]
 
 
@@ -52,7 +52,7 @@ class Joint:
 class KeptTexts:
     """The texts of one source, prepared at most once."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Message | Opaque | Mapping[str, Any]) -> None:
         self.written = written_texts(source)
         self._texts: dict[int, list[SourceText]] = {}
         self._joints: dict[int, Joint] = {}  # that end with a text
@@ -75,8 +75,19 @@ class KeptTexts:
         return joint
 
 
+Source = Message | Opaque | Mapping[str, Any] | KeptTexts
+
+
+def keep_texts(messages: Iterable[Message]) -> None:
+    """Let messages keep their texts now, for example in a thread: later it takes no time."""
+    for message in messages:
+        _kept(message)
+
+
 def _kept(source: Source) -> KeptTexts:
     """The texts of a source; messages keep theirs for later requests."""
+    if isinstance(source, KeptTexts):
+        return source
     if not isinstance(source, Message):
         return KeptTexts(source)
     texts: KeptTexts | None = vars(source).get(_KEPT)
@@ -93,6 +104,7 @@ class Conversation:
         self._left = MAX_SOURCES
         self._sides: tuple[Written, ...] = ()  # the texts of the next joint
         self._unsearched: list[str] = []
+        self._mentioned: dict[str, bool] = {}  # whether these have a name
         self.texts: list[SourceText] = []
         self.joints: list[Joint] = []
 
@@ -143,13 +155,17 @@ class Conversation:
         self._left -= size
         if size:
             self.texts += prepared(text[-size:], is_result=is_result)
-        self._unsearched.append(clean(text[: len(text) - size]))
+        self._unsearched.append(_cleaned(text[: len(text) - size]))
+        self._mentioned.clear()
         self._sides = ((text[-_MEETING:], is_result),)
 
     def mentions(self, name: str) -> bool:
-        """Whether a text that is not searched has the name as in a call."""
-        pattern = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)[\"'`\\]{{0,3}}\s{{0,4}}[(\[{{<>,:]", re.IGNORECASE)
-        return any(pattern.search(text) for text in self._unsearched)
+        """Whether a text that is not searched has the name as in a call. It is looked for once."""
+        if name not in self._mentioned:
+            folded = re.escape(plain(name))
+            pattern = re.compile(rf"{folded}(?<!\w{folded})(?!\w)[\"'`\\]{{0,3}}\s{{0,4}}[(\[{{<>,:]")
+            self._mentioned[name] = any(_matches(pattern, text, len(name) + 8) for text in self._unsearched)
+        return self._mentioned[name]
 
 
 def _last(sides: tuple[Written, ...]) -> tuple[Written, ...]:
@@ -161,6 +177,17 @@ def _last(sides: tuple[Written, ...]) -> tuple[Written, ...]:
             kept.append((text[-left:], is_result))
             left -= len(text)
     return tuple(reversed(kept))
+
+
+def _cleaned(text: str) -> str:
+    """A plain text, which is made piece by piece: one call would not let other threads run."""
+    pieces = (text[start : start + SEGMENT] for start in range(0, len(text), SEGMENT))
+    return "".join([clean(piece).casefold() for piece in pieces])
+
+
+def _matches(pattern: re.Pattern[str], text: str, overlap: int) -> bool:
+    """Whether a text has a pattern, which is looked for piece by piece."""
+    return any(pattern.search(text, start, start + SEGMENT + overlap) for start in range(0, len(text), SEGMENT))
 
 
 def _text(place: tuple[KeptTexts, int]) -> str:

@@ -27,6 +27,7 @@ _HEX = "[0-9a-fA-F]"
 _ESCAPE = re.compile(
     rf"\\(?:u\{{({_HEX}{{1,6}})\}}|u({_HEX}{{4}})|x({_HEX}{{2}})|U({_HEX}{{8}})|([0-3][0-7]{{2}})|(.))", re.DOTALL
 )
+_OCTAL, _PLAIN = 5, 6  # the groups that are not hexadecimal
 _OCTETS = re.compile(r"\\(?:x[89a-fA-F][0-9a-fA-F]|[23][0-7]{2})(?:\\(?:x[89a-fA-F][0-9a-fA-F]|[23][0-7]{2}))*")
 _PERCENT_U = re.compile(rf"%u({_HEX}{{4}})")
 _QUOTED_PRINTABLE = re.compile(rf"=(?:{_HEX}{{2}}|[ \t]*\r?\n)(?:=(?:{_HEX}{{2}}|[ \t]*\r?\n))*")
@@ -40,6 +41,7 @@ _MARGIN = re.compile(r"^[ \t]*(?:[>|*+#;%]|//+|--)[ \t>]{0,8}", re.MULTILINE)
 _QUOTED_RUN = re.compile(
     rf"(?:{_MARGIN.pattern}(?:[A-Za-z0-9+/_-]+={{0,2}}|[\[\]{{}}\"].*)[ \t]*\r?(?:\n|\Z)){{2,}}", re.MULTILINE
 )  # lines of base64 or of strings, each with a margin
+_TAG = re.compile("[\U000e0000-\U000e007f]")
 _TAGS = {0xE0000 + code: chr(code) for code in (*b"\t\n\r", *range(0x20, 0x7F))}
 _HEX_RUN = re.compile(rf"{_HEX}{{2}}(?:[ :]?{_HEX}{{2}}){{7,}}")
 
@@ -62,10 +64,10 @@ def decode_escapes(text: str) -> str:
 
 def _character(escape: re.Match[str]) -> str:
     """Returns the character that an escape of JSON, JavaScript, Python or a shell stands for."""
-    *digits, octal, character = escape.groups()
-    if character:
-        return _SPACES.get(character, character)
-    number = int(octal, 8) if octal else int(next(code for code in digits if code), 16)
+    kind = escape.lastindex or 0
+    if kind == _PLAIN:
+        return _SPACES.get(escape[kind], escape[kind])
+    number = int(escape[kind], 8 if kind == _OCTAL else 16)
     return chr(number) if number <= sys.maxunicode else escape[0]
 
 
@@ -126,7 +128,7 @@ def _base64_text(run: str) -> str | None:
 
 def _decode_tags(text: str) -> str:
     """Decodes tag characters, which are invisible and spell ASCII."""
-    return text if text.isascii() else text.translate(_TAGS)
+    return text.translate(_TAGS) if not text.isascii() and _TAG.search(text) else text
 
 
 def _join_strings(text: str) -> str:

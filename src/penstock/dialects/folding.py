@@ -23,6 +23,8 @@ _INVISIBLE = re.compile(
     "\uffa0\U000e0000-\U000e0fff]+"
 )
 """Characters without a shape: joiners, directions, selectors, tags. `encodings` reads what tags spell."""
+_PHRASES = re.compile("[\ufdfa\ufdfb\u3300-\u3357]")
+"""Characters that stand for whole words, of up to 18 characters: texts full of them would grow as much."""
 
 _LOOK_ALIKES = {
     # Cyrillic
@@ -49,6 +51,8 @@ _LOOK_ALIKES = {
     "\u2215": "/", "\u02ba": '"', "\u2033": '"', "\u02cd": "_", "\u201a": ",",
 }  # fmt: skip
 _TABLE = str.maketrans(_LOOK_ALIKES)
+_LOOKS_ALIKE = re.compile(f"[{''.join(_LOOK_ALIKES)}]")  # much faster than the table, for texts without any
+_DROPPED_BYTES = bytes(code for code in range(128) if _DROPPED.match(chr(code)))
 
 
 def visible(text: str) -> str:
@@ -58,7 +62,10 @@ def visible(text: str) -> str:
 
 def clean(text: str) -> str:
     """Returns a text without invisible characters, and with one character for all that look like it."""
-    return text if text.isascii() else unicodedata.normalize("NFKC", visible(text)).translate(_TABLE)
+    if text.isascii():
+        return text
+    text = unicodedata.normalize("NFKC", _PHRASES.sub("\u25a1", visible(text)))
+    return text.translate(_TABLE) if _LOOKS_ALIKE.search(text) else text
 
 
 def unescaped(text: str) -> str:
@@ -84,6 +91,8 @@ def plain(text: str) -> str:
 
 def fold(text: str) -> str:
     """Returns a plain text without white space, quotes, backslashes and the margins of quotes, lists and tables."""
+    if text.isascii():
+        return text.encode().translate(None, _DROPPED_BYTES).decode()
     return _DROPPED.sub("", text)
 
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.dialects.conversation import Conversation
+from penstock.dialects.conversation import Conversation, KeptTexts
 from penstock.dialects.encodings import readings
 from penstock.dialects.folding import fold, layouts, plain
 from penstock.dialects.quoted_lines import Comparisons, without_margin
@@ -81,7 +81,7 @@ class Provenance:
     def __init__(
         self,
         messages: Iterable[Message],
-        fields: Mapping[str, Any] | None = None,
+        fields: Mapping[str, Any] | KeptTexts | None = None,
         *,
         refused: Collection[str] = (),
     ) -> None:

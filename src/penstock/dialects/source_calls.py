@@ -35,7 +35,7 @@ _AROUND = 4096  # how far before a name the object that contains it may begin
 _AFTER = 160  # how far after a name its arguments may begin
 _MARKS = 6  # how many marks before a name are tried, the nearest ones
 _SLOWER = 8  # how much longer the dialects take for a text than the readers of values
-_PLACE = 8  # what it costs to look at a place with a name
+_PLACE = 20  # what it costs to look at a place with a name
 _PIECE = 1024  # how much of a text a dialect gets at once
 
 _NAME_KEYS = ("name", "tool", "tool_name", "toolname", "function", "function_name", "functionname", "action", "call",

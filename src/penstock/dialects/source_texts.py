@@ -26,8 +26,8 @@ from penstock.dialects.sources.segments import segments
 from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
 from penstock.messages import File, Image, Message, ToolResult
 
-MAX_DECODED = 8 * 1024 * 1024
-"""How many characters of decoded readings a text has; then its segments have FEWEST_READINGS."""
+MAX_DECODED = 2 * 1024 * 1024
+"""How many characters of decoded readings a text has; then its segments have FEWEST_READINGS, of one form."""
 
 _BEFORE = re.compile(
     r"(?:(?:[<=\]]|\w\.|[^\s>]>)|\b(?:action|name|tool|function|call|recipient)[\"'\\]*\s*[:=]\s*)[\"'\\]*\Z"
@@ -158,7 +158,9 @@ def prepared(text: str, *, is_result: bool) -> list[SourceText]:
     texts: list[SourceText] = []
     for segment in segments(text):
         forms = dict.fromkeys((segment, visible(segment), clean(segment)))  # an encoding may have other characters
-        most = None if room > 0 else FEWEST_READINGS
+        most = None
+        if room <= 0:
+            forms, most = {clean(segment): None}, FEWEST_READINGS
         decoded = [reading for form in forms for reading in readings(form, most)]
         room -= sum(map(len, decoded)) - len(segment)
         layouts_of = (layout for reading in decoded for layout in layouts(unescaped(reading)))
