@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from penstock.asgi import access as module
 from penstock.asgi.access import Access
 from penstock.asgi.limits import ServerLimits
-from penstock.asgi.request import HTTPRequest, Message
+from penstock.asgi.request import HTTPRequest, Message, RejectedRequest
 
 
 def request(cookie: str = "") -> HTTPRequest:
@@ -35,3 +37,17 @@ def test_the_session_of_a_cookie_that_is_not_ours_cannot_be_ended(cookie: str) -
     access = Access(token="x" * 20)
     access.end_session(request(cookie))
     assert access.ended_sessions == {}
+
+
+@pytest.mark.parametrize(
+    ("size", "is_refused"), [(module.MAX_TENANT, False), (module.MAX_TENANT + 1, True), (10**7, True)]
+)
+def test_a_tenant_with_a_long_name_is_refused(size: int, is_refused: bool) -> None:
+    access = Access(auth=lambda scope: "t" * size, hosts=("localhost",))
+    if is_refused:
+        with pytest.raises(RejectedRequest) as refused:
+            asyncio.run(access.tenant_of(request()))
+        assert (refused.value.status, refused.value.code) == (403, "tenant_too_long")
+        assert len(refused.value.message) < 100
+    else:
+        assert asyncio.run(access.tenant_of(request())) == "t" * size

@@ -843,6 +843,7 @@ ELSEWHERE = {
     "gateway.MAX_RESPONSE": "gateway/test_gateway_memory.py",
     "healing.MAX_TAIL": "gateway/test_gateway_caps.py",
     "asgi.MAX_ENDED": "asgi/test_access.py",
+    "asgi.MAX_TENANT": "asgi/test_access.py",
     "jsontext.MAX_DIGITS": "jsontext/test_meter.py",
     "serve.MAX_ANSWERS_BYTES": "serve/test_shared_answers.py",
     "serve.MAX_FRAME": "serve/test_serve_client.py",

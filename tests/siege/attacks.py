@@ -51,6 +51,13 @@ BODIES: dict[str, Callable[[int], bytes]] = {
     "escapes": partial(in_text, rb"\\"),
     "unicode escapes": partial(in_text, rb"\u0041"),
     "plain text": partial(in_text, b"word, word: word. "),
+    "emojis": partial(in_text, b"word " * 6 + "\U0001f600".encode()),
+    "tiny exponents": partial(filled, b"5e-324,"),
+    "messages": lambda size: (
+        b'{"model":"good","stream":true,"messages":['
+        + b",".join([b'{"role":"user","content":"%b"}' % (b"x" * (size // 1900 - 30))] * 1900)
+        + b"]}"
+    ),
     "one key again and again": lambda size: b"{" + b'"a":1,' * (size // 6) + b'"a":1}',
 }
 
@@ -162,7 +169,7 @@ async def long_thread(place: Place) -> None:
 
     async def client() -> None:
         while True:
-            await place.send(place.head("GET", "/threads/long/messages"))
+            await place.send(place.head("GET", "/threads/long"))
 
     await every(client() for _ in range(20))
 
@@ -249,6 +256,9 @@ SOURCES: dict[str, Callable[[str], str]] = {
     "escaped markup": lambda text: "&amp;amp;" * (len(text) // 9),
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
     "hexadecimal": lambda text: text.encode().hex(),
+    "escaped quotes": lambda text: '"\u2026" \\"' * (len(text) // 6),
+    "percent escapes": lambda text: "%2541" * (len(text) // 5),
+    "escaped letters": lambda text: "\\u0041" * (len(text) // 6),
 }
 
 RUNS, CHAT = "/runs", "/v1/chat/completions"

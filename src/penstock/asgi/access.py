@@ -24,6 +24,8 @@ Authenticate = Callable[[Scope], "str | Awaitable[str | None] | None"]
 
 COOKIE = "penstock_session"
 SESSION_SECONDS = 12 * 3600
+MAX_TENANT = 1_000
+"""How many characters the name of a tenant may have: it is a key of counters, and in each row of a log."""
 MAX_ENDED = 10_000
 """How many sessions are remembered that were ended before their time; the oldest are forgotten first."""
 MIN_TOKEN = 16
@@ -91,6 +93,10 @@ class Access(Struct, frozen=True, kw_only=True):
             tenant = self.auth(request.scope)
             if inspect.isawaitable(tenant):
                 tenant = await tenant
+            if tenant is not None and len(tenant) > MAX_TENANT:
+                raise RejectedRequest(
+                    403, "tenant_too_long", f"the tenant's name is longer than {MAX_TENANT} characters"
+                )
             if tenant is None:
                 raise _unauthorized("the request is not authenticated")
             return tenant

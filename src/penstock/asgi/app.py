@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection
+from functools import partial
 
 from penstock.asgi.access import Access
 from penstock.asgi.limits import ServerLimits
@@ -14,9 +15,11 @@ from penstock.asgi.response import respond, respond_error
 from penstock.asgi.sending import Sender
 from penstock.asgi.shares import MemoryBudget
 from penstock.asgi.socket_session import SocketRules, SocketSession
+from penstock.asgi.turns import Turns
 from penstock.asgi.websocket import as_handshake, can_respond, is_handshake, websocket_refused
 from penstock.errors import UsageError
 from penstock.loggers import get_logger
+from penstock.transport.threads.off_loop import TURN
 
 logger = get_logger("penstock.asgi")
 
@@ -50,13 +53,15 @@ class ASGIApp:
         self.metrics = metrics
         self.readiness = readiness or Readiness()
         self._budget = MemoryBudget(limits)
+        self._turns = Turns()
         metrics.counter("requests", "Requests by method and status")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         match scope["type"]:
             case "http":
                 self.open()
-                request = HTTPRequest(scope, receive, self.limits, secrets.token_hex(8), self._budget)
+                request = HTTPRequest(scope, receive, self.limits, secrets.token_hex(8), self._budget, self._turns)
+                TURN.set(partial(self._turns.turn, request.share))
                 await self._answer(request, Sender(send))
             case "lifespan":
                 await self._live(receive, send)
@@ -150,9 +155,12 @@ class ASGIApp:
         except ClientGone:
             pass
         except Exception as error:  # noqa: BLE001  # an error of an endpoint: the client gets a code, the log the rest
-            rejection = self.rejection(request, error)
-            if not send.has_begun:
-                await self.reject(request, send, rejection)
+            if (
+                not send.has_begun
+            ):  # no variable for the rejection: with its traceback it would keep the body in a cycle
+                await self.reject(request, send, self.rejection(request, error))
+            elif not isinstance(error, RejectedRequest):
+                self.rejection(request, error)
         finally:
             request.release()
             self.metrics.add("requests", status=str(send.status or 499), method=request.method)

@@ -29,6 +29,7 @@ class ServerLimits(Struct, frozen=True, kw_only=True):
     | `tenant_connections` | open connections of one tenant; without tenants, of one address that has shown a token |
     | `memory` | the memory for request bodies, and for what is made of them |
     | `client_memory` | the request bodies of one client, as they came, and 32 bytes for each of their values |
+    | `waiting` | the long requests of one client that wait for its turn |
     | `runs`, `tenant_runs` | runs at once: in all, and of one tenant |
     | `retry_seconds` | how long a run continues after a client that uses it as a model has lost its connection |
     | `run_seconds` | how long a run may take whose agent has no `Limits(seconds=…)`, without its waits for people |
@@ -51,6 +52,7 @@ class ServerLimits(Struct, frozen=True, kw_only=True):
     tenant_connections: int = 200
     memory: int = 512 * MEGABYTE
     client_memory: int = 64 * MEGABYTE
+    waiting: int = 32
     runs: int = 1_000
     tenant_runs: int = 100
     retry_seconds: float = 10.0

@@ -7,16 +7,19 @@ import gc
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, MutableMapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from penstock.asgi.limits import ServerLimits
-from penstock.asgi.shares import BYTES_PER_VALUE, Connection, Connections, MemoryBudget, Share
+from penstock.asgi.shares import BYTES_PER_VALUE, MEMORY_PER_BYTE, Connection, Connections, MemoryBudget, Share
+from penstock.asgi.turns import LONG_BODY, Turns
 from penstock.jsontext.meter import MAX_DIGITS, JSONMeter
 from penstock.jsontext.shown_text import escape
+from penstock.transport.threads.off_loop import TURN, run_off_loop
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -47,12 +50,15 @@ class HTTPRequest:
     """One request. `id` identifies it in responses, log records and metrics."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, limits: ServerLimits, id: str, budget: MemoryBudget | None = None
-    ) -> None:
+        self, scope: Scope, receive: Receive, limits: ServerLimits, id: str, budget: MemoryBudget | None = None,
+        turns: Turns | None = None,
+    ) -> None:  # fmt: skip
         self.scope = scope
         self.id = id
         self.share = Share(f"address {_address(scope)}")
+        self.size = 0  # bytes of the body that have come
         self._budget = budget
+        self._turns = turns
         self._held = 0  # bytes of the budget
         self._values = 0  # of the JSON in the body so far
         self._is_begun = False  # whether it counts as a connection of its client
@@ -62,7 +68,7 @@ class HTTPRequest:
             name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
         }
         self._receive = receive
-        self._limits = limits
+        self.limits = limits
 
     def values(self, name: str) -> list[str]:
         """All values of a repeated header; `headers` has the last."""
@@ -81,8 +87,10 @@ class HTTPRequest:
         return forwarded or _address(self.scope)
 
     def use(self, share: Share) -> None:
-        """Use the share of a client, who is known now, for the connection and the body."""
+        """Use the share of a client, who is known now, for the connection, the body and long work."""
         self.share = share
+        if self._turns is not None:
+            TURN.set(partial(self._turns.turn, share))
         connection: Connection | None = self.scope.get("penstock.connection")
         connections: Connections | None = self.scope.get("penstock.connections")
         if connection is None or connections is None or share.is_trusted:
@@ -107,15 +115,15 @@ class HTTPRequest:
 
     async def body(self, measure: Callable[[bytes], None] | None = None) -> bytes:
         """The body, within the size limit and the timeout; `measure` may reject it with each piece."""
-        if self._length > self._limits.body:
+        if self._length > self.limits.body:
             raise self._too_large()
         self._hold(self._length)
         try:
-            async with asyncio.timeout(self._limits.body_seconds):
+            async with asyncio.timeout(self.limits.body_seconds):
                 return await self._read(measure)
         except TimeoutError:
             raise RejectedRequest(
-                408, "body_timeout", f"the body took longer than {self._limits.body_seconds:g} seconds"
+                408, "body_timeout", f"the body took longer than {self.limits.body_seconds:g} seconds"
             ) from None
 
     async def json(self, keep: Callable[[bytes], None] | None = None) -> Any:
@@ -138,6 +146,15 @@ class HTTPRequest:
                 return msgspec.json.decode(body)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise RejectedRequest(400, "not_json", f"the body is not JSON: {error}") from None
+
+    async def work(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of a function that works on the body: at once if that is short, else in a thread, in turns."""
+        if self.size < LONG_BODY:
+            return function(*args, **kwargs)
+        waiting = 0 if self._turns is None or self.share.is_trusted else self._turns.waiting(self.share)
+        if waiting >= self.limits.waiting:
+            raise RejectedRequest(429, "too_much_at_once", TOO_MUCH, RETRY_SOON)
+        return await run_off_loop(function, *args, **kwargs)
 
     async def wait_for_disconnect(self) -> None:
         """Wait until the client closes the connection."""
@@ -171,8 +188,8 @@ class HTTPRequest:
             if message["type"] == "http.disconnect":
                 raise ClientGone
             piece = message.get("body", b"")
-            size += len(piece)
-            if size > self._limits.body:
+            self.size = size = size + len(piece)
+            if size > self.limits.body:
                 raise self._too_large()
             if measure is not None:
                 measure(piece)
@@ -185,10 +202,10 @@ class HTTPRequest:
         """Reject JSON that would take long to decode, before all of it is there."""
         meter.feed(piece)
         self._values = meter.values
-        if meter.depth > self._limits.depth:
-            raise RejectedRequest(400, "too_deep", f"the JSON is nested deeper than {self._limits.depth} levels")
-        if meter.values > self._limits.values:
-            raise RejectedRequest(413, "too_many_values", f"the JSON has more than {self._limits.values} values")
+        if meter.depth > self.limits.depth:
+            raise RejectedRequest(400, "too_deep", f"the JSON is nested deeper than {self.limits.depth} levels")
+        if meter.values > self.limits.values:
+            raise RejectedRequest(413, "too_many_values", f"the JSON has more than {self.limits.values} values")
         if meter.is_long:
             raise RejectedRequest(400, "number_too_long", f"the JSON has a number of more than {MAX_DIGITS} digits")
 
@@ -199,15 +216,29 @@ class HTTPRequest:
         match self._budget.take(self.share, size - self._held):
             case None:
                 self._held = size
-            case "client" if size > self._limits.client_memory:
+            case "client" if size > self.limits.client_memory:
                 raise self._too_large()
             case "client":
                 raise RejectedRequest(429, "too_much_at_once", TOO_MUCH, RETRY_SOON)
             case "server":
-                raise RejectedRequest(503, "busy", "the server holds too many requests: try again", RETRY_SOON)
+                raise self._busy()
+
+    def hold_response(self, size: int) -> None:
+        """Hold as many bytes for a response, until the request is released."""
+        held = size // MEMORY_PER_BYTE
+        match None if self._budget is None else self._budget.take(self.share, held):
+            case None:
+                self._held += held
+            case "client":
+                raise RejectedRequest(429, "too_much_at_once", TOO_MUCH, RETRY_SOON)
+            case "server":
+                raise self._busy()
+
+    def _busy(self) -> RejectedRequest:
+        return RejectedRequest(503, "busy", "the server holds too many requests: try again", RETRY_SOON)
 
     def _too_large(self) -> RejectedRequest:
-        most = self._limits.body if self.share.is_trusted else min(self._limits.body, self._limits.client_memory)
+        most = self.limits.body if self.share.is_trusted else min(self.limits.body, self.limits.client_memory)
         return RejectedRequest(413, "body_too_large", f"the body is larger than {most} bytes")
 
 

@@ -18,6 +18,7 @@ from penstock.asgi.access import Access
 from penstock.asgi.app import ASGIApp
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.shares import Connection, Connections
+from penstock.asgi.turns import switch_often
 from penstock.errors import UsageError
 
 GRACE_SECONDS = 5.0
@@ -84,6 +85,7 @@ def run_server(
     """
     allow_files(limits.connections * FILES_PER_CONNECTION)
     server = _new_server(app, limits, access, signals, on_stop, drain_seconds, is_logging)
+    switch_often()
     gc.freeze()  # what is loaded stays: the collector need not look at it again and again
     gc.set_threshold(COLLECTED)
     with suppress(KeyboardInterrupt):  # which uvicorn raises again when it has stopped

@@ -7,14 +7,16 @@ response, which must never look complete.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import groupby
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from penstock.asgi.turns import MANY_MESSAGES
 from penstock.errors import ConnectionFailed, ProviderError, UsageError
 from penstock.events import Error, Finish, Reasoning, StreamChunk, Text, ToolCall, Unknown, Usage
-from penstock.gateway.asking import Caller, UpstreamRequest, ask, uses_of
+from penstock.gateway.asking import Caller, UpstreamRequest, ask, prepare_attempt, uses_of
 from penstock.gateway.attempts import Attempts
 from penstock.gateway.calls.learned import LearnedCalls, Way, with_advice
 from penstock.gateway.config.settings import AUTO
@@ -27,6 +29,7 @@ from penstock.jsontext.shown_text import one_line
 from penstock.loggers import get_logger
 from penstock.servers.facts import ServerFacts
 from penstock.transport.commands import Take
+from penstock.transport.threads.off_loop import run_off_loop
 
 logger = get_logger("penstock.gateway")
 
@@ -197,7 +200,13 @@ async def _open(
     circuit.begin()
     servers = caller.servers
     facts = ServerFacts() if servers is None else await servers.of(candidate, caller.key)
-    upstream_request = ask(candidate, request, caller, facts, has_fallback=has_fallback, is_doubtful=is_doubtful)
+    caller = replace(caller, is_long=True) if len(request.messages) > MANY_MESSAGES else caller
+    prepare = partial(prepare_attempt, has_fallback=has_fallback, is_doubtful=is_doubtful)
+    if caller.is_long:
+        prepared = await run_off_loop(prepare, candidate, request, caller, facts)
+    else:
+        prepared = prepare(candidate, request, caller, facts)
+    upstream_request = ask(candidate, request, caller, facts, prepared)
     stream = upstream_request.stream
     try:
         if servers is not None:

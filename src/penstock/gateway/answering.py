@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from penstock.asgi.request import ClientGone, RejectedRequest
 from penstock.asgi.response import JSON, respond
 from penstock.asgi.stream import BEFORE_JSON, ResponseStream
+from penstock.asgi.turns import LONG_BODY
 from penstock.errors import ProviderError, UsageError
 from penstock.events import StreamChunk, Usage
 from penstock.gateway.answer import Answer, learn, open_answer, whole_answer
@@ -52,7 +53,7 @@ class Answering:
         self._caller = Caller(
             id=call.request.id, key=context.client_key(call.request), record=self._inspected.record,
             headers=passed_headers(wire, call.request.headers), servers=context.facts,
-            web_tools=context.web_tools,
+            web_tools=context.web_tools, is_inspected=context.inspections is not None,
         )  # fmt: skip
         self._journal = Journal(context, call, self._inspected)
 
@@ -69,8 +70,10 @@ class Answering:
 
     async def _answer(self, model: str, is_streaming: bool | None) -> None:
         body = await self._call.request.json(self._inspected.keep)
-        request = _read(self._wire, body, model, is_streaming, self._context)
+        request = await self._call.request.work(_read, self._wire, body, model, is_streaming, self._context)
         self._inspected.ask(self._wire, request.settings.model, self._call.request.headers)
+        if self._call.request.size >= LONG_BODY:
+            self._caller = replace(self._caller, is_long=True)
         del body  # only its messages are needed while the response is streamed
         request = self._context.memory.complete(request, self._caller.key)
         settings = self._context.source.current

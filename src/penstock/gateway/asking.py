@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby, takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.declarations import ToolDeclaration
 from penstock.decoder import Decoder
+from penstock.dialects.conversation import KeptTexts, keep_texts
 from penstock.errors import ProviderError, TimedOut, UsageError
 from penstock.events import Text, Usage
 from penstock.gateway.calls.asked import ask_in_text, in_text_calls
@@ -22,6 +23,7 @@ from penstock.gateway.routing import Candidate
 from penstock.gateway.servers.expectations import Expectations, expectations_of
 from penstock.gateway.servers.fitting import fit_choice, window_fields
 from penstock.gateway.upstream_keys import upstream_key
+from penstock.gateway.watch.prompt_cache import Prompt, read_prompt
 from penstock.gateway.watch.reminders import reminder
 from penstock.gateway.watch.repeated_calls import RepeatedCalls
 from penstock.healing.decoding import HealedDecoding, ResponseContext
@@ -98,6 +100,7 @@ class UpstreamRequest(Struct, frozen=True):
     calls: str = NATIVE
     facts: ServerFacts = ServerFacts()
     expectations: Expectations | None = None
+    prompt: Prompt | None = None
 
 
 class Caller(Struct, frozen=True, kw_only=True):
@@ -109,6 +112,8 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     id: str
     key: str = ""
+    is_long: bool = False  # whether its body is so long that it is converted in a thread
+    is_inspected: bool = False
     record: object = None
     headers: Mapping[str, str] = {}
     servers: UpstreamFacts | None = None
@@ -122,23 +127,13 @@ def passed_headers(wire: str, headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def ask(
-    candidate: Candidate,
-    request: ClientRequest,
-    caller: Caller,
-    facts: ServerFacts,
-    *,
-    has_fallback: bool,
-    is_doubtful: bool,
+    candidate: Candidate, request: ClientRequest, caller: Caller, facts: ServerFacts, prepared: Prepared
 ) -> UpstreamRequest:
     """The request to a candidate; nothing is sent yet.
 
-    A candidate with a fallback gets a shorter timeout, and an `is_doubtful` one (with an open circuit) no retry. Later
-    requests of a response have the report and the expectations of its first one.
+    Later requests of a response have the report and the expectations of its first one.
     """
-    upstream, healing = candidate.upstream, candidate.healing
-    patience = IMPATIENCE if has_fallback else PATIENCE
-    retries = _retries(0 if is_doubtful else upstream.retries, patience, candidate.is_auto)
-    prepared = prepare(candidate, request, caller, retries, facts)
+    healing = candidate.healing
     report = HealingReport() if caller.first is None else caller.first.report
     for note in filter(None, (*prepared.notes, prepared.repeats)):
         report.note(note)
@@ -152,7 +147,7 @@ def ask(
         expectations = caller.first.expectations
     context = ResponseContext(
         wire=prepared.wire, client_wire=request.wire, tools=prepared.tools, messages=prepared.messages,
-        fields=prepared.fields, id_prefix=_id_prefix(caller), healing=healing, report=report,
+        fields=prepared.documents, id_prefix=_id_prefix(caller), healing=healing, report=report,
         estimate=Usage(estimate) if healing.usage else None, calls_allowed=request.settings.tool_choice != "none",
         in_text=prepared.in_text, watch=None if expectations is None else expectations.watch,
     )  # fmt: skip
@@ -160,7 +155,7 @@ def ask(
     exchange = replace(prepared.exchange, new_decoding=decodings.new)
     return UpstreamRequest(
         open_stream(candidate, exchange), decodings, report, prepared.dropped, exchange.request, estimate,
-        candidate.calls, facts, expectations,
+        candidate.calls, facts, expectations, prepared.prompt,
     )  # fmt: skip
 
 
@@ -168,19 +163,41 @@ class Prepared(Struct, frozen=True, kw_only=True):
     """A request in the form of an upstream: its messages, other fields and tools, and the omitted fields.
 
     `in_text` says how calls in the text are read, if they were asked for there. The messages are then still those of
-    the client, with which such calls are compared. `repeats` says which calls the model was reminded of.
+    the client, with which such calls are compared. `documents` are the texts in the other fields. `repeats` says which
+    calls the model was reminded of.
     """
 
     exchange: Exchange
     wire: WireName
     messages: Sequence[Message]
-    fields: Mapping[str, Any]
+    documents: KeptTexts
     tools: tuple[ToolDeclaration, ...]
     dropped: tuple[Dropped, ...]
     in_text: InTextCalls | None = None
     repeats: str = ""
     notes: tuple[str, ...] = ()
     simplified: tuple[ToolDeclaration, ...] = ()
+    prompt: Prompt | None = None  # of a long request that is inspected
+
+
+def prepare_attempt(
+    candidate: Candidate, request: ClientRequest, caller: Caller, facts: ServerFacts, *, has_fallback: bool,
+    is_doubtful: bool,
+) -> Prepared:  # fmt: skip
+    """The request to a candidate in the protocol of its upstream. A long one is made in a thread.
+
+    A candidate with a fallback gets a shorter timeout, and an `is_doubtful` one (with an open circuit) no retry.
+    """
+    patience = IMPATIENCE if has_fallback else PATIENCE
+    retries = _retries(0 if is_doubtful else candidate.upstream.retries, patience, candidate.is_auto)
+    prepared = prepare(candidate, request, caller, retries, facts)
+    if not caller.is_long:
+        return prepared
+    if not candidate.healing.quoted:
+        keep_texts(prepared.messages)
+    if not caller.is_inspected:
+        return prepared
+    return replace(prepared, prompt=read_prompt(prepared.wire, prepared.tools, prepared.messages, request.messages))
 
 
 def prepare(
@@ -223,7 +240,8 @@ def prepare(
         id_prefix=_id_prefix(caller), **sent.options,
     )  # fmt: skip
     return Prepared(
-        exchange=_named(exchange, upstream), wire=model.wire, messages=messages, fields=sent.extra, tools=sent.tools,
+        exchange=_named(exchange, upstream), wire=model.wire, messages=messages, documents=KeptTexts(sent.extra),
+        tools=sent.tools,
         dropped=(*dropped, *left_out), in_text=in_text, notes=notes, repeats=repeats.note,
         simplified=sent.tools if GRAMMARS in quirks and in_text is None else (),
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond_json
+from penstock.asgi.turns import LONG_BODY
 from penstock.errors import PenstockError, UsageError
 from penstock.events import Error, Finish, Progress, StreamChunk, Usage
 from penstock.gateway.asking import Caller, Prepared, open_stream, passed_headers, prepare, wire_of
@@ -23,6 +25,7 @@ from penstock.jsontext.shown_text import one_line
 from penstock.loggers import get_logger
 from penstock.servers import asking as servers
 from penstock.transport.policy import Retries, Timeouts
+from penstock.transport.threads.off_loop import run_off_loop
 from penstock.wires import find_token_counter
 from penstock.wires.shared.token_counts import TokenCounter
 
@@ -47,12 +50,13 @@ async def count_tokens(wire: str, context: GatewayContext, call: Call, model: st
     """Answer a request for a token count in the protocol of a wire."""
     counter = find_token_counter(wire)
     assert counter is not None, wire
-    request = _read(wire, counter, await call.request.json(), model)
+    request = await call.request.work(_read, wire, counter, await call.request.json(), model)
     candidate = find_candidates(context.source.current, request.settings.model)[0]
     headers = passed_headers(wire, call.request.headers)
     caller = Caller(
-        id=call.request.id, key=context.client_key(call.request), headers=headers, web_tools=context.web_tools
-    )
+        id=call.request.id, key=context.client_key(call.request), headers=headers, web_tools=context.web_tools,
+        is_long=call.request.size >= LONG_BODY,
+    )  # fmt: skip
     request = context.memory.complete(request, caller.key)
     count = await call.request.unless_gone(_count(candidate, request, caller, context))
     logger.info(
@@ -76,7 +80,8 @@ def _read(wire: str, counter: TokenCounter, body: Any, model: str) -> ClientRequ
 async def _count(candidate: Candidate, request: ClientRequest, caller: Caller, context: GatewayContext) -> Count:
     """The count of the upstream, or an estimate."""
     try:
-        prepared = prepare(candidate, request, caller, Retries(attempts=0))
+        asking = partial(prepare, candidate, request, caller, Retries(attempts=0))
+        prepared = await run_off_loop(asking) if caller.is_long else asking()
     except PenstockError as error:
         return Count(estimate_input(request.messages, request.settings.tools), str(error))
     estimate = estimate_input(prepared.messages, prepared.tools)

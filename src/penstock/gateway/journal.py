@@ -136,7 +136,9 @@ class Journal:
         sent, candidate = answer.upstream_request.decodings.context, answer.candidate
         key = key_digest(self._context.client_key(self._call.request))
         place = key, candidate.upstream.name, candidate.upstream.url, candidate.model
-        prompt = read_prompt(sent.wire, sent.tools, sent.messages, self._messages)
+        prompt = answer.upstream_request.prompt
+        if prompt is None:
+            prompt = read_prompt(sent.wire, sent.tools, sent.messages, self._messages)
         return self._context.prompts.compare(prompt, place, self._usage)
 
     def _log(self, response: HealedResponse) -> None:

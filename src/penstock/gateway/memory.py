@@ -24,7 +24,7 @@ from penstock.asgi.access import key_digest
 from penstock.asgi.limits import MEGABYTE
 from penstock.asgi.request import RejectedRequest
 from penstock.declarations import ToolDeclaration
-from penstock.events import Opaque, Reasoning, StreamChunk
+from penstock.events import Opaque, Reasoning, StreamChunk, Text, ToolCall
 from penstock.history.client_request import ClientRequest
 from penstock.messages import Media, Message, Part, ToolResult, join_messages
 from penstock.turn import TurnBuilder
@@ -88,6 +88,9 @@ MAX_RESPONSE = 8 * MEGABYTE
 REFERENCE = 8
 """How many bytes a response takes for each message that it holds, also if it shares it with others."""
 
+PART = 50
+"""How many bytes a part of a message takes besides its text."""
+
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
@@ -113,6 +116,21 @@ Kept = OrderedDict[tuple[str, str], Remembered]
 """Responses by the key of their client, and an id of their own or of a call."""
 
 
+def _size(message: Message) -> int:
+    """About how many bytes a message takes; to encode thousands of them would take long."""
+    return REFERENCE + sum(map(_part_size, message.parts))
+
+
+def _part_size(part: Part) -> int:
+    match part:
+        case Text() | Reasoning():
+            return PART + len(part.text)
+        case ToolCall():
+            return PART + len(part.name) + 2 * len(part.arguments_raw)
+        case _:
+            return PART + len(_encode(part))
+
+
 class HeldMessages:
     """The messages in memory, each counted once: responses of one conversation share messages."""
 
@@ -122,7 +140,7 @@ class HeldMessages:
 
     def new_sizes(self, messages: Iterable[Message]) -> dict[int, int]:
         """The sizes of the messages that are not held yet, by identity."""
-        return {id(message): len(_encode(message)) for message in messages if id(message) not in self._held}
+        return {id(message): _size(message) for message in messages if id(message) not in self._held}
 
     def hold(self, messages: Iterable[Message], sizes: Mapping[int, int]) -> None:
         """Count another response that holds these messages; `sizes` are those of new messages."""

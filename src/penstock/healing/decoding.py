@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.declarations import ToolDeclaration
+from penstock.dialects.conversation import KeptTexts
 from penstock.dialects.provenance import Provenance
 from penstock.dialects.whole_calls import StaysText, WholeCalls
 from penstock.events import (
@@ -69,7 +70,7 @@ class ResponseContext(Struct, frozen=True, kw_only=True):
     client_wire: str
     tools: tuple[ToolDeclaration, ...]
     messages: Sequence[Message]
-    fields: Mapping[str, Any]
+    fields: Mapping[str, Any] | KeptTexts
     id_prefix: str
     healing: Healing
     report: HealingReport

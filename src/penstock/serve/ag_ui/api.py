@@ -38,8 +38,8 @@ async def run_agent(context: ServeContext, call: Call) -> None:
     """`POST /agui`: answer a message, continue with answers, or rejoin the current response."""
     value = await call.request.json()
     body = convert(value, RunAgentInput)
-    check_input(body, context.limits)
-    request = keyed_request(call.request, value, call.tenant)
+    await call.request.work(check_input, body, context.limits)
+    request = await call.request.work(keyed_request, call.request, value, call.tenant)
     conversation = Conversation(context.host, body.thread_id, call.tenant)
     is_joined = await find_start(context.host, request) is not None
     newest, turn = await conversation.newest(), last_turn(body, context.limits)

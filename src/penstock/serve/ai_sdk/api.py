@@ -33,12 +33,12 @@ async def chat(context: ServeContext, call: Call) -> None:
     version = _version(context, call)
     value = await call.request.json()
     body = convert(value, ChatBody)
-    action = read_action(body, context.limits)
+    action = await call.request.work(read_action, body, context.limits)
     conversation = Conversation(context.host, body.id, call.tenant)
     if isinstance(action, Continue):
         started, after = await _continue(context, conversation, action)
     else:
-        request, after = keyed_request(call.request, value, call.tenant), 0
+        request, after = await call.request.work(keyed_request, call.request, value, call.tenant), 0
         start = partial(_start, action, conversation, body.agent, request)
         started = await start_once(context.host, request, start)
     row = await context.host.find(started.run_id, call.tenant)

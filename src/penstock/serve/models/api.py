@@ -71,8 +71,8 @@ def encode_rejection(path: str, error: RejectedRequest, request_id: str) -> Enco
 
 async def _answer(wire: str, context: ServeContext, call: Call) -> None:
     body = await call.request.json()
-    request = read_model_request(wire, body, context.limits)
-    start = start_request(call.request, body, call.tenant, OPEN_SECONDS)
+    request = await call.request.work(read_model_request, wire, body, context.limits)
+    start = await call.request.work(start_request, call.request, body, call.tenant, OPEN_SECONDS)
     owed = await _find_response(context, call, request, start)
     response, responses = _Response(context, call, request.request, owed), context.responses
     responses.begin(owed.id)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from penstock.asgi.request import RejectedRequest
-from penstock.asgi.response import respond, respond_json
+from penstock.asgi.response import respond, respond_json, respond_parts
 from penstock.asgi.stream import ResponseStream
 from penstock.errors import ArgumentsError, UsageError
 from penstock.log.branches.fork import ForkRequest
@@ -35,7 +35,7 @@ from penstock.serve.runs.bodies import (
     read_body,
     user_message,
 )
-from penstock.serve.runs.replies import Accepted, RunList, RunMessages, StartedRun, ThreadState, state_of, summary_of
+from penstock.serve.runs.replies import Accepted, RunList, StartedRun, state_of, summary_of
 from penstock.serve.starts import keyed_request, start_once
 
 MAX_LISTED = 100
@@ -84,8 +84,9 @@ async def show_run(context: ServeContext, call: Call) -> None:
 async def show_messages(context: ServeContext, call: Call) -> None:
     """`GET /runs/{id}/messages`: the messages of a run, as a thread has them."""
     row = await context.host.find(call.parts["id"], call.tenant)
-    body = await context.messages.get(row, partial(_messages_of, context.host, row))
-    await respond(call.request, call.send, 200, body)
+    messages = await context.messages.get(row, partial(_messages_of, context.host, row))
+    parts = [b'{"id":%b,"messages":' % msgspec.json.encode(row.id), messages, b"}"]
+    await respond_parts(call.request, call.send, 200, parts)
 
 
 async def follow_run(context: ServeContext, call: Call) -> None:
@@ -178,10 +179,12 @@ async def show_thread(context: ServeContext, call: Call) -> None:
     rows = await context.host.thread(thread, call.tenant, MAX_LISTED)
     if not rows:
         raise RejectedRequest(404, "unknown_thread", "there is no such thread")
-    run = await context.host.rebuilt(rows[0])
-    active = rows[0].id if rows[0].state != "over" else None
-    value = ThreadState(thread, public_messages(run.state.history), [summary_of(row) for row in rows], active)
-    await respond_json(call.request, call.send, value)
+    newest = rows[0]
+    messages = await context.messages.get(newest, partial(_messages_of, context.host, newest))
+    runs = msgspec.json.encode([summary_of(row) for row in rows])
+    active = msgspec.json.encode(newest.id if newest.state != "over" else None)
+    start = b'{"id":%b,"messages":' % msgspec.json.encode(thread)
+    await respond_parts(call.request, call.send, 200, [start, messages, b',"runs":%b,"active":%b}' % (runs, active)])
 
 
 def waiting_request(run: Run, call_id: str) -> ApprovalRequest:
@@ -193,7 +196,8 @@ def waiting_request(run: Run, call_id: str) -> ApprovalRequest:
 
 
 def _messages_of(host: Host, row: RunRow) -> bytes:
-    return msgspec.json.encode(RunMessages(row.id, public_messages(host.read(row).state.history)))
+    """The messages of a run as JSON; this blocks."""
+    return msgspec.json.encode(public_messages(host.read(row).state.history))
 
 
 def _public_run(run: Run) -> dict[str, Any]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+TURN: ContextVar[Callable[[], AbstractAsyncContextManager[None]] | None] = ContextVar("TURN", default=None)
+"""Waits for a turn before long work begins: a server sets it for each request, so that no client has all threads."""
 
 
 async def run_off_loop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -15,6 +20,14 @@ async def run_off_loop(function: Callable[P, T], *args: P.args, **kwargs: P.kwar
 
     Nothing that the function uses is closed while it runs.
     """
+    turn = TURN.get()
+    if turn is None:
+        return await _run(function, *args, **kwargs)
+    async with turn():
+        return await _run(function, *args, **kwargs)
+
+
+async def _run(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
     try:
         return await asyncio.shield(work)
@@ -27,3 +40,5 @@ async def run_off_loop(function: Callable[P, T], *args: P.args, **kwargs: P.kwar
         if not work.cancelled():
             work.exception()  # it is nobody's any more
         raise
+    finally:
+        del work  # an error in it has this frame in its traceback: what was worked on would stay in memory
