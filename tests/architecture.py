@@ -57,7 +57,7 @@ ALLOWED = {
     "mcp": "errors events content results jsontext loggers tools transport agent",
     "tracing": "errors events content messages turn jsontext prices run agent",
     "testing": "errors events declarations redaction framing calls wires providers log transport model",
-    "asgi": "errors jsontext loggers",
+    "asgi": "errors jsontext loggers transport",
     "inspector": "errors events turn redaction jsontext framing wires dialects decoder transport model asgi",
     "serve": "errors events content results messages jsontext loggers calls wires history run log agent runs asgi"
     " inspector",
