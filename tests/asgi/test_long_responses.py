@@ -103,7 +103,7 @@ class Refusing(ASGIApp):
     large: weakref.ref[Large]
     is_threaded = False
 
-    async def route(self, request: HTTPRequest, send: Sender) -> None:
+    async def route(self, request: HTTPRequest, send: Sender, tenant: str) -> None:
         large = Large()
         self.large = weakref.ref(large)
         if self.is_threaded:
