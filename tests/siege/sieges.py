@@ -139,18 +139,21 @@ def target(kind: str, urls: list[str]) -> Iterator[int]:
 @contextmanager
 def attacker(name: str, port: int) -> Iterator[None]:
     """The process of an attacker."""
-    process = processes.Process(target=attack, args=(name, port), daemon=True)
+    has_begun = processes.Event()
+    process = processes.Process(target=attack, args=(name, port, has_begun), daemon=True)
     process.start()
     try:
+        assert has_begun.wait(60), "the attacker did not start"  # else nothing would be measured
         yield
     finally:
         process.kill()
         process.join()
 
 
-def attack(name: str, port: int) -> None:
+def attack(name: str, port: int, has_begun: Any) -> None:
     """What the process of an attacker does."""
     allow_sockets()
+    has_begun.set()
     named: Named = by_name()[name]
     token = BAD if named.kind == "serve" else GOOD  # the clients of a gateway have one key
     with contextlib.suppress(KeyboardInterrupt):
