@@ -597,7 +597,7 @@ def test_shells_complete_the_commands(shell: str) -> None:
     (["chat", "--calls", "au"], ["plain,auto"]),
     (["chat", "--calls", "xml,qwen3"], ["plain,xml,qwen3_coder"]),
     (["decode", "--calls", "qwen3"], ["plain,qwen3_coder"]),
-    (["chat", "--wire", "ge"], ["plain,gemini"]),
+    (["chat", "--wire", "ge"], ["plain,gemini", "plain,gemini-interactions"]),
     (["demo", "--dialect", "herm"], ["plain,hermes"]),
     (["check", "--provider", "mis"], ["plain,mistral"]),
     (["check", "--to", "anth"], ["plain,anthropic"]),

@@ -41,7 +41,10 @@ def open_demo(wire: str, dialect: str | None = None, speed: float = 1.0) -> Gene
 
 def _provider(wire: str) -> str:
     """A provider that uses this wire: the one of the same name, or the first."""
-    return wire if wire in {*PROVIDERS, *ALIASES} else next(name for name, row in PROVIDERS.items() if row.wire == wire)
+    if wire in {*PROVIDERS, *ALIASES}:
+        return wire
+    usual = [name for name, row in PROVIDERS.items() if row.wire == wire]
+    return [*usual, *(name for name, row in PROVIDERS.items() if wire in row.other_wires)][0]
 
 
 def show_demo(agent: Agent, watch: Watch, console: Console | None = None, *, is_plain: bool = False) -> Done:
