@@ -38,7 +38,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
     def rows(self, store: Store, states: Sequence[RunPhase]) -> list[RunRow]:
         """Those of the runs in these states, the oldest first."""
-        wanted = [state for state in states if self.state in (None, state)]
+        wanted: list[RunPhase] = [state for state in states if self.state in (None, state)]
         if not wanted:
             raise UsageError(f"this is not possible for runs in the state {self.state!r}, only for {', '.join(states)}")
         now = time.time()
