@@ -89,7 +89,7 @@ def test_providers_have_the_names_of_genai_prices() -> None:
     assert {*PRICE_PROVIDERS.values()} <= known
     assert PRICE_PROVIDERS.keys() <= PROVIDERS.keys() - known
     local = {"ollama", "vllm", "sglang", "llamacpp", "lmstudio", "openai-compatible"}
-    assert PROVIDERS.keys() - known - PRICE_PROVIDERS.keys() - local == {"dashscope", "nvidia"}, "not in that package"
+    assert PROVIDERS.keys() - known - PRICE_PROVIDERS.keys() - local == {"dashscope", "mantle", "nvidia"}, "not there"
 
 
 def test_without_the_package_its_prices_are_an_error_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,8 +246,8 @@ def test_a_response_without_content_has_the_only_wire_that_knows_its_frames(body
 @pytest.mark.parametrize("flag", [(), ("--json",)])
 def test_a_response_of_unknown_frames_is_not_a_success(flag: tuple[str, ...]) -> None:
     frames = [
-        {"event_type": "text-generation", "text": "Hi"},
-        {"event_type": "stream-end", "finish_reason": "COMPLETE"},
+        {"kind": "words", "words": "Hi"},
+        {"kind": "end", "why": "COMPLETE"},
     ]
     body = "".join(json.dumps(frame) + "\n" for frame in frames)
     assert run("decode", *flag, "--wire", "cohere", body=body).exit_code == 1

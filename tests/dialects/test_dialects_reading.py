@@ -152,10 +152,10 @@ def test_code_takes_linear_time(unit: str, start: str) -> None:
 # -- many ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_text_may_have_any_number_of_actions() -> None:
+def test_a_text_may_have_as_many_actions_as_a_response_has_calls() -> None:
     parser = TextParser("react", ["f"])
-    events = parser.feed("Action: f\nAction Input: {}\n" * 3000) + parser.close()
-    assert calls_of(events) == [("f", {})] * 3000
+    events = parser.feed("Action: f\nAction Input: {}\n" * 1000) + parser.close()
+    assert calls_of(events) == [("f", {})] * 1000
 
 
 def test_many_actions_take_linear_time() -> None:

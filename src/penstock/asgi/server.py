@@ -110,16 +110,15 @@ def _new_server(
     on_stop: Callable[[], None] = lambda: None, drain_seconds: float = 0.0, is_logging: bool = False,
 ) -> Any:  # fmt: skip
     uvicorn = _web_server()
-    log_config: Any = {"log_config": None} if is_logging else {}
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="on", server_header=False, date_header=False,
         timeout_graceful_shutdown=int(GRACE_SECONDS), proxy_headers=False,
-        ws_max_size=limits.body, ws_per_message_deflate=False, ws_ping_interval=PING_SECONDS, **log_config,
+        ws_max_size=limits.body, ws_per_message_deflate=False, ws_ping_interval=PING_SECONDS,
+        log_config=None if is_logging else uvicorn.config.LOGGING_CONFIG,
     )  # fmt: skip
     config.load()
     timed = _timed(config.http_protocol_class, limits.head_seconds)
-    access = access or Access(auth=lambda scope: None)
-    connections = Connections(limits, is_trusted=access.is_trusted, is_proxy=access.is_proxy)
+    connections = _connections(limits, access or Access(auth=lambda scope: None))
     config.http_protocol_class = _counted(_measured(_without_trailers(timed), limits.head), connections)
 
     class Server(uvicorn.Server):  # type: ignore[misc,name-defined]
@@ -150,6 +149,10 @@ def _new_server(
             self.loop.call_later(drain_seconds, self.handle_exit, sig, None)
 
     return Server(config)
+
+
+def _connections(limits: ServerLimits, access: Access) -> Connections:
+    return Connections(limits, is_trusted=access.is_trusted, is_proxy=access.is_proxy)
 
 
 def _web_server() -> Any:

@@ -57,7 +57,7 @@ def announce(text: str, form: LogFormat, fields: Mapping[str, Any] | None = None
         click.echo(escape(text), err=True)
         return
     values = {"name": LOGGER, "levelno": logging.INFO, "levelname": "INFO", "msg": text, "fields": fields or {}}
-    click.echo(JSONFormatter().format(logging.makeLogRecord(values)), err=True)
+    click.echo(escape(JSONFormatter().format(logging.makeLogRecord(values))), err=True)
 
 
 class SafeFormatter(logging.Formatter):

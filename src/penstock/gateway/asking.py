@@ -241,8 +241,7 @@ def prepare(
     )  # fmt: skip
     return Prepared(
         exchange=_named(exchange, upstream), wire=model.wire, messages=messages, documents=KeptTexts(sent.extra),
-        tools=sent.tools,
-        dropped=(*dropped, *left_out), in_text=in_text, notes=notes, repeats=repeats.note,
+        tools=sent.tools, dropped=(*dropped, *left_out), in_text=in_text, notes=notes, repeats=repeats.note,
         simplified=sent.tools if GRAMMARS in quirks and in_text is None else (),
     )  # fmt: skip
 

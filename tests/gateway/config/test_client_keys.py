@@ -110,7 +110,7 @@ def test_every_path_of_the_gateway_that_asks_upstreams_is_tried() -> None:
     from penstock.gateway.app import ROUTES, VERSIONS
 
     asks = {route.path for route in ROUTES.routes} - {
-        "/healed", "/healed/{id}", "/healthz", "/metrics", "/api/version",
+        "/healed", "/healed/{id}", "/healthz", "/readyz", "/metrics", "/api/version",
     }  # fmt: skip
     tried = {*POSTS, *GETS}
     same = {path.replace("/v1beta/", f"/{version}/") for path in tried for version in VERSIONS}

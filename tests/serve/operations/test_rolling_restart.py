@@ -131,6 +131,10 @@ def running_fleet(folder: Path) -> Generator[Fleet]:
         assert NGINX is not None
         fleet.nginx = stack.enter_context(subprocess.Popen([NGINX, "-c", str(config), "-p", str(folder)]))
         stack.callback(fleet.nginx.terminate)
+        end = time.monotonic() + PATIENCE
+        while not fleet.is_ready(fleet.port):  # nginx does not listen at once
+            assert time.monotonic() < end
+            time.sleep(0.05)
         yield fleet
 
 

@@ -172,7 +172,8 @@ def _show_client(options: Options) -> None:
     settings = settings_for(options.client or "", gateway)
     click.echo(escape(settings_text(settings)), nl=False)
     if not options.model:
-        click.echo(f"note: {UNNAMED} stands for the model that the client will request; use --model NAME", err=True)
+        note = f"note: {UNNAMED} stands for the model that the client will request; use --model NAME"
+        click.echo(escape(note), err=True)
     for line in write(settings) if options.write else ():
         click.echo(escape(line))
 

@@ -69,7 +69,7 @@ class Chosen(Struct, frozen=True, kw_only=True):
         if self.dry_run:
             by_state = {state: sum(row.state == state for row in rows) for state in get_args(RunPhase)}
             counts = ", ".join(f"{count:,} {state}" for state, count in by_state.items() if count)
-            click.echo(f"{count_text(len(rows))} would be {past}{f': {counts}' if counts else ''}")
+            click.echo(escape(f"{count_text(len(rows))} would be {past}{f': {counts}' if counts else ''}"))
             return False
         if not self.is_bulk or self.yes:
             return True
@@ -218,10 +218,10 @@ def print_stats(log: str, is_json: bool) -> None:
         return
     states = ", ".join(f"{counts.runs[state]:,} {state}" for state in CANCELLABLE if counts.runs.get(state))
     agents = ", ".join(f"{count:,} of {agent}" for agent, count in sorted(counts.ready.items()))
-    click.echo(f"unfinished: {states or 'no runs'}")
+    click.echo(escape(f"unfinished: {states or 'no runs'}"))
     if agents:
         click.echo(escape(f"ready: {agents}; the first waits for {duration_text(counts.oldest_ready)}"))
     if counts.expired:
         click.echo(f"{count_text(counts.expired)} lost their owner, and nobody has taken them over yet")
     click.echo(f"alive: {counts.workers:,} process{'' if counts.workers == 1 else 'es'}")
-    click.echo(f"size: {size_text(size)}")
+    click.echo(escape(f"size: {size_text(size)}"))

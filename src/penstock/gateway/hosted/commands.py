@@ -65,6 +65,7 @@ async def _talk(process: asyncio.subprocess.Process, text: str) -> str:
         return output.decode("utf-8", "replace")
     finally:
         errors.cancel()
+        await asyncio.wait([errors])  # until then it reads the pipe, which `_stop` reads to its end
 
 
 async def _write(process: asyncio.subprocess.Process, text: str) -> None:
