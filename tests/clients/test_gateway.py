@@ -35,8 +35,11 @@ def gateway() -> Iterator[str]:
     with habit_server() as habits, Loopback(strict_answer, strict=True) as strict:
         urls = {habit: f"{habits.url}/{habit}/v1" for habit in HABITS}
         urls |= {name: strict.base_url(wire) for name, wire in STRICT.items()}
-        with gateway_process(urls) as address:
-            yield address
+        with pytest.MonkeyPatch.context() as environment:
+            for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"):
+                environment.setenv(name, "-")  # of several upstreams, only the first gets the key of the client
+            with gateway_process(urls) as address:
+                yield address
 
 
 def wrong_answers(answers: dict[str, dict[str, str]], clients: int) -> dict[tuple[str, str], str]:
