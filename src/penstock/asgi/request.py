@@ -60,7 +60,7 @@ class HTTPRequest:
         self._budget = budget
         self._turns = turns
         self._held = 0  # bytes of the budget
-        self._values = 0  # of the JSON in the body so far
+        self._values = 0  # how many JSON values the body has so far
         self._is_begun = False  # whether it counts as a connection of its client
         self.method: str = scope["method"]
         self.path = _path(scope)

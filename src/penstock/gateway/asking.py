@@ -177,7 +177,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     repeats: str = ""
     notes: tuple[str, ...] = ()
     simplified: tuple[ToolDeclaration, ...] = ()
-    prompt: Prompt | None = None  # of a long request that is inspected
+    prompt: Prompt | None = None  # set for a long request that is inspected
 
 
 def prepare_attempt(

@@ -28,7 +28,7 @@ class InspectedCall:
         self._exchange = None if inspections is None else inspections.open(id)
         self._file = file
         self._end: Outcome | None = None
-        self._body = b""  # of the client's request, until `ask`
+        self._body = b""  # the body of the client's request, until `ask`
 
     @property
     def record(self) -> Any:

@@ -24,7 +24,7 @@ class EventParts:
         self.is_used = False
         self.has_more = False
         self._events: list[StreamChunk] = []
-        self._number = 0  # of the next event
+        self._number = 0  # the number of the next event
         self._offset = 0  # how many characters of its text were read
 
     def first(self, events: list[StreamChunk]) -> list[StreamChunk]:

@@ -30,7 +30,7 @@ MAX_DIGITS = 400
 LONGEST_NUMBER = MAX_DIGITS + 100
 """How many characters of a number are kept that may go on in the next piece."""
 
-_PIECE = 64 * 1024  # of a text that is measured: it need not be measured to its end
+_PIECE = 64 * 1024  # texts are measured in pieces, so that measuring can stop at the limit
 _LEVELS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[{]}")
 _ONE_DIGIT = bytes.maketrans(b"123456789E", b"000000000e")

@@ -101,7 +101,7 @@ class WebSocketConnector:
 
         self._http = http
         self._sockets = Sockets(rules)
-        self._conversation: ConversationSockets | None = None  # of a copy for one conversation
+        self._conversation: ConversationSockets | None = None  # set in a copy for one conversation
 
     def for_conversation(self) -> WebSocketConnector:
         """A copy for the requests of one conversation."""
